@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 
-from palimpsest.ops.queries.command_results import command_results
-from palimpsest.ops.queries.errors import NotOpenError
-from palimpsest.ops.queries.requests import JsonObject
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.errors import NotOpenError
+from palimpsest.ops.operations.results import command_results
+from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.sources import Sources
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.streams.runtime.runner import StageRunner
 
-CARRY_OUT = frozenset({"apply-writes", "graph-persist", "audit"})
+EXECUTING_STAGES = frozenset({"apply-writes", "graph-persist", "audit"})
 """Stages after whose batches a command may have a result; audit stores dead letters."""
 LOOK_SECONDS = 0.25
 """After which it is looked anyhow: a result may have come before it was waited for."""
@@ -32,7 +32,7 @@ class AwaitedResults:
 
     async def note(self, runner: StageRunner) -> None:
         """Call after every batch."""
-        if runner.stage.name in CARRY_OUT:
+        if runner.stage.name in EXECUTING_STAGES:
             self._batch_ended.set()
 
     async def of(self, command_id: str) -> JsonObject:

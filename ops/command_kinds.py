@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, cast, get_args
 
-from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.errors import RequestError
 
 LEFT_AS_IT_WAS: Final = frozenset(
     {"not_found", "version_conflict", "pinned", "forbidden", "duplicate_content_hash"}

@@ -19,23 +19,27 @@ from pydantic import JsonValue, ValidationError
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.command_kinds import CommandError, kind_of
 from palimpsest.ops.documents.records import fitted, text_record
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.log_folder import has_log, log_lock, worker_runs
-from palimpsest.ops.operations.changing import CommandResult
+from palimpsest.ops.operations.results import CommandResult
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.service.queries import Queries, queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.threads import in_thread_of
 from palimpsest.schemas.codec import InvalidRecord, describe, refuse_depth
-from palimpsest.schemas.commands import Actor, Command, MemoryCommand
-from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
-from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+from palimpsest.schemas.commands import (
+    Actor,
+    AddDocumentCommand,
+    Command,
+    DocumentTextCommand,
+    MemoryCommand,
+)
+from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import command_digest, document_id
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.logs.base import Outgoing
-from palimpsest.streams.runtime.output import outgoing
+from palimpsest.streams.runtime.output import published
 from palimpsest.streams.sensitive.policy import PiiRejected, Policy
 
 POLL_SECONDS = 0.05
@@ -209,22 +213,12 @@ class Commands:
 
     def _record(self, order: CommandRequest, command_id: str) -> Outgoing:
         try:
-            message = Envelope[Frozen](
-                id=command_id,
-                schema=MEMORY_COMMANDS.schemas[0],
-                scope=order.scope,
-                occurred_at=utc_now(),
-                correlation_id=command_id,
-                body=_body(order),
-            )
+            return published(MEMORY_COMMANDS, command_id, order.scope, utc_now(), _body(order))
         except ValidationError as error:
             raise CommandError("invalid_request", describe(error)) from None
-        try:
-            record = outgoing(MEMORY_COMMANDS, message)
         except (UnicodeEncodeError, ValueError) as error:
             text = f"the command has characters that are no text: {error}"
             raise CommandError("invalid_request", text) from None
-        return record
 
     def _check_size(self, record: Outgoing) -> None:
         try:

@@ -111,7 +111,7 @@ class Application:
         from palimpsest.ops.maintenance.publishing import Publishing
         from palimpsest.ops.maintenance.purge import Purge
         from palimpsest.ops.maintenance.upkeep import Upkeep, expiring
-        from palimpsest.ops.maintenance.withholding import Withholding
+        from palimpsest.ops.maintenance.withholding import PrivacyRedactor
 
         shards = dict(enumerate(self.shards))
         flags = self.settings.pipeline
@@ -119,15 +119,15 @@ class Application:
         kept = (self.log, self.replies)
         seconds = self.settings.log.expire_seconds
         purge = Purge(self.log, self.settings.pii)
-        withholding = Withholding(self.log, self.shards, self.settings.privacy.purge)
+        withholding = PrivacyRedactor(self.log, self.shards, self.settings.privacy.purge)
         ended = self._stopped.is_set
         branches = BranchErasing(self.settings, self.log, shards, ended)
         async with (
             expiring(kept, self.clock, seconds, unless=flags.autonomous_frozen),
-            upkeep.going_on(),
-            purge.going_on(),
-            withholding.going_on(),
-            branches.going_on(),
+            upkeep.running(),
+            purge.running(),
+            withholding.running(),
+            branches.running(),
             contextlib.AsyncExitStack() as timers,
         ):
             if applies_commands(self.worker.stages):
@@ -136,9 +136,9 @@ class Application:
                 publishing = Publishing(lambda: shards, self.log, append, *known)
                 earning = Earning(lambda: shards, self.log, append, flags, self.clock)
                 self.worker.busy = any_busy(publishing.busy, self.deciding.busy, earning.once)
-                await timers.enter_async_context(publishing.going_on(self._end_worker))
-                await timers.enter_async_context(self.deciding.going_on(self._end_worker))
-                await timers.enter_async_context(earning.going_on(self._end_worker))
+                await timers.enter_async_context(publishing.running(self._end_worker))
+                await timers.enter_async_context(self.deciding.running(self._end_worker))
+                await timers.enter_async_context(earning.running(self._end_worker))
             await self._work(until_drained)
         if self.worker.drained:
             self.finished = await upkeep.finish(self._stopped)
@@ -156,12 +156,12 @@ class Application:
     async def _work(self, until_drained: bool) -> None:
         """Run the stages, and between two runs carry out what of erasures lies in files."""
         async with self.erasing.watching(self._pause):
-            await self.erasing.carry_out()
+            await self.erasing.execute()
             while True:
                 await self.worker.run(until_drained)
                 if not self.erasing.due:
                     return
-                await self.erasing.carry_out()
+                await self.erasing.execute()
                 if self._stopped.is_set() or self.worker.drained:
                     return
                 self.worker = self.worker.resumed()

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from palimpsest.ops.cli.common import as_written
-from palimpsest.ops.queries.saved_queries import SAVED_QUERIES
 from palimpsest.ops.settings.sources import reference
+from palimpsest.ops.sql.saved_queries import SAVED_QUERIES
 
 FOLDER = Path(__file__).parent / "docs"
 HELP = Path(__file__).parents[1] / "tests" / "golden" / "help.txt"

@@ -6,17 +6,216 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from palimpsest.schemas.document_commands import (
-    AddDocumentCommand,
-    DeleteDocumentCommand,
-    DocumentTextCommand,
-)
-from palimpsest.schemas.envelope import Frozen
+from palimpsest.schemas.envelope import Frozen, UtcTime
 from palimpsest.schemas.portable import NumberedLine
 from palimpsest.schemas.privacy import Privacy
-from palimpsest.schemas.promotion_commands import PromoteCommand, RollbackPromotionCommand
-from palimpsest.schemas.shadow_commands import RecordShadowProposalsCommand
 from palimpsest.schemas.triples import Share, Triple
+
+# The command that keeps what further deciders proposed: they act on nothing.
+
+Tokens = Annotated[int, Field(ge=0)]
+
+
+class ShadowProposal(Frozen):
+    """What a further decider made of a fact that the live one decided in this `round`: an action,
+    or (in `error`) why there is none. `latency_ms` in milliseconds."""
+
+    item_id: str
+    round: int = Field(default=0, ge=0)
+    turn_memory_id: str
+    decider: str = Field(min_length=1, max_length=512)
+    action: Literal["ADD", "UPDATE", "DELETE", "NONE"] | None = None
+    target_id: str | None = None
+    confidence: float = Field(default=0.0, ge=0.0, le=1.0)
+    reason: str = ""
+    error: str | None = None
+    input_tokens: Tokens | None = None
+    output_tokens: Tokens | None = None
+    latency_ms: float | None = None
+    cost: float | None = None
+
+
+class RecordShadowProposalsCommand(Frozen):
+    """Keep what further deciders proposed: the worker's alone."""
+
+    command: Literal["record-shadow-proposals"] = "record-shadow-proposals"
+    proposals: tuple[ShadowProposal, ...] = Field(min_length=1, max_length=500)
+
+
+# Commands that bring a branch's facts into the live memory, and take them out again. What is to
+# be changed in one scope may be more than a record holds: it is sent in parts, which are kept
+# until the last of them carries all out at once.
+
+Id = Annotated[str, Field(min_length=1, max_length=256)]
+KeptWhy = Literal["curated", "suppressed", "erased", "other-sources", "newer", "held-back"]
+"""Why something stays as it is: a person had a hand in it; it says what a person forgot, or may say
+what was erased; some of what it was drawn from was not extracted from anew; the live memory knows
+it from a later turn than the branch; or the branch drew it, too, and has not carried it out."""
+
+
+class PromotedFact(Frozen):
+    """A fact as the branch drew it, with what was decided about it there."""
+
+    item_id: Id
+    turn_memory_id: Id
+    content: str
+    type: str
+    confidence: Share
+    importance: Share | None = None
+    temporal_kind: str = "persistent"
+    valid_until: UtcTime | None = None
+    categories: tuple[str, ...] = ()
+    model: str
+    prompt_version: str
+    occurred_at: UtcTime
+    event: Literal["created", "modified", "none", "deduped"]
+    action: str = "ADD"
+    decision_reason: str = ""
+    decision_confidence: Share = 1.0
+    decider: str | None = None
+
+
+class PromotedMemory(Frozen):
+    """A memory as the branch has it. `sources` are the memories that it was drawn from, `facts`
+    those by which it came to say what it says."""
+
+    memory_id: Id
+    content: str = Field(min_length=1)
+    type: str
+    confidence: Share
+    importance: Share
+    categories: tuple[str, ...] = ()
+    extraction_model: str | None = None
+    temporal_kind: str = "persistent"
+    valid_from: UtcTime | None = None
+    valid_until: UtcTime | None = None
+    occurred_at: UtcTime
+    first_occurred_at: UtcTime | None = None
+    project: str | None = None
+    session_id: str = ""
+    source_id: str | None = None
+    sources: tuple[str, ...] = ()
+    facts: tuple[PromotedFact, ...] = ()
+    triples: tuple[Triple, ...] = ()
+
+
+class GainChange(Frozen):
+    """Add a memory of the branch."""
+
+    change: Literal["gain"] = "gain"
+    memory: PromotedMemory
+
+
+class ReplaceChange(Frozen):
+    """Let a live memory, at this version, say what its counterpart in the branch says."""
+
+    change: Literal["replace"] = "replace"
+    memory_id: Id
+    if_version: int
+    memory: PromotedMemory
+
+
+class LoseChange(Frozen):
+    """Forget a live memory, at this version, that has no counterpart in the branch."""
+
+    change: Literal["lose"] = "lose"
+    memory_id: Id
+    if_version: int
+
+
+class KeepChange(Frozen):
+    """Change nothing: for the account of what became of each. `counterpart` is what the branch, or
+    for what is suppressed the live memory, has in its place."""
+
+    change: Literal["keep"] = "keep"
+    memory_id: Id
+    why: KeptWhy
+    counterpart: str | None = None
+
+
+PromotionChange = Annotated[
+    GainChange | ReplaceChange | LoseChange | KeepChange, Field(discriminator="change")
+]
+
+
+class PromoteCommand(Frozen):
+    """Bring what a branch has other than the live memory into this scope, a person's alone.
+
+    `part` (from 0) of `parts` with the same `plan_id`; the last part carries out all. `after` is
+    the promotion that was the scope's newest when branch and live memory were compared.
+    """
+
+    command: Literal["promote"] = "promote"
+    promotion_id: Id
+    branch: str = Field(min_length=1, max_length=64)
+    plan_id: Id
+    part: int = Field(default=0, ge=0)
+    parts: int = Field(default=1, ge=1, le=100_000)
+    after: str | None = None
+    reason: str = ""
+    changes: tuple[PromotionChange, ...] = ()
+
+
+class RollbackPromotionCommand(Frozen):
+    """Undo a promotion in this scope, a person's alone: what it added goes, what it replaced or
+    forgot comes back. What was changed since stays as it is now."""
+
+    command: Literal["rollback-promotion"] = "rollback-promotion"
+    promotion_id: Id
+    reason: str = ""
+
+
+DocumentKind = Literal["text", "url", "file"]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+CHUNK_CHARACTERS = 2_000
+CHUNK_OVERLAP = 200
+
+
+class AddDocumentCommand(Frozen):
+    """Take a document in. `source` is the address of a URL or the name of a file.
+
+    Without `text`, that of a URL is fetched; of others it follows as `document-text` commands,
+    `chunks` chunks in all, and `digest` tells which text it is. The size and the overlap of chunks
+    are in characters: they stand here so that the same log always gives the same chunks.
+    """
+
+    command: Literal["add-document"] = "add-document"
+    kind: DocumentKind
+    source: str | None = Field(default=None, max_length=2_048)
+    title: str = Field(default="", max_length=512)
+    text: str | None = None
+    digest: Digest | None = None
+    chunks: int | None = Field(default=None, ge=1)
+    characters: int | None = Field(default=None, ge=1)
+    content_type: str | None = Field(default=None, max_length=256)
+    chunk_characters: int = Field(default=CHUNK_CHARACTERS, ge=200, le=8_000)
+    chunk_overlap: int = Field(default=CHUNK_OVERLAP, ge=0, le=2_000)
+
+
+class DocumentTextCommand(Frozen):
+    """Some chunks of a document's text, from chunk number `first` on of `total`; or, with `error`,
+    why there is no text."""
+
+    command: Literal["document-text"] = "document-text"
+    document_id: str = Field(min_length=1, max_length=64)
+    digest: Digest | None = None
+    first: int = Field(default=0, ge=0)
+    total: int | None = Field(default=None, ge=1)
+    characters: int | None = Field(default=None, ge=1)
+    chunks: tuple[str, ...] = ()
+    title: str = Field(default="", max_length=512)
+    content_type: str | None = Field(default=None, max_length=256)
+    error: str | None = Field(default=None, max_length=2_000)
+
+
+class DeleteDocumentCommand(Frozen):
+    """Forget a document with all its chunks, but those that are pinned or confirmed."""
+
+    command: Literal["delete-document"] = "delete-document"
+    document_id: str = Field(min_length=1, max_length=64)
+    reason: str = Field(pattern=r"\S", max_length=2_000)
+
 
 ActorType = Literal["human", "agent", "pipeline", "system"]
 

@@ -14,12 +14,12 @@ from palimpsest.schemas.commands import (
     Actor,
     ActorType,
     Command,
+    DocumentTextCommand,
     MemoryCommand,
     StructuredAttribute,
     StructuredEntity,
 )
 from palimpsest.schemas.dead_letters import DeadLetter, DeadLetterMark
-from palimpsest.schemas.document_commands import DocumentTextCommand
 from palimpsest.schemas.envelope import Frozen, UtcTime
 from palimpsest.schemas.portable import ImportedGraph
 from palimpsest.schemas.privacy import Privacy

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
-from palimpsest.schemas.category_rows import CategoriesRow
-from palimpsest.schemas.document_rows import DocumentMemoryRow, DocumentRow
 from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionPartRow, PromotionRow
 from palimpsest.schemas.rows import (
     ArchiveRow,
     AspectRow,
     AttributeRow,
+    CategoriesRow,
     CommandRow,
+    DocumentMemoryRow,
+    DocumentRow,
     EdgeRow,
     ExtractionRow,
     FactRow,
     FlagsRow,
-    HeldRow,
     MemoryRow,
     MentionRow,
     NameRow,
+    OpenSessionsRow,
     OutcomeRow,
+    PendingProposalRow,
     ProposalRow,
     RelationRow,
     Row,
+    SessionRow,
+    ShadowProposalRow,
+    ShortTermRow,
 )
-from palimpsest.schemas.session_rows import OpenSessionsRow, SessionRow, ShortTermRow
-from palimpsest.schemas.shadow_rows import ShadowProposalRow
 
 ROW_TYPES: tuple[type[Row], ...] = (
     MemoryRow,
@@ -43,7 +46,7 @@ ROW_TYPES: tuple[type[Row], ...] = (
     FactRow,
     ExtractionRow,
     ProposalRow,
-    HeldRow,
+    PendingProposalRow,
     OutcomeRow,
     AcceptedRow,
     HistoryRow,

@@ -6,12 +6,9 @@ fields are the columns, in order. Times are UTC. JSON columns hold text.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
-
-from palimpsest.schemas.outline import outline
+from typing import ClassVar, Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +274,7 @@ class ProposalRow(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldRow(Row):
+class PendingProposalRow(Row):
     """A change that was held back, with all that is needed to carry it out later. It is held for
     as long as the outcome of its fact is `blocked`. `occurred_at` is when the fact was stated."""
 
@@ -353,42 +350,153 @@ class FlagsRow(Row):
     earned_update_delete: bool | None = None
 
 
-def dedup_key(scope: str, content_hash: str) -> str:
-    """The value of `MemoryRow.dedup_key` of an active, non-episodic memory."""
-    return f"{content_hash}|{scope}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CategoriesRow(Row):
+    """The categories that memories of a scope were given, in alphabetical order: those of new ones
+    are folded onto them."""
+
+    TABLE: ClassVar[str] = "scope_categories"
+    KEY: ClassVar[tuple[str, ...]] = ("scope",)
+
+    scope: str
+    names: tuple[str, ...] = ()
 
 
-def embedding_text(
-    memory_type: str, who: str, content: str, occurred_at: datetime, role: str = "user"
-) -> str:
-    """The text that a memory's vector is made from: a turn with its day (UTC) and speaker, of one
-    that no person wrote (no role is as a person's) its outline."""
-    if memory_type != "episodic":
-        return content
-    day = f"{occurred_at.day} {MONTHS[occurred_at.month - 1]} {occurred_at.year}"
-    text = content if role in ("", "user") else outline(content)
-    return f"{day}. {linked_text(memory_type, who, text)}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowProposalRow(Row):
+    """What a further decider proposed for a fact, in one round; without an action there is an
+    `error`."""
+
+    TABLE: ClassVar[str] = "shadow_proposals"
+    KEY: ClassVar[tuple[str, ...]] = ("item_id", "round", "decider")
+
+    item_id: str
+    round: int
+    decider: str
+    scope: str
+    turn_memory_id: str
+    action: str | None
+    target_id: str | None
+    confidence: float
+    reason: str
+    error: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    latency_ms: float | None
+    cost: float | None
+    recorded_at: datetime
 
 
-def embedding_key(text: str) -> str:
-    """SHA-256 hex of an embedded text: equal texts share one stored vector."""
-    return hashlib.sha256(text.encode()).hexdigest()
+DOCUMENT_CHUNK: Final = "document_chunk"
+"""The type of a memory that is a piece of a document."""
+SOURCE_TYPES: Final = frozenset({"episodic", DOCUMENT_CHUNK})
+"""Types of memories that keep what was said or written as it was. Two may be equal, and no decision
+about a fact changes or deletes one."""
 
 
-def linked_text(memory_type: str, who: str, content: str) -> str:
-    """The text in which names of entities are looked for: a turn's speaker is named too."""
-    return f"{who}: {content}" if memory_type == "episodic" and who else content
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentRow(Row):
+    """A document. `chunks` is how many its text has, None while nobody knows the text; `taken` of
+    them are stored. `same_key` is what the same document is known by again; None of one that
+    failed or was deleted."""
+
+    TABLE: ClassVar[str] = "document_rows"
+    KEY: ClassVar[tuple[str, ...]] = ("document_id",)
+
+    document_id: str
+    scope: str
+    kind: str
+    source: str | None = None
+    title: str = ""
+    same_key: str | None
+    digest: str | None = None
+    content_type: str | None = None
+    characters: int | None = None
+    chunk_characters: int
+    chunk_overlap: int
+    chunks: int | None = None
+    taken: int = 0
+    error: str | None = None
+    added_by: str
+    created_at: datetime
+    updated_at: datetime
+    deleted_at: datetime | None = None
 
 
-MONTHS = (
-    *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
-    *("October", "November", "December"),
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentMemoryRow(Row):
+    """The memory that holds the chunk at a position of a document, from 0. A text that a document
+    has twice is one memory at two positions."""
+
+    TABLE: ClassVar[str] = "document_memory_rows"
+    KEY: ClassVar[tuple[str, ...]] = ("document_id", "position")
+
+    document_id: str
+    position: int
+    memory_id: str
+    scope: str
 
 
-def index_text(memory_type: str, who: str, content: str, occurred_at: datetime) -> str:
-    """The text that is indexed: a turn with its day (UTC) and speaker, as people ask for it."""
-    if memory_type != "episodic":
-        return content
-    day = f"({occurred_at.day} {MONTHS[occurred_at.month - 1]}, {occurred_at.year})"
-    return f"{day} {linked_text(memory_type, who, content)}"
+def same_key(kind: str, source: str | None, digest: str | None) -> str:
+    """What a document is known by within its scope: a URL by its address, all others by their
+    text."""
+    return f"url|{source}" if kind == "url" else f"text|{digest}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRow(Row):
+    """A session of a scope with its oldest and newest turn, the far end of the next temporal edge.
+    `extracted_turns` are the newest that a model may be shown with the next turn, oldest first.
+    `ended_at` and `ended_by` are None while it is open; `ends` counts how often it has ended, for
+    a turn opens it again. `last_recorded_at` is when the log took its newest turn. Turns without a
+    session have a row under the empty id, which is never open and never ends."""
+
+    TABLE: ClassVar[str] = "session_rows"
+    KEY: ClassVar[tuple[str, ...]] = ("scope", "session_id")
+
+    scope: str
+    session_id: str
+    last_turn: str
+    turns: int
+    first_at: datetime
+    last_at: datetime
+    extracted_turns: tuple[str, ...] = ()
+    first_turn: str = ""
+    last_recorded_at: datetime | None = None
+    ended_at: datetime | None = None
+    ended_by: str | None = None
+    ends: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSessionsRow(Row):
+    """The sessions of a scope that have not ended, the one that was opened first first."""
+
+    TABLE: ClassVar[str] = "open_sessions"
+    KEY: ClassVar[tuple[str, ...]] = ("scope",)
+
+    scope: str
+    session_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortTermRow(Row):
+    """What is kept of a session for some hours: its newest turns (their memories, oldest first)
+    and a summary, each until a time of its own; the row goes at `expires_at`, the later of the
+    two. `summarized_through` is the newest turn when the summary was written. `explicit_intent`:
+    its last user turn asks to have something remembered for good."""
+
+    TABLE: ClassVar[str] = "short_term_rows"
+    KEY: ClassVar[tuple[str, ...]] = ("scope", "session_id")
+
+    scope: str
+    session_id: str
+    turns: tuple[str, ...] = ()
+    turns_expire_at: datetime | None = None
+    explicit_intent: bool = False
+    summary: str | None = None
+    summary_by: str | None = None
+    summary_at: datetime | None = None
+    summary_expires_at: datetime | None = None
+    summarized_through: str | None = None
+    expires_at: datetime

@@ -6,7 +6,7 @@ import hashlib
 
 from pydantic_core import Url
 
-from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
+from palimpsest.schemas.commands import AddDocumentCommand, DocumentTextCommand
 from palimpsest.schemas.identity import document_id
 from palimpsest.schemas.normal_forms import storage_content
 from palimpsest.streams.text.chunks import batches, chunks

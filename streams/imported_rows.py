@@ -32,13 +32,13 @@ from palimpsest.schemas.rows import (
     ArchiveRow,
     EdgeRow,
     FactRow,
-    HeldRow,
     MemoryRow,
     OutcomeRow,
+    PendingProposalRow,
     ProposalRow,
     Row,
+    SessionRow,
 )
-from palimpsest.schemas.session_rows import SessionRow
 from palimpsest.streams.memory_rows import state_of, with_content
 
 
@@ -173,11 +173,11 @@ def _proposal(ids: ImportedIds, item_id: str, told: PortableProposal, as_of: int
     )
 
 
-def _held(ids: ImportedIds, fact: FactRow, told: PortableHeld) -> HeldRow:
-    known = {field.name for field in fields(HeldRow)}
+def _held(ids: ImportedIds, fact: FactRow, told: PortableHeld) -> PendingProposalRow:
+    known = {field.name for field in fields(PendingProposalRow)}
     of_fact = {name: value for name, value in asdict(fact).items() if name in known}
-    of_change = same_fields(told, HeldRow, "target_id")
-    return HeldRow(**{**of_fact, **of_change}, target_id=ids.of(told.target_id))
+    of_change = same_fields(told, PendingProposalRow, "target_id")
+    return PendingProposalRow(**{**of_fact, **of_change}, target_id=ids.of(told.target_id))
 
 
 def stricter_row(scope: str, line: PortablePrivacy, known: Levels) -> tuple[PrivacyRow, ...]:

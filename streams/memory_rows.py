@@ -6,19 +6,12 @@ import json
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
-from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.schemas.memory_texts import dedup_key, embedding_key, embedding_text
 from palimpsest.schemas.messages import Fact, NormalizedTurn, Proposal, TurnReference
 from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
-from palimpsest.schemas.rows import (
-    ArchiveRow,
-    FlagsRow,
-    MemoryRow,
-    dedup_key,
-    embedding_key,
-    embedding_text,
-)
+from palimpsest.schemas.rows import SOURCE_TYPES, ArchiveRow, FlagsRow, MemoryRow
 from palimpsest.streams.settings import Flags
 
 EPISODIC_IMPORTANCE = 0.3

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from palimpsest.schemas.codec import identified, utc_offset_minutes
 from palimpsest.schemas.commands import (
+    AddDocumentCommand,
     Command,
+    DocumentTextCommand,
     ForgetCommand,
     MemoryCommand,
     ModifyCommand,
@@ -13,8 +15,6 @@ from palimpsest.schemas.commands import (
     SetPrivacyCommand,
     UpdateShortTermCommand,
 )
-from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
-from palimpsest.schemas.document_rows import DOCUMENT_CHUNK
 from palimpsest.schemas.identity import command_digest, turn_item_id
 from palimpsest.schemas.messages import (
     CommandIntent,
@@ -33,6 +33,7 @@ from palimpsest.schemas.normal_forms import (
     storage_lines,
 )
 from palimpsest.schemas.privacy import PRIVACY_FULL, person_key
+from palimpsest.schemas.rows import DOCUMENT_CHUNK
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.streams.document_intents import why_not_added, why_not_taken, with_text
 from palimpsest.streams.logs.base import Record

@@ -15,22 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palimpsest.schemas.audit_rows import DeadLetterRow
-from palimpsest.schemas.document_rows import DocumentRow
 from palimpsest.schemas.messages import ScoredCandidate
 from palimpsest.schemas.privacy import Levels
 from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionPartRow, PromotionRow
 from palimpsest.schemas.rows import (
     ArchiveRow,
     CommandRow,
+    DocumentRow,
     FactRow,
     FlagsRow,
-    HeldRow,
     MemoryRow,
     NameRow,
+    PendingProposalRow,
     RelationRow,
     Row,
+    SessionRow,
+    ShortTermRow,
 )
-from palimpsest.schemas.session_rows import SessionRow, ShortTermRow
 from palimpsest.schemas.sources import Source
 
 Vector = NDArray[np.float32]
@@ -127,7 +128,7 @@ class Loaded:
     settled: frozenset[str]
     write_seq: int
     command: CommandRow | None = None
-    held: Mapping[str, HeldRow] = field(default_factory=dict)
+    held: Mapping[str, PendingProposalRow] = field(default_factory=dict)
     facts: Mapping[str, FactRow] = field(default_factory=dict)
     derived: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     open_sessions: tuple[SessionRow, ...] = ()

@@ -13,8 +13,8 @@ from unittest import mock
 from palimpsest.ops import embedded
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.operations.pipeline import Status
-from palimpsest.ops.queries.access import queries
 from palimpsest.ops.replay.branches import Branch, branch_settings, keep_branch, read_branch
+from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import Actor, Command
 from palimpsest.stores.database.sql import QueryLimits, read_only_query

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from palimpsest.schemas.commands import Command
-from palimpsest.schemas.document_commands import AddDocumentCommand, DeleteDocumentCommand
+from palimpsest.schemas.commands import AddDocumentCommand, Command, DeleteDocumentCommand
 from tests.harness import Pipeline
 
 SIZE = {"chunk_characters": 200, "chunk_overlap": 20}

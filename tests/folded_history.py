@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from palimpsest.ops.exporting import export_scope
 from palimpsest.ops.maintenance.erasing import carry_out_in
-from palimpsest.ops.queries.exporting import export_scope
-from palimpsest.ops.queries.requests import ExportRequest
-from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.replay.fold import FoldResult, fold_partition, never
+from palimpsest.ops.requests import ExportRequest
+from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import (
     AliasCommand,
     ApplyProposalsCommand,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from palimpsest.schemas.promotion_commands import (
+from palimpsest.schemas.commands import (
     GainChange,
     LoseChange,
     PromoteCommand,

@@ -13,8 +13,7 @@ from palimpsest.ops.parts import embedding_model, open_shard, shard_options
 from palimpsest.ops.replay.rebuild import Rebuilt
 from palimpsest.ops.replay.resharding import ReshardRequest, reshard
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.commands import Command
-from palimpsest.schemas.promotion_commands import GainChange
+from palimpsest.schemas.commands import Command, GainChange
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.stores.database.state_hash import table_hashes
 from palimpsest.streams.logs.base import partition_for

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from palimpsest.ops.errors import NotFoundError
 from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.operations.sessions import SessionMemory, Sessions
-from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.errors import NotFoundError
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.service.queries import DirectQueries
+from palimpsest.ops.sources import Sources
 from palimpsest.schemas.messages import HistoryEvent
 from palimpsest.schemas.topics import MEMORY_HISTORY
 from tests.harness import Pipeline

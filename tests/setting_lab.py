@@ -17,11 +17,11 @@ from palimpsest.ops import embedded
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.parts import open_shard, shard_options
-from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.service.queries import DirectQueries
 from palimpsest.ops.service.running import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
+from palimpsest.ops.sources import Sources
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.rows import Row
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.operations.memories import Recall
-from palimpsest.ops.queries.access import queries
+from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
 from tests.branches_by_hand import outgoing_turn
 

@@ -29,7 +29,7 @@ from palimpsest.ops.bench.service_clients import MIX, Seen, ServiceClient, clien
 from palimpsest.ops.bench.service_load import LIMITS_OFF, checked, drained
 from palimpsest.ops.http.callers import PERMISSIONS
 from palimpsest.ops.http.tokens import Tokens
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.requests import JsonObject
 
 SIZE: Final = 300_000
 SCOPE: Final = "attacked"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.requests import JsonObject
 from palimpsest.stores.index import lance
 from palimpsest.stores.shard import DATABASE_FILE
 

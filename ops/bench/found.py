@@ -10,7 +10,7 @@ import numpy as np
 
 from palimpsest.ops.bench.conversations import CATEGORIES, Question
 from palimpsest.ops.bench.halves import Half
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.requests import JsonObject
 
 KS: Final = (1, 5, 10, 50)
 

@@ -23,9 +23,10 @@ import numpy as np
 from palimpsest.ops.bench.disk import size
 from palimpsest.ops.bench.resident import MIB, resident
 from palimpsest.ops.bench.throughput import vocabulary
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.requests import JsonObject
+from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.normal_forms import content_hash, normalized_content
-from palimpsest.schemas.rows import EdgeRow, MemoryRow, embedding_key
+from palimpsest.schemas.rows import EdgeRow, MemoryRow
 from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.recall.query import Query

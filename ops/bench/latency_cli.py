@@ -13,7 +13,7 @@ import typer
 from palimpsest.ops.cli.common import AsJson, Cli, command, print_json
 
 if TYPE_CHECKING:
-    from palimpsest.ops.queries.requests import JsonObject
+    from palimpsest.ops.requests import JsonObject
 
 Json = dict[str, object]
 

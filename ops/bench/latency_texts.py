@@ -34,24 +34,17 @@ from palimpsest.ops.bench.throughput import SYLLABLES
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import application
 from palimpsest.ops.ingest.records import in_batches
-from palimpsest.ops.queries.recall import retrieved
-from palimpsest.ops.queries.requests import JsonObject
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.operations.recalling import retrieved
+from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.running import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
+from palimpsest.ops.sources import Sources
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import entity_id
+from palimpsest.schemas.memory_texts import MONTHS, embedding_text
 from palimpsest.schemas.normal_forms import canonical_name
-from palimpsest.schemas.rows import (
-    MONTHS,
-    EdgeRow,
-    MemoryRow,
-    NameRow,
-    RelationRow,
-    Row,
-    embedding_text,
-)
+from palimpsest.schemas.rows import EdgeRow, MemoryRow, NameRow, RelationRow, Row
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.shard import Shard

@@ -27,7 +27,7 @@ from palimpsest.ops.bench.loopback import serving_embeddings
 from palimpsest.ops.bench.retrieval import DataSet, measure
 from palimpsest.ops.bench.variants import HYBRID
 from palimpsest.ops.parts import embedding_model
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import decode
 from palimpsest.schemas.messages import ConversationTurn

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from palimpsest.ops.bench.found import KS
 from palimpsest.ops.distribution import install_hint
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.requests import JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

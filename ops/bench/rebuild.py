@@ -18,21 +18,20 @@ from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import application, open_log
 from palimpsest.ops.ingest.records import in_batches, turn_id_of_message
 from palimpsest.ops.parts import shard_folder
-from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.replay.fold import Ends
 from palimpsest.ops.replay.fold_processes import FoldedPartition, FoldJob, fold_partitions
 from palimpsest.ops.replay.progress import Report, unreported
 from palimpsest.ops.replay.stored_embeddings import opened
+from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
-from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.database.migrations import use_tables
 from palimpsest.stores.database.state_hash import state_hash
 from palimpsest.stores.shard import DATABASE_FILE
 from palimpsest.streams.logs.base import LogReader, Outgoing
-from palimpsest.streams.runtime.output import outgoing
+from palimpsest.streams.runtime.output import published
 from palimpsest.streams.topology import stages
 
 NAMES = 800
@@ -72,16 +71,13 @@ def told_turns(recording: Recording) -> Iterator[Outgoing]:
             speaker=("Ana", "Ben")[place % 2],
             content=said,
         )
-        message_id = turn_id_of_message(scope, turn)
-        message = Envelope[Frozen](
-            id=message_id,
-            schema=CONVERSATION_TURNS.schemas[0],
-            scope=scope,
-            occurred_at=FIRST_TURN + timedelta(seconds=number),
-            correlation_id=message_id,
-            body=turn,
+        yield published(
+            CONVERSATION_TURNS,
+            turn_id_of_message(scope, turn),
+            scope,
+            FIRST_TURN + timedelta(seconds=number),
+            turn,
         )
-        yield outgoing(CONVERSATION_TURNS, message)
 
 
 def measure(

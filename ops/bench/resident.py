@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from pathlib import Path
 
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.requests import JsonObject
 
 MIB = 2**20
 

@@ -24,11 +24,11 @@ from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.log_folder import log_folder
-from palimpsest.ops.queries.recall import retrieved
-from palimpsest.ops.queries.requests import JsonObject
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.operations.recalling import retrieved
+from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.running import sources_of
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.sources import Sources
 from palimpsest.stores.recall.answers import RetrievalConstants
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.ranking import DEFAULTS

@@ -26,10 +26,10 @@ from palimpsest.ops.bench.service_clients import (
     sentences,
 )
 from palimpsest.ops.library.memory import AsyncMemory
-from palimpsest.ops.queries.requests import JsonObject
-from palimpsest.ops.queries.saved_queries import SAVED_QUERIES
-from palimpsest.ops.queries.sql_output import ARROW_TYPE
+from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sources import load_settings
+from palimpsest.ops.sql.output import ARROW_TYPE
+from palimpsest.ops.sql.saved_queries import SAVED_QUERIES
 
 LIMITS_OFF = tuple(
     f"http.{name}_per_minute=1000000" for name in ("modify", "delete", "batch_forget")

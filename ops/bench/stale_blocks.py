@@ -8,7 +8,7 @@ from typing import Final
 
 from palimpsest.ops.bench.stale_set import conversations, play, shown_line, stated_facts
 from palimpsest.ops.library.memory import Memory
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.requests import JsonObject
 
 BUDGET: Final = 2_000
 SETTINGS: Final = {

@@ -21,7 +21,7 @@ from unittest.mock import patch
 from pydantic import JsonValue
 
 from palimpsest.ops.library.memory_methods import AsyncMethods
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.requests import JsonObject
 from palimpsest.streams.models.base import Prompt, Reply
 
 FILE: Final = Path(__file__).parents[2] / "tests" / "data" / "stale_conversations.jsonl"

@@ -22,14 +22,13 @@ from palimpsest.ops.bench.loopback import started
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.ingest.records import in_batches, turn_id_of_message
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
-from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import Outgoing
-from palimpsest.streams.runtime.output import outgoing
+from palimpsest.streams.runtime.output import published
 from palimpsest.streams.runtime.runner import STEPS, StageRunner
 
 SEED = 20_260_301
@@ -73,16 +72,13 @@ def records(load: Load) -> Iterator[Outgoing]:
             speaker=speakers[place % 2],
             content=f"I keep {said}.",
         )
-        message_id = turn_id_of_message(scope, turn)
-        message = Envelope[Frozen](
-            id=message_id,
-            schema=CONVERSATION_TURNS.schemas[0],
-            scope=scope,
-            occurred_at=FIRST_TURN + timedelta(seconds=number),
-            correlation_id=message_id,
-            body=turn,
+        yield published(
+            CONVERSATION_TURNS,
+            turn_id_of_message(scope, turn),
+            scope,
+            FIRST_TURN + timedelta(seconds=number),
+            turn,
         )
-        yield outgoing(CONVERSATION_TURNS, message)
 
 
 async def measure(load: Load, overrides: Sequence[str], folder: Path | None) -> JsonObject:

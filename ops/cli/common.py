@@ -24,7 +24,7 @@ from typer.models import ArgumentInfo, OptionInfo
 
 if TYPE_CHECKING:
     from palimpsest.ops.operations.operation import Operation
-    from palimpsest.ops.queries.dispatch import Queries
+    from palimpsest.ops.service.queries import Queries
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.ops.settings.sources import Loaded
 
@@ -132,7 +132,7 @@ class Cli:
         from palimpsest.ops.commanding import commands_of
         from palimpsest.ops.operations.access import Unrestricted
         from palimpsest.ops.operations.executing import Executor
-        from palimpsest.ops.queries.access import queries
+        from palimpsest.ops.service.queries import queries
 
         def waiting() -> None:
             typer.echo("the running worker is busy with earlier work; waiting for it", err=True)
@@ -151,7 +151,7 @@ class Cli:
     def with_queries(self, use: Callable[[Queries], Coroutine[None, None, T]]) -> T:
         import asyncio
 
-        from palimpsest.ops.queries.access import queries
+        from palimpsest.ops.service.queries import queries
 
         async def using() -> T:
             async with queries(self.settings) as found:
@@ -278,7 +278,7 @@ def _text_of(error: Exception) -> str | None:
         ("palimpsest.stores.lock", ("FolderInUse",)),
         ("palimpsest.ops.settings.sources", ("SettingsError",)),
         ("palimpsest.ops.parts", ("SetupError",)),
-        ("palimpsest.ops.queries.errors", ("RequestError",)),
+        ("palimpsest.ops.errors", ("RequestError",)),
         ("palimpsest.ops.service.client", ("NotThereError",)),
     ):
         loaded = sys.modules.get(module)

@@ -13,7 +13,7 @@ from palimpsest.ops.surfaces.command_line import execute
 
 if TYPE_CHECKING:
     from palimpsest.ops.documents.settings import DocumentSettings
-    from palimpsest.schemas.document_commands import AddDocumentCommand
+    from palimpsest.schemas.commands import AddDocumentCommand
 
 
 def register(group: typer.Typer) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from palimpsest.ops.bootstrap import AnyApplication
-    from palimpsest.ops.queries.requests import JsonObject
+    from palimpsest.ops.requests import JsonObject
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.streams.runtime.model_port import Outage
 
@@ -79,9 +79,9 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
 
     from palimpsest.ops.bootstrap import running
     from palimpsest.ops.cli.run_progress import watched
+    from palimpsest.ops.operations.pipeline import balance as balance_of
+    from palimpsest.ops.operations.pipeline import without_facts
     from palimpsest.ops.parts import SetupError, embedding_choice
-    from palimpsest.ops.queries.status import balance as balance_of
-    from palimpsest.ops.queries.status import without_facts
     from palimpsest.ops.service.running import serving_reads
 
     is_new = not (settings.data_dir / "shards").exists()

@@ -43,7 +43,7 @@ def snapshot(
     Example: palimpsest snapshot memory.duckdb
     """
     from palimpsest.ops.maintenance.snapshots import partitions_of, take_snapshot
-    from palimpsest.ops.queries.dispatch import Queries
+    from palimpsest.ops.service.queries import Queries
 
     kind = _kind(format, out)
 

@@ -80,8 +80,8 @@ def sql(
 
     Example: palimpsest sql "SELECT type, count(*) FROM memories GROUP BY type"
     """
-    from palimpsest.ops.queries.dispatch import Queries
-    from palimpsest.ops.queries.requests import SqlRequest
+    from palimpsest.ops.requests import SqlRequest
+    from palimpsest.ops.service.queries import Queries
 
     form = _form(Form.json if json else format, output)
     binary = form in (Form.arrow, Form.parquet)
@@ -127,7 +127,7 @@ def _form(given: Form | None, output: Path | None) -> Form:
 
 def _statement(query: str) -> str:
     """The query; what begins with a point is short for one."""
-    from palimpsest.ops.queries.saved_queries import SAVED_QUERIES
+    from palimpsest.ops.sql.saved_queries import SAVED_QUERIES
     from palimpsest.stores.database.view_columns import PARTITION, quoted
     from palimpsest.stores.database.views import VIEWS
 
@@ -159,7 +159,7 @@ def _statement(query: str) -> str:
 
 def _written(table: pa.Table, form: Form) -> bytes:
     from palimpsest.ops.cli.tables import printed_rows
-    from palimpsest.ops.queries.sql_output import FORMS, json_rows
+    from palimpsest.ops.sql.output import FORMS, json_rows
 
     if form is Form.table:
         rows = json_rows(table)
@@ -170,7 +170,7 @@ def _written(table: pa.Table, form: Form) -> bytes:
 
 def _print(table: pa.Table) -> None:
     from palimpsest.ops.cli.tables import print_rows
-    from palimpsest.ops.queries.sql_output import json_rows
+    from palimpsest.ops.sql.output import json_rows
 
     rows = json_rows(table)
     print_rows(_columns(table, rows), rows)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from palimpsest.ops.importing import Imported
-    from palimpsest.ops.queries.dispatch import Queries
+    from palimpsest.ops.service.queries import Queries
 
 BLOCK_BYTES = 256 * 1024
 
@@ -52,7 +52,7 @@ def export(
 
     Example: palimpsest export support support.ndjson
     """
-    from palimpsest.ops.queries.requests import ExportRequest
+    from palimpsest.ops.requests import ExportRequest
 
     if file.exists():
         raise usage_error(f"{file} is there already; name another file, or remove it")

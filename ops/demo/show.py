@@ -16,13 +16,14 @@ from palimpsest.ops.ingest.base import Bad
 from palimpsest.ops.ingest.lines import read_turns
 from palimpsest.ops.ingest.records import RecordOptions, in_batches
 from palimpsest.ops.operations.memories import Recall
+from palimpsest.ops.operations.pipeline import balance
+from palimpsest.ops.operations.rows import rows
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.requests import JsonObject
-from palimpsest.ops.queries.sources import Sources, rows
-from palimpsest.ops.queries.status import balance
+from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.service.queries import DirectQueries
 from palimpsest.ops.service.running import serving_reads
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.sources import Sources
 from palimpsest.stores.database.outcome_words import told_word
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.sensitive.policy import Policy

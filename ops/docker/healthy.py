@@ -10,7 +10,7 @@ import sys
 
 import httpx
 
-from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.service.announcement import announced
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
 from palimpsest.ops.service.workers import announcements

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from palimpsest.ops.documents.reading import HTML, NotReadError, read
 from palimpsest.ops.documents.settings import DocumentSettings
-from palimpsest.schemas.document_commands import AddDocumentCommand
+from palimpsest.schemas.commands import AddDocumentCommand
 from palimpsest.streams.document_intents import why_no_address
 
 if TYPE_CHECKING:

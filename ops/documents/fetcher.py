@@ -8,21 +8,27 @@ is not fetched.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+import socket
+import zlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
-from palimpsest.ops.documents.fetching import fetch
-from palimpsest.ops.documents.reading import NotReadError
+import httpx
+
+from palimpsest.ops.documents.reading import NotReadError, charset_of, media_type_of, read
 from palimpsest.ops.documents.records import text_record, texts_that_fit
+from palimpsest.ops.documents.settings import DocumentSettings
 from palimpsest.ops.maintenance.partition_timer import PartitionTimer
-from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.commands import Actor
-from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
-from palimpsest.schemas.document_rows import DocumentRow
+from palimpsest.schemas.commands import Actor, AddDocumentCommand, DocumentTextCommand
+from palimpsest.schemas.rows import DocumentRow
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.logs.base import LogError, LogReader, Outgoing
+from palimpsest.streams.document_intents import why_no_address
+from palimpsest.streams.logs.base import LogError, Outgoing
 from palimpsest.streams.sensitive.policy import REFUSED, WHY_REFUSED, Policy
 
 logger = logging.getLogger(__name__)
@@ -36,26 +42,14 @@ _QUEUED = (
 )
 
 
+@dataclass(eq=False)
 class Fetcher(PartitionTimer):
     """Fetches for all shards that `shards` tells as open, which may change at any time."""
 
     what = "documents"
     seconds = 0.5
 
-    def __init__(
-        self,
-        shards: Callable[[], Mapping[int, Shard]],
-        log: LogReader,
-        append: Callable[[Sequence[Outgoing]], object],
-        settings: Settings,
-        clock: Callable[[], datetime],
-    ) -> None:
-        super().__init__(shards, log)
-        self._append = append
-        self._settings = settings
-        self._clock = clock
-        self._policy = Policy.of(settings.pii)
-        self._published: set[str] = set()
+    _published: set[str] = field(default_factory=set, init=False)
 
     def waits(self, shard: Shard) -> bool:
         """Whether some document waits for its text."""
@@ -76,12 +70,13 @@ class Fetcher(PartitionTimer):
         return [row for row in queued if row.document_id not in self._published]
 
     def _records(self, scope: str, texts: Sequence[DocumentTextCommand]) -> list[Outgoing]:
-        return [text_record(scope, text, self._clock(), FETCHER) for text in texts]
+        return [text_record(scope, text, self.clock(), FETCHER) for text in texts]
 
     def _without_secrets(self, text: str) -> str:
         """Before it is cut: a secret may lie across the edge of two chunks."""
-        cleaned = self._policy.text(text)
-        if self._policy.refuses and cleaned == REFUSED:
+        policy = Policy.of(self.settings.pii)
+        cleaned = policy.text(text)
+        if policy.refuses and cleaned == REFUSED:
             raise NotReadError(WHY_REFUSED)
         return cleaned
 
@@ -89,14 +84,14 @@ class Fetcher(PartitionTimer):
         """Fetch, and append what came of it."""
         assert row.source is not None
         try:
-            found = await fetch(row.source, self._settings.documents)
+            found = await fetch(row.source, self.settings.documents)
             asked = AddDocumentCommand(
                 kind="url",
                 content_type=found.content_type,
                 chunk_characters=row.chunk_characters,
                 chunk_overlap=row.chunk_overlap,
             )
-            most = self._settings.log.max_record_bytes
+            most = self.settings.log.max_record_bytes
             text = await asyncio.to_thread(self._without_secrets, found.text)
             title = self._without_secrets(found.title)
             texts = await asyncio.to_thread(
@@ -112,7 +107,7 @@ class Fetcher(PartitionTimer):
             failed = DocumentTextCommand(document_id=row.document_id, error=why)
             records = self._records(row.scope, [failed])
         try:
-            await asyncio.to_thread(self._append, records)
+            await asyncio.to_thread(self.append, records)
         except LogError as error:
             logger.warning("document %s, to be fetched again: %s", row.document_id, error)
         else:
@@ -122,3 +117,188 @@ class Fetcher(PartitionTimer):
 def _queued(shard: Shard) -> list[DocumentRow]:
     with shard.reading() as reader:
         return select(reader, DocumentRow, _QUEUED, [])
+
+
+# Fetching a URL: within limits, and from where it is allowed. The name is resolved here, once a
+# hop, and the connection made to that very address: what the name stands for a moment later does
+# not matter.
+
+_HEADERS: Final = {
+    "User-Agent": "palimpsest",
+    "Accept": "text/html, text/*;q=0.9, application/json;q=0.8, application/xml;q=0.8",
+    "Accept-Encoding": "gzip",
+}
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The text of a page, and the title that it gives itself, else its address."""
+
+    text: str
+    title: str
+    content_type: str
+
+
+async def fetch(url: str, settings: DocumentSettings) -> Fetched:
+    """The text behind a URL. Raises NotReadError with why there is none."""
+    try:
+        async with asyncio.timeout(settings.fetch_seconds):
+            body, content_type = await _body(url, settings)
+    except TimeoutError:
+        raise NotReadError(
+            f"it took longer than {settings.fetch_seconds:g} s (documents.fetch_seconds)"
+        ) from None
+    except zlib.error:
+        raise NotReadError("it came packed as gzip and cannot be unpacked") from None
+    except httpx.HTTPError as error:
+        raise NotReadError(f"it cannot be fetched: {str(error) or type(error).__name__}") from None
+    media_type = media_type_of(content_type)
+    found = await asyncio.to_thread(read, body, media_type, charset_of(content_type))
+    return Fetched(found.text, found.title or url[:512], media_type)
+
+
+async def _body(url: str, settings: DocumentSettings) -> tuple[bytes, str]:
+    limits = httpx.Limits(max_keepalive_connections=0)
+    async with httpx.AsyncClient(
+        trust_env=False, follow_redirects=False, timeout=settings.fetch_seconds, limits=limits
+    ) as client:
+        for _ in range(settings.max_redirects + 1):
+            async with _answer(client, url, settings) as answer:
+                target = _target(answer, url)
+                if target is None:
+                    return await _content(answer, settings.max_bytes)
+            url = target
+    raise NotReadError(
+        f"it leads on more than {settings.max_redirects} times (documents.max_redirects)"
+    )
+
+
+@asynccontextmanager
+async def _answer(
+    client: httpx.AsyncClient, url: str, settings: DocumentSettings
+) -> AsyncIterator[httpx.Response]:
+    wrong = why_no_address(url)
+    if wrong is not None:
+        raise NotReadError(wrong.partition(": ")[2])
+    try:
+        asked = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise NotReadError(f"this is no address: {error}") from None
+    host = asked.raw_host.decode("ascii")
+    port = asked.port or _PORTS[asked.scheme]
+    address = await address_of(host, port, settings.allow_private)
+    request = client.build_request(
+        "GET",
+        asked.copy_with(host=address, fragment=None),
+        headers={**_HEADERS, "Host": asked.netloc.decode("ascii")},
+        # The certificate must be the name's.
+        extensions={"sni_hostname": host},
+    )
+    answer = await client.send(request, stream=True)
+    try:
+        yield answer
+    finally:
+        await answer.aclose()
+
+
+def _target(answer: httpx.Response, url: str) -> str | None:
+    """Where the answer leads on to; None for one that is to be read. Raises NotReadError for one
+    that is neither."""
+    if answer.status_code in _REDIRECTS and "location" in answer.headers:
+        try:
+            return str(httpx.URL(url).join(answer.headers["location"]))
+        except (httpx.InvalidURL, ValueError) as error:
+            raise NotReadError(f"it leads on to what is no address: {error}") from None
+    if answer.status_code != httpx.codes.OK:
+        raise NotReadError(f"it was answered with the status {answer.status_code}")
+    return None
+
+
+async def _content(answer: httpx.Response, most: int) -> tuple[bytes, str]:
+    """The body, decompressed, and its content type. Raises NotReadError."""
+    content_type = answer.headers.get("content-type", "")
+    media_type_of(content_type)
+    too_large = NotReadError(f"it is larger than {most} bytes (documents.max_bytes)")
+    told = answer.headers.get("content-length", "")
+    if told.isdecimal() and int(told[:19]) > most:
+        raise too_large
+    unpack = _unpacking(answer.headers.get("content-encoding", ""))
+    body = bytearray()
+    async for part in answer.aiter_raw():
+        body += part if unpack is None else unpack.decompress(part, most + 1 - len(body))
+        if len(body) > most:
+            raise too_large
+    return bytes(body), content_type
+
+
+def _unpacking(encoding: str) -> zlib._Decompress | None:
+    """Unpacks a body piece by piece, so that no more of it is in memory than is taken: httpx would
+    unpack a piece whole, and what was packed twice twice. Raises NotReadError for what was not
+    asked for."""
+    packed = encoding.strip().lower()
+    if packed in ("", "identity"):
+        return None
+    if packed in ("gzip", "x-gzip"):
+        return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    raise NotReadError(f"it came packed as {encoding[:100]!r}, and gzip was asked for")
+
+
+# Where a URL leads: the one address that is then connected to, and whether it may be.
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+async def address_of(host: str, port: int, allow_private: bool) -> str:
+    """The address that the name stands for now. Raises NotReadError where there is none, or where
+    any of them is not of the public internet and that is not allowed."""
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise NotReadError(f"the host {host} is not found: {error}") from None
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    if not addresses:
+        raise NotReadError(f"the host {host} is not found")
+    for address in addresses:
+        if not (allow_private or is_public(address)):
+            raise NotReadError(
+                f"{host} is an address of this machine or of a private network, which is fetched"
+                " from only with documents.allow_private"
+            )
+    return addresses[0]
+
+
+def is_public(address: str) -> bool:
+    """Whether everybody on the internet reaches the address, also where one is wrapped in it."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    return all(
+        each.is_global
+        and not (each.is_multicast or each.is_unspecified or each.is_reserved)
+        and not (isinstance(each, ipaddress.IPv6Address) and each.is_site_local)
+        for each in _meant(ip)
+    )
+
+
+def _meant(ip: Address) -> list[Address]:
+    """The address, and those of IPv4 that a network may take it for; of one that only wraps
+    another, the other."""
+    if isinstance(ip, ipaddress.IPv4Address):
+        return [ip]
+    if ip.ipv4_mapped is not None:
+        return [ip.ipv4_mapped]
+    if ip in _NAT64:
+        return [ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)]
+    wrapped: list[Address] = [ip]
+    if ip.sixtofour is not None:
+        wrapped.append(ip.sixtofour)
+    if ip.teredo is not None:
+        wrapped += ip.teredo
+    if int(ip) >> 32 == 0:
+        wrapped.append(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF))
+    return wrapped

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from palimpsest.ops.distribution import install_hint
-from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.errors import RequestError
 
 HTML: Final = "text/html"
 TAKEN: Final = "text/html, text/*, application/json and application/xml"

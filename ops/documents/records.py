@@ -5,13 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from palimpsest.schemas.commands import Actor, MemoryCommand
-from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
-from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+from palimpsest.schemas.commands import (
+    Actor,
+    AddDocumentCommand,
+    DocumentTextCommand,
+    MemoryCommand,
+)
+from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.document_intents import BATCH_CHARACTERS, texts_of
 from palimpsest.streams.logs.base import Outgoing
-from palimpsest.streams.runtime.output import outgoing
+from palimpsest.streams.runtime.output import published
 
 BYTES_A_CHARACTER: Final = 8
 """Of a record, at most, with what else is in it."""
@@ -43,12 +47,6 @@ def text_record(scope: str, text: DocumentTextCommand, at: datetime, actor: Acto
     """A part of a document's text as a record; the same part is the same message."""
     identity = (text.document_id, text.digest or "", text.first, text.error or "")
     command_id = derived_id("document-text", *identity)
-    message = Envelope[Frozen](
-        id=command_id,
-        schema=MEMORY_COMMANDS.schemas[0],
-        scope=scope,
-        occurred_at=at,
-        correlation_id=command_id,
-        body=MemoryCommand(command=text, actor=actor),
+    return published(
+        MEMORY_COMMANDS, command_id, scope, at, MemoryCommand(command=text, actor=actor)
     )
-    return outgoing(MEMORY_COMMANDS, message)

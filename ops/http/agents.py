@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from starlette.datastructures import QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.http.callers import Caller, CallerAccess
 from palimpsest.ops.http.gate import Gate
 from palimpsest.ops.http.problems import Problem, answer
@@ -24,7 +25,6 @@ from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.library.memory_methods import AsyncMethods
 from palimpsest.ops.operations.operation import Json, Operation
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.transport.base import Transport
 
 PATH: Final = "/mcp"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.ingest.records import DEFAULT_SCOPE
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.schemas.commands import Actor, ActorType
 
 Permission = Literal["remember", "recall", "modify", "forget", "recover", "sql", "admin"]

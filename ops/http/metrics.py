@@ -18,8 +18,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.errors import RequestError
+from palimpsest.ops.requests import JsonObject
 from palimpsest.streams.kafka.waiting import Awaited, Wait
 from palimpsest.streams.runtime.model_usage import Usage
 from palimpsest.streams.runtime.runner import StageRunner

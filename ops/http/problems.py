@@ -18,13 +18,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from palimpsest.ops.command_kinds import CommandError
-from palimpsest.ops.parts import SetupError
-from palimpsest.ops.queries.errors import (
+from palimpsest.ops.errors import (
     NotFoundError,
     NotOpenError,
     RequestError,
     UnavailableError,
 )
+from palimpsest.ops.parts import SetupError
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.schemas.codec import as_json_says
 from palimpsest.stores.database.cursors import StoreClosed

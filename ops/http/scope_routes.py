@@ -27,7 +27,7 @@ from palimpsest.ops.http.service import (
 from palimpsest.ops.importing import Importer
 from palimpsest.ops.operations.memories import Embeddings, MemoryVector
 from palimpsest.ops.operations.operation import Json
-from palimpsest.ops.queries.requests import ExportRequest
+from palimpsest.ops.requests import ExportRequest
 from palimpsest.ops.service.local import read_parts, written
 from palimpsest.schemas.envelope import Scope
 

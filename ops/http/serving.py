@@ -24,9 +24,9 @@ from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.parts import SetupError, utc_now
-from palimpsest.ops.queries.dispatch import DirectQueries, Queries
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.connections import ConnectionLimits, with_file_descriptors
+from palimpsest.ops.service.queries import DirectQueries, Queries
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.service.running import serving_reads
 from palimpsest.ops.service.server import listening, served

@@ -16,8 +16,8 @@ from palimpsest.ops.http.problems import Problem
 from palimpsest.ops.http.routing import JSON_TYPE, WITH_BODY, errors, router
 from palimpsest.ops.http.service import Analyst, ServiceOf
 from palimpsest.ops.operations.checking import Strict
-from palimpsest.ops.queries.requests import SqlRequest
-from palimpsest.ops.queries.sql_output import ARROW_TYPE, as_arrow, json_value
+from palimpsest.ops.requests import SqlRequest
+from palimpsest.ops.sql.output import ARROW_TYPE, as_arrow, json_value
 
 routes: APIRouter = router("sql")
 

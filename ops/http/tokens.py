@@ -19,9 +19,9 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.http.callers import Caller, Permission
 from palimpsest.ops.parts import SetupError
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.schemas.commands import ActorType
 
 FILE_NAME: Final = "tokens.json"

@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.http import answers
 from palimpsest.ops.http.callers import Caller
 from palimpsest.ops.http.problems import Problem
@@ -27,7 +28,6 @@ from palimpsest.ops.ingest.base import Bad
 from palimpsest.ops.ingest.lines import FIELDS, Watch, near_miss, turn_of
 from palimpsest.ops.ingest.records import RecordOptions
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.threads import in_thread_of
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.streams.logs.base import Outgoing

@@ -1,6 +1,6 @@
 """What every parser takes and gives: a source in, utterances out, and errors as values.
 
-A parser is a pure generator of Said, Bad and Note; the only error it raises is Unreadable.
+A parser is a pure generator of Utterance, Bad and Note; the only error it raises is Unreadable.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Utterance:
     """One utterance as its source has it.
 
     `key` identifies it within its scope for ever: the same utterance of the same source, read
@@ -63,7 +63,7 @@ class Said:
     scope: str | None = None
 
 
-Item: TypeAlias = Said | Bad | Note
+Item: TypeAlias = Utterance | Bad | Note
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from palimpsest.ops.ingest.base import (
     Item,
     Keys,
     Note,
-    Said,
     Unreadable,
+    Utterance,
     later,
     named,
 )
@@ -73,7 +73,7 @@ def read_captions(document: Document, choices: Choices) -> Iterator[Item]:
     session = choices.session or document.stem
     keys = Keys("captions", session)
     for cue in cues:
-        yield Said(
+        yield Utterance(
             place=f"{document.name}:{cue.line}",
             key=keys.key(str(cue.begins), cue.speaker, cue.text),
             text=cue.text,

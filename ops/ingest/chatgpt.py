@@ -15,8 +15,8 @@ from palimpsest.ops.ingest.base import (
     Document,
     Item,
     Note,
-    Said,
     Unreadable,
+    Utterance,
     named,
     objects,
     parsed,
@@ -60,7 +60,7 @@ def read_chatgpt(document: Document, choices: Choices) -> Iterator[Item]:
 
 def _conversation(
     conversation: dict[str, object], place: str, choices: Choices
-) -> Iterator[Said | Bad | None]:
+) -> Iterator[Utterance | Bad | None]:
     mapping = conversation.get("mapping")
     if not isinstance(mapping, dict):
         yield Bad(place, "a conversation without a `mapping` of messages")
@@ -80,7 +80,7 @@ def _conversation(
             continue
         # A message without a time was said after the one before it.
         at = unix_time(message.get("create_time")) or at
-        yield Said(
+        yield Utterance(
             place=f"{place}: {node_id}",
             key=f"chatgpt:{_text(message, 'id') or node_id}"[:256],
             text=text,

@@ -12,8 +12,8 @@ from palimpsest.ops.ingest.base import (
     Item,
     Keys,
     Note,
-    Said,
     Unreadable,
+    Utterance,
     iso_time,
     named,
     objects,
@@ -57,7 +57,7 @@ def read_claude(document: Document, choices: Choices) -> Iterator[Item]:
             else:
                 began = iso_time(said.get("created_at"), choices.zone) or began
                 own = named(said.get("uuid"))
-                yield Said(
+                yield Utterance(
                     place=where,
                     key=f"claude:{own}"[:256] if own else keys.key(role, text),
                     text=text,

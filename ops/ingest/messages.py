@@ -19,8 +19,8 @@ from palimpsest.ops.ingest.base import (
     Item,
     Keys,
     Note,
-    Said,
     Unreadable,
+    Utterance,
     iso_time,
     named,
     unix_time,
@@ -144,7 +144,7 @@ def _begins(loose: list[tuple[str, object]]) -> str:
     return derived_id("stdin", json.dumps(loose[0][1], sort_keys=True))[:8]
 
 
-def _messages(conversation: _Conversation, choices: Choices) -> Iterator[Said | Bad | None]:
+def _messages(conversation: _Conversation, choices: Choices) -> Iterator[Utterance | Bad | None]:
     keys: dict[str, Keys] = {}
     for place, message in conversation.messages:
         if not isinstance(message, dict):
@@ -163,7 +163,7 @@ def _messages(conversation: _Conversation, choices: Choices) -> Iterator[Said | 
         session = choices.session or _own(message, SESSIONS) or conversation.session
         speaker = _own(message, SPEAKERS)
         by_text = keys.setdefault(session, Keys("messages", session))
-        yield Said(
+        yield Utterance(
             place=place,
             key=derived_id("messages", session, own) if own else by_text.key(role, speaker, text),
             text=text,

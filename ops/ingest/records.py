@@ -12,14 +12,14 @@ from zoneinfo import ZoneInfo
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from palimpsest.ops.ingest.base import Bad, Said, with_offset
+from palimpsest.ops.ingest.base import Bad, Utterance, with_offset
 from palimpsest.schemas.codec import describe, refuse_depth
-from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.schemas.withheld import withheld_turn
 from palimpsest.streams.logs.base import Outgoing
-from palimpsest.streams.runtime.output import outgoing
+from palimpsest.streams.runtime.output import published
 from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.settings import PiiSettings
 
@@ -50,7 +50,9 @@ def turn_id_of_message(scope: str, turn: ConversationTurn) -> str:
     return derived_id("ingest", scope, turn.turn_id, turn.content)
 
 
-def record_of(said: Said, at: datetime, source_type: str, options: RecordOptions) -> Outgoing | Bad:
+def record_of(
+    said: Utterance, at: datetime, source_type: str, options: RecordOptions
+) -> Outgoing | Bad:
     """An utterance as a turn's record, told at `at`."""
     try:
         turn = ConversationTurn(
@@ -95,15 +97,7 @@ def checked(
     message_id = message_id or turn_id_of_message(scope, turn)
     if turn.privacy == "full":
         turn = withheld_turn(scope, turn)
-    message = Envelope[Frozen](
-        id=message_id,
-        schema=CONVERSATION_TURNS.schemas[0],
-        scope=scope,
-        occurred_at=at,
-        correlation_id=message_id,
-        body=turn,
-    )
-    record = outgoing(CONVERSATION_TURNS, message)
+    record = published(CONVERSATION_TURNS, message_id, scope, at, turn)
     refuse_depth(record.value or b"")
     size = len(record.value or b"")
     if size > options.max_bytes:

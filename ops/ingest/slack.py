@@ -15,8 +15,8 @@ from palimpsest.ops.ingest.base import (
     Bad,
     Item,
     Note,
-    Said,
     Unreadable,
+    Utterance,
     decoded,
     named,
     objects,
@@ -85,7 +85,7 @@ def _day(
     channel: str,
     day: str,
     known: dict[str, str],
-) -> Iterator[Said | Bad | None]:
+) -> Iterator[Utterance | Bad | None]:
     for found in objects(messages, place):
         if isinstance(found, Bad):
             yield found
@@ -101,7 +101,7 @@ def _day(
             yield Bad(where, f"a message without a time: ts is {ts!r}")
             continue
         role: Role = "tool" if subtype == "bot_message" or "bot_id" in message else "user"
-        yield Said(
+        yield Utterance(
             place=where,
             key=f"slack:{channel}:{ts}"[:256],
             text=_plain(text, known),

@@ -21,8 +21,8 @@ from palimpsest.ops.ingest.base import (
     Item,
     Keys,
     Note,
-    Said,
     Unreadable,
+    Utterance,
     named,
     with_offset,
 )
@@ -117,7 +117,7 @@ def read_whatsapp(document: Document, choices: Choices) -> Iterator[Item]:
             yield Bad(place, f"there is no such date in {NAMES[order]}: {entry.stamp}")
             continue
         speaker = named(said["name"].removeprefix("~"))
-        yield Said(
+        yield Utterance(
             place=place,
             # The stamp as it stands: a longer export, read another way, is still the same chat.
             key=keys.key(entry.stamp, speaker, text),

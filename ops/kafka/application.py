@@ -263,10 +263,10 @@ class KafkaApplication:
         upkeep = Upkeep(self.shards.now, self.embedding, flags)
         async with (
             expiring((self.replies,), self.clock, seconds, unless=flags.autonomous_frozen),
-            upkeep.going_on(),
-            self._publishing.going_on(self.stop),
-            self.deciding.going_on(self.stop),
-            self._earning.going_on(self.stop),
+            upkeep.running(),
+            self._publishing.running(self.stop),
+            self.deciding.running(self.stop),
+            self._earning.running(self.stop),
         ):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self.stop()

@@ -202,12 +202,12 @@ True
     "apply_proposals": """
 >>> await memory.apply_proposals(all=True)
 Traceback (most recent call last):
-palimpsest.ops.queries.errors.NotFoundError: no proposal waits for review
+palimpsest.ops.errors.NotFoundError: no proposal waits for review
 """,
     "dismiss_proposals": """
 >>> await memory.dismiss_proposals(all=True)
 Traceback (most recent call last):
-palimpsest.ops.queries.errors.NotFoundError: no proposal waits for review
+palimpsest.ops.errors.NotFoundError: no proposal waits for review
 """,
     "flags": """
 >>> "value" in (await memory.flags()).flags[0]
@@ -232,12 +232,12 @@ True
     "get_dead_letter": """
 >>> await memory.get_dead_letter("0123abcd")
 Traceback (most recent call last):
-palimpsest.ops.queries.errors.NotFoundError: there is no dead letter 0123abcd; ...
+palimpsest.ops.errors.NotFoundError: there is no dead letter 0123abcd; ...
 """,
     "discard": """
 >>> await memory.discard(["0123abcd"])
 Traceback (most recent call last):
-palimpsest.ops.queries.errors.NotFoundError: there is no dead letter 0123abcd; ...
+palimpsest.ops.errors.NotFoundError: there is no dead letter 0123abcd; ...
 """,
     "redrive": """
 >>> (await memory.redrive(all=True)).redriven
@@ -260,7 +260,7 @@ palimpsest.ops.queries.errors.NotFoundError: there is no dead letter 0123abcd; .
     "replay_differences": """
 >>> await memory.replay_differences((await memory.replays()).replays[0].id)
 Traceback (most recent call last):
-palimpsest.ops.queries.errors.NotFoundError: it told of no differences, or they were removed
+palimpsest.ops.errors.NotFoundError: it told of no differences, or they were removed
 """,
     "branches": """
 >>> [(each.name, each.kind) for each in (await memory.branches()).branches]

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.library.methods import BlockingBase, MemoryBase, method, written
 from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.changing import (
-    CommandResult,
     Confirm,
     Correct,
     Modify,
@@ -40,15 +40,12 @@ from palimpsest.ops.operations.forgetting import (
     Forget,
     ForgetOne,
     PreviewEraseScope,
-    PreviewForget,
 )
 from palimpsest.ops.operations.graph import Alias, Entities, GetEntity
 from palimpsest.ops.operations.memories import (
     Context,
     Embeddings,
-    Explain,
     Get,
-    History,
     List,
     Locate,
     Recall,
@@ -56,18 +53,12 @@ from palimpsest.ops.operations.memories import (
     Weak,
 )
 from palimpsest.ops.operations.operation import Operation
-from palimpsest.ops.operations.pipeline import (
-    Agreement,
-    Diagnostics,
-    Flags,
-    Scopes,
-    SetFlags,
-    Stats,
-    Status,
-)
+from palimpsest.ops.operations.pipeline import Diagnostics, Status
 from palimpsest.ops.operations.privacy import Privacy, SetPrivacy
 from palimpsest.ops.operations.proposals import ApplyProposals, DismissProposals, Proposals
+from palimpsest.ops.operations.provenance import Explain, History
 from palimpsest.ops.operations.replay import (
+    Agreement,
     Branches,
     DropBranch,
     GetReplay,
@@ -77,14 +68,16 @@ from palimpsest.ops.operations.replay import (
     StartReplay,
     StopReplay,
 )
+from palimpsest.ops.operations.results import CommandResult
+from palimpsest.ops.operations.scopes import Flags, Scopes, SetFlags, Stats
+from palimpsest.ops.operations.selection import PreviewForget
 from palimpsest.ops.operations.sessions import (
     EndSession,
     SessionMemory,
     Sessions,
     UpdateShortTermMemory,
 )
-from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import SqlRequest
+from palimpsest.ops.requests import SqlRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa

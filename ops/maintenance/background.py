@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 
 
 @contextlib.asynccontextmanager
-async def beside(
+async def background_task(
     work: Coroutine[object, object, None], stop: Callable[[], None]
 ) -> AsyncIterator[None]:
     """Do `work` in the background, until the block ends. What it fails for is raised at the end of

@@ -13,9 +13,9 @@ from typing import Final
 
 import duckdb
 
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.maintenance.log_rounds import LogRounds
 from palimpsest.ops.parts import SetupError
-from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.replay.branches import read_branch
 from palimpsest.ops.replay.erased_branches import (
     LiveErasures,

@@ -20,7 +20,7 @@ from typing import Final
 
 import duckdb
 
-from palimpsest.ops.maintenance.background import beside
+from palimpsest.ops.maintenance.background import background_task
 from palimpsest.ops.maintenance.own_commands import own_command
 from palimpsest.ops.maintenance.partition_timer import Applied
 from palimpsest.schemas.commands import Actor, SetFlagsCommand
@@ -94,9 +94,9 @@ class Earning:
         self._told: set[str] = set()
         self._lock = threading.Lock()
 
-    def going_on(self, stop: Callable[[], None]) -> AbstractAsyncContextManager[None]:
-        """In the background, until the block ends; as `beside` tells."""
-        return beside(self._run(), stop)
+    def running(self, stop: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        """In the background, until the block ends; as `background_task` tells."""
+        return background_task(self._run(), stop)
 
     async def _run(self) -> None:
         while True:

@@ -190,7 +190,7 @@ class FileErasing:
         pending = any(shard.has_erasures for shard in self._shards)
         return pending and self._monotonic() >= self._not_before
 
-    async def carry_out(self) -> None:
+    async def execute(self) -> None:
         """Carry out all that is due; no stage may work meanwhile. What cannot be done now, as on a
         full disk, is reported and tried again after AGAIN_SECONDS."""
         for partition, shard in enumerate(self._shards):

@@ -39,7 +39,7 @@ class LogRounds(ABC):
         """Go through what came since the last one."""
 
     @contextlib.asynccontextmanager
-    async def going_on(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
         """In the background, until the block ends, and once more at its end."""
         if not self._wanted:
             yield

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from palimpsest.schemas.commands import Actor, Command, MemoryCommand
-from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.logs.base import Outgoing
-from palimpsest.streams.runtime.output import outgoing
+from palimpsest.streams.runtime.output import published
 
 
 def own_command(
@@ -17,12 +17,6 @@ def own_command(
     """The command's id and record. The same command of the same `number` has the same id, so that
     to give it again changes nothing."""
     command_id = derived_id("own-command", scope, command.model_dump_json(), number)
-    message = Envelope[Frozen](
-        id=command_id,
-        schema=MEMORY_COMMANDS.schemas[0],
-        scope=scope,
-        occurred_at=at,
-        correlation_id=command_id,
-        body=MemoryCommand(command=command, actor=actor),
+    return command_id, published(
+        MEMORY_COMMANDS, command_id, scope, at, MemoryCommand(command=command, actor=actor)
     )
-    return command_id, outgoing(MEMORY_COMMANDS, message)

@@ -13,16 +13,19 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import ClassVar
 
 import duckdb
 
-from palimpsest.ops.maintenance.background import beside
+from palimpsest.ops.maintenance.background import background_task
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.database.damage import StoreDamaged
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.logs.base import LogError, LogReader
+from palimpsest.streams.logs.base import LogError, LogReader, Outgoing
 from palimpsest.streams.stage import Stage
 
 logger = logging.getLogger(__name__)
@@ -78,23 +81,23 @@ class Applied:
         return shard.cursor_of("apply-writes", writes) >= seen.writes
 
 
+@dataclass(eq=False)
 class PartitionTimer(ABC):
-    """Looks at all shards that `shards` tells as open, which may change at any time, every
+    """Looks at all open shards that `shards` returns, which may change at any time, every
     `seconds`, sooner where something waits; `wait` passes them. `what` names it in warnings."""
 
-    what: str
-    seconds: float
+    what: ClassVar[str]
+    seconds: ClassVar[float]
 
-    def __init__(
-        self,
-        shards: Callable[[], Mapping[int, Shard]],
-        log: LogReader,
-        wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
-    ) -> None:
-        self._shards = shards
-        self._log = log
-        self._wait = wait
-        self._applied = Applied(log)
+    shards: Callable[[], Mapping[int, Shard]]
+    log: LogReader
+    append: Callable[[Sequence[Outgoing]], object]
+    settings: Settings
+    clock: Callable[[], datetime]
+    wait: Callable[[float], Awaitable[object]] = field(default=asyncio.sleep, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._applied = Applied(self.log)
 
     @abstractmethod
     def waits(self, shard: Shard) -> bool:
@@ -104,13 +107,13 @@ class PartitionTimer(ABC):
     async def act(self, shard: Shard) -> None:
         """Do what is to be done, now that the store knows all that was in the log."""
 
-    def going_on(self, stop: Callable[[], None]) -> AbstractAsyncContextManager[None]:
-        """In the background, until the block ends; as `beside` tells."""
-        return beside(self._run(), stop)
+    def running(self, stop: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        """In the background, until the block ends; as `background_task` tells."""
+        return background_task(self._run(), stop)
 
     def busy(self) -> bool:
         """Whether there is something to do in some partition."""
-        for shard in self._shards().values():
+        for shard in self.shards().values():
             with contextlib.suppress(StoreClosed):  # the partition has moved on meanwhile
                 if self.waits(shard):
                     return True
@@ -118,10 +121,10 @@ class PartitionTimer(ABC):
 
     async def _run(self) -> None:
         while True:
-            shards = self._shards()
+            shards = self.shards()
             self._applied.keep(shards)
             await asyncio.gather(*(self._looked(*each) for each in shards.items()))
-            await self._wait(SOON_SECONDS if self._applied.waiting else self.seconds)
+            await self.wait(SOON_SECONDS if self._applied.waiting else self.seconds)
 
     async def _looked(self, partition: int, shard: Shard) -> None:
         try:

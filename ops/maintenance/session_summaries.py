@@ -10,23 +10,22 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from palimpsest.ops.maintenance.partition_timer import PartitionTimer
-from palimpsest.ops.queries.sessions import short_term_of
-from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.operations.short_term import short_term_of
 from palimpsest.schemas.commands import Actor, MemoryCommand, UpdateShortTermCommand
-from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.logs.base import LogReader, Outgoing
+from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.prompting.replies import MalformedReply
 from palimpsest.streams.prompting.summaries import read_summary, summary_prompt
 from palimpsest.streams.runtime.model_port import ModelPort, backoff
-from palimpsest.streams.runtime.output import outgoing
+from palimpsest.streams.runtime.output import published
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +60,7 @@ class _Tried:
     again_at: float = 0.0
 
 
+@dataclass(eq=False)
 class SummaryTimer(PartitionTimer):
     """Sums up each session once for its newest turn. Not one whose last user turn asks to have
     something remembered for good, that an application has summed up, or whose scope's flags say no
@@ -70,24 +70,9 @@ class SummaryTimer(PartitionTimer):
     what = "summaries"
     seconds = 5.0
 
-    def __init__(
-        self,
-        shards: Callable[[], Mapping[int, Shard]],
-        log: LogReader,
-        append: Callable[[Sequence[Outgoing]], object],
-        settings: Settings,
-        clock: Callable[[], datetime],
-        models: ModelPort,
-        wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(shards, log, wait)
-        self._append = append
-        self._settings = settings
-        self._clock = clock
-        self._models = models
-        self._monotonic = monotonic
-        self._tried: dict[_Due, _Tried] = {}
+    models: ModelPort
+    monotonic: Callable[[], float] = field(default=time.monotonic, kw_only=True)
+    _tried: dict[_Due, _Tried] = field(default_factory=dict, init=False)
 
     def waits(self, shard: Shard) -> bool:
         return bool(self._due(shard))
@@ -97,8 +82,8 @@ class SummaryTimer(PartitionTimer):
         await asyncio.gather(*(self._sum_up(shard, each) for each in due))
 
     def _due(self, shard: Shard) -> list[_Due]:
-        now = self._clock()
-        idle = now - timedelta(minutes=self._settings.short_term.idle_minutes)
+        now = self.clock()
+        idle = now - timedelta(minutes=self.settings.short_term.idle_minutes)
         asked = {"now": now, "idle": idle, "by": SUMMARIZER.id}
         with shard.reading() as reader:
             rows = reader.execute(_DUE, asked).fetchall()
@@ -108,24 +93,24 @@ class SummaryTimer(PartitionTimer):
     def _may(self, shard: Shard, due: _Due) -> bool:
         tried = self._tried.get(due)
         if tried is not None:
-            over = tried.times >= self._settings.worker.max_attempts
-            if over or tried.again_at > self._monotonic():
+            over = tried.times >= self.settings.worker.max_attempts
+            if over or tried.again_at > self.monotonic():
                 return False
-        flags = effective(self._settings.pipeline, shard.flags.get(due.scope))
+        flags = effective(self.settings.pipeline, shard.flags.get(due.scope))
         return flags.enabled and not (flags.mutations_frozen or flags.autonomous_frozen)
 
     async def _sum_up(self, shard: Shard, due: _Due) -> None:
-        settings = self._settings.short_term
+        settings = self.settings.short_term
         kept = await asyncio.to_thread(
-            short_term_of, shard, settings, self._clock(), due.scope, due.session_id
+            short_term_of, shard, settings, self.clock(), due.scope, due.session_id
         )
         tried = self._tried.setdefault(due, _Tried())
         if kept is None or len(kept.turns) < LEAST_TURNS or kept.turns[-1].id != due.last_turn:
-            tried.times = self._settings.worker.max_attempts  # forgotten: nothing to sum up
+            tried.times = self.settings.worker.max_attempts  # forgotten: nothing to sum up
             return
         most = min(MOST_CHARACTERS, settings.characters)
         prompt = summary_prompt([(said.who, said.content) for said in kept.turns], most)
-        reply = await self._models.generate(prompt, advisory=True)
+        reply = await self.models.generate(prompt, advisory=True)
         try:
             if reply is None:
                 raise MalformedReply("the model did not answer")
@@ -134,14 +119,14 @@ class SummaryTimer(PartitionTimer):
             self._failed(due, tried, str(error))
             return
         turns = tuple(said.id for said in kept.turns)
-        await asyncio.to_thread(self._append, [_record(due, turns, summary, self._clock())])
+        await asyncio.to_thread(self.append, [_record(due, turns, summary, self.clock())])
         # Paid for: whatever becomes of it, it is not asked for again.
-        tried.times = self._settings.worker.max_attempts
+        tried.times = self.settings.worker.max_attempts
 
     def _failed(self, due: _Due, tried: _Tried, why: str) -> None:
         tried.times += 1
-        tried.again_at = self._monotonic() + backoff(tried.times, 0.0)
-        most = self._settings.worker.max_attempts
+        tried.again_at = self.monotonic() + backoff(tried.times, 0.0)
+        most = self.settings.worker.max_attempts
         logger.warning(
             "no summary of session %r in scope %r: %s (try %d of %d)",
             *(due.session_id, due.scope, why, tried.times, most),
@@ -152,12 +137,6 @@ def _record(due: _Due, turns: tuple[str, ...], summary: str, at: datetime) -> Ou
     digest = hashlib.sha256(summary.encode("utf-8", "replace")).hexdigest()
     command_id = derived_id("session-summary", due.scope, due.session_id, due.last_turn, digest)
     command = UpdateShortTermCommand(session_id=due.session_id, summary=summary, turns=turns)
-    message = Envelope[Frozen](
-        id=command_id,
-        schema=MEMORY_COMMANDS.schemas[0],
-        scope=due.scope,
-        occurred_at=at,
-        correlation_id=command_id,
-        body=MemoryCommand(command=command, actor=SUMMARIZER),
+    return published(
+        MEMORY_COMMANDS, command_id, due.scope, at, MemoryCommand(command=command, actor=SUMMARIZER)
     )
-    return outgoing(MEMORY_COMMANDS, message)

@@ -20,12 +20,12 @@ from typing import Final, Protocol
 
 import duckdb
 
-from palimpsest.ops.maintenance.background import beside
+from palimpsest.ops.maintenance.background import background_task
 from palimpsest.ops.maintenance.own_commands import own_command
 from palimpsest.ops.parts import language_model
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import InvalidRecord, decode
-from palimpsest.schemas.commands import Actor
+from palimpsest.schemas.commands import Actor, RecordShadowProposalsCommand, ShadowProposal
 from palimpsest.schemas.messages import (
     Fact,
     MemoryWrite,
@@ -33,7 +33,6 @@ from palimpsest.schemas.messages import (
     ProposalsIntent,
     ScoredCandidate,
 )
-from palimpsest.schemas.shadow_commands import RecordShadowProposalsCommand, ShadowProposal
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.schemas.words import Action
 from palimpsest.stores.database.cursors import StoreClosed
@@ -245,7 +244,7 @@ class ShadowDeciding:
         self._next: dict[int, tuple[Shard, int]] = {}
 
     @contextlib.asynccontextmanager
-    async def going_on(self, stop: Callable[[], None]) -> AsyncIterator[None]:
+    async def running(self, stop: Callable[[], None]) -> AsyncIterator[None]:
         """In the background, until the block ends. What it fails for is raised at the end of the
         block, which `stop` brings about."""
         for partition, shard in self._shards().items():
@@ -253,7 +252,7 @@ class ShadowDeciding:
         if not self._deciders:
             yield
             return
-        async with beside(self._run(), stop):
+        async with background_task(self._run(), stop):
             yield
 
     async def close(self) -> None:

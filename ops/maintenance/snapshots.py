@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from palimpsest.ops.embedded import open_log
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.log_folder import has_log
 from palimpsest.ops.parts import SetupError, shard_folder, utc_now
-from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.service.queries import Queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import InvalidRecord, decode
 from palimpsest.schemas.identity import items_of

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from palimpsest.stores.index.lance import VectorTable
 from contextlib import AbstractContextManager
 
-from palimpsest.schemas.rows import embedding_key, embedding_text, linked_text
+from palimpsest.schemas.memory_texts import embedding_key, embedding_text, linked_text
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.database.membership import KnownKeys
 from palimpsest.stores.database.tables import Tables
@@ -257,7 +257,7 @@ class Upkeep:
         self._kept: dict[int, _Kept] = {}
 
     @contextlib.asynccontextmanager
-    async def going_on(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
         """In the background, until the block ends."""
         task = asyncio.create_task(self._run())
         try:
@@ -390,7 +390,7 @@ class Expiry:
             return 0
 
     @contextlib.asynccontextmanager
-    async def going_on(self, unless: bool = False) -> AsyncIterator[None]:
+    async def running(self, unless: bool = False) -> AsyncIterator[None]:
         """At once, then in the background until the block ends; not at all `unless`."""
         if unless:
             yield
@@ -419,7 +419,7 @@ async def expiring(
     """Expiry of all of these that there are, until the block ends; none of it `unless`."""
     async with contextlib.AsyncExitStack() as going_on:
         for each in filter(None, kept):
-            await going_on.enter_async_context(Expiry(each, clock, seconds).going_on(unless))
+            await going_on.enter_async_context(Expiry(each, clock, seconds).running(unless))
         yield
 
 

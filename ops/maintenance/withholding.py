@@ -35,7 +35,7 @@ _WITHHELD: Final = (
 )
 
 
-class Withholding(LogRounds):
+class PrivacyRedactor(LogRounds):
     """Takes out of an embedded log, opened for processing, what was said in turns that are not
     kept. Records are changed before that is noted, so a crash between the two repeats it."""
 

@@ -12,9 +12,9 @@ from typing import Annotated, Final, Literal
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
+from palimpsest.ops.errors import NotFoundError
 from palimpsest.ops.library.memory_methods import AsyncMethods
 from palimpsest.ops.mcp.tools import MEMORY_ID, REASON, TAGS, Done, done
-from palimpsest.ops.queries.errors import NotFoundError
 
 Kind = Annotated[
     Literal["server", "personal"],

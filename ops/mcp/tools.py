@@ -14,12 +14,12 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from mcp.server.mcpserver.exceptions import ToolError
 
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.library.memory_methods import AsyncMethods
 from palimpsest.ops.operations.graph import Entity
 from palimpsest.ops.operations.memories import Memories as MemoryRows
-from palimpsest.ops.operations.memories import Provenance
+from palimpsest.ops.operations.provenance import Provenance
 from palimpsest.ops.parts import SetupError
-from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.ops.surfaces.mcp import AnyOperation, Argument, Words, shape
 from palimpsest.stores.lock import FolderInUse

@@ -15,21 +15,29 @@ from palimpsest.ops.operations import (
     pipeline,
     privacy,
     proposals,
+    provenance,
     replay,
+    results,
+    scopes,
+    selection,
     sessions,
 )
 from palimpsest.ops.operations.operation import Operation
 
 SUBJECTS: Final = (
     memories,
+    provenance,
     changing,
     forgetting,
+    selection,
     graph,
     sessions,
     documents,
     privacy,
     proposals,
+    results,
     pipeline,
+    scopes,
     dead_letters,
     replay,
 )

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations.answers import Change, Changes
 from palimpsest.ops.operations.operation import (
     AnyScope,
     Ask,
     Doc,
     IfVersion,
-    Json,
     MemoryId,
-    Read,
     Reason,
     RequiredReason,
     Scope,
@@ -23,12 +22,12 @@ from palimpsest.ops.operations.operation import (
     Texts,
     Write,
 )
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
 
 if TYPE_CHECKING:
-    from palimpsest.ops.queries.sources import Sources
     from palimpsest.ops.settings.sections import Settings
-    from palimpsest.schemas.commands import Command, MemoryPatch
+    from palimpsest.schemas.commands import Command
+
+_CHANGE = partial(Surface, permission="modify", routing="id", rate="modify")
 
 Content = Annotated[
     str,
@@ -120,31 +119,17 @@ class Remember(Write[Change]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patching(Write[Change]):
-    """What changes one memory. The state before stays in its history."""
+def _modify(operation: Any, **changes: Any) -> Command:
+    """The command that changes one memory. The state before stays in its history."""
+    from palimpsest.schemas.commands import MemoryPatch, ModifyCommand
 
-    async def command(self, ask: Ask, settings: Settings) -> Command:
-        from palimpsest.schemas.commands import ModifyCommand
-
-        patch = self.patch()
-        reason = str(getattr(self, "reason", ""))
-        self_taught = bool(getattr(self, "self_taught", False)) or None
-        return ModifyCommand(patches=(patch,), reason=reason, self_taught=self_taught)
-
-    def patch(self) -> MemoryPatch:
-        raise NotImplementedError
-
-
-def patch_of(operation: Any, **changes: Any) -> MemoryPatch:
-    from palimpsest.schemas.commands import MemoryPatch
-
-    version = operation.if_version
-    return MemoryPatch(memory_id=operation.memory_id, if_version=version, **changes)
+    patch = MemoryPatch(memory_id=operation.memory_id, if_version=operation.if_version, **changes)
+    self_taught = getattr(operation, "self_taught", False) or None
+    return ModifyCommand(patches=(patch,), reason=operation.reason, self_taught=self_taught)
 
 
 @dataclass(frozen=True, slots=True)
-class Modify(Patching):
+class Modify(Write[Change]):
     """Change one memory; the state before stays in its history.
 
     Example: palimpsest modify 1f0c9a52 --content "Ana lives in Porto" --reason "she moved"
@@ -162,13 +147,8 @@ class Modify(Patching):
     scope: ScopeOfId = None
     self_taught: SelfTaught = False
 
-    surface: ClassVar = Surface(
-        ("PATCH", "/api/memory/{memory_id}"),
-        command="modify",
-        panel="Change",
-        permission="modify",
-        routing="id",
-        rate="modify",
+    surface: ClassVar = _CHANGE(
+        ("PATCH", "/api/memory/{memory_id}"), command="modify", panel="Change"
     )
 
     def validate(self) -> None:
@@ -182,8 +162,8 @@ class Modify(Patching):
         names = ("content", "type", "importance", "tags", "pinned", "who")
         return {name: getattr(self, name) for name in names}
 
-    def patch(self) -> MemoryPatch:
-        return patch_of(self, **self._changes())
+    async def command(self, ask: Ask, settings: Settings) -> Command:
+        return _modify(self, **self._changes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +211,7 @@ class ModifyMany(Write[Changes]):
 
 
 @dataclass(frozen=True, slots=True)
-class Correct(Patching):
+class Correct(Write[Change]):
     """Replace what a memory says by what is right; the state before stays in its history.
 
     Example: palimpsest correct 1f0c9a52 "Ana lives in Porto"
@@ -246,89 +226,72 @@ class Correct(Patching):
     if_version: IfVersion = None
     scope: ScopeOfId = None
 
-    surface: ClassVar = Surface(
+    surface: ClassVar = _CHANGE(
         ("POST", "/api/memory/{memory_id}/correct"),
         command="correct",
         panel="Change",
-        permission="modify",
-        routing="id",
-        rate="modify",
         tool="correct_fact",
     )
 
-    def patch(self) -> MemoryPatch:
-        return patch_of(self, content=self.content)
+    async def command(self, ask: Ask, settings: Settings) -> Command:
+        return _modify(self, content=self.content)
 
 
 @dataclass(frozen=True, slots=True)
-class Pin(Patching):
-    """Pin a memory: no machine may change or forget it, and its importance does not decay.
-
-    Example: palimpsest pin 1f0c9a52
-    """
-
-    memory_id: MemoryId
-    reason: Reason = "pinned"
-    if_version: IfVersion = None
-    scope: ScopeOfId = None
-
-    surface: ClassVar = Surface(
-        ("POST", "/api/memory/{memory_id}/pin"),
-        command="pin",
-        panel="Change",
-        permission="modify",
-        routing="id",
-        rate="modify",
-    )
-
-    def patch(self) -> MemoryPatch:
-        return patch_of(self, pinned=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Unpin(Patching):
-    """Unpin a memory: machines may change and forget it again.
-
-    Example: palimpsest unpin 1f0c9a52
-    """
-
-    memory_id: MemoryId
-    reason: Reason = "unpinned"
-    if_version: IfVersion = None
-    scope: ScopeOfId = None
-
-    surface: ClassVar = Surface(
-        ("POST", "/api/memory/{memory_id}/unpin"),
-        command="unpin",
-        panel="Change",
-        permission="modify",
-        routing="id",
-        rate="modify",
-    )
-
-    def patch(self) -> MemoryPatch:
-        return patch_of(self, pinned=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Confirm(Write[Change]):
-    """Confirm a memory: it no longer decays, and no machine may change it.
-
-    Example: palimpsest confirm 1f0c9a52
-    """
+class _OneMemory(Write[Change]):
+    """What several changes of one memory share."""
 
     memory_id: MemoryId
     reason: Reason = ""
     if_version: IfVersion = None
     scope: ScopeOfId = None
 
-    surface: ClassVar = Surface(
+
+@dataclass(frozen=True, slots=True)
+class Pin(_OneMemory):
+    """Pin a memory: no machine may change or forget it, and its importance does not decay.
+
+    Example: palimpsest pin 1f0c9a52
+    """
+
+    reason: Reason = "pinned"
+
+    surface: ClassVar = _CHANGE(
+        ("POST", "/api/memory/{memory_id}/pin"), command="pin", panel="Change"
+    )
+
+    async def command(self, ask: Ask, settings: Settings) -> Command:
+        return _modify(self, pinned=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Unpin(_OneMemory):
+    """Unpin a memory: machines may change and forget it again.
+
+    Example: palimpsest unpin 1f0c9a52
+    """
+
+    reason: Reason = "unpinned"
+
+    surface: ClassVar = _CHANGE(
+        ("POST", "/api/memory/{memory_id}/unpin"), command="unpin", panel="Change"
+    )
+
+    async def command(self, ask: Ask, settings: Settings) -> Command:
+        return _modify(self, pinned=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm(_OneMemory):
+    """Confirm a memory: it no longer decays, and no machine may change it.
+
+    Example: palimpsest confirm 1f0c9a52
+    """
+
+    surface: ClassVar = _CHANGE(
         ("POST", "/api/memory/{memory_id}/confirm"),
         command="confirm",
         panel="Explain and review",
-        permission="modify",
-        routing="id",
-        rate="modify",
         tool="confirm_fact",
     )
 
@@ -341,16 +304,11 @@ class Confirm(Write[Change]):
 
 
 @dataclass(frozen=True, slots=True)
-class Recover(Write[Change]):
+class Recover(_OneMemory):
     """Recover a forgotten memory.
 
     Example: palimpsest recover 1f0c9a52
     """
-
-    memory_id: MemoryId
-    reason: Reason = ""
-    if_version: IfVersion = None
-    scope: ScopeOfId = None
 
     surface: ClassVar = Surface(
         ("POST", "/api/memory/{memory_id}/recover"),
@@ -367,52 +325,3 @@ class Recover(Write[Change]):
         return RecoverCommand(
             memory_id=self.memory_id, reason=self.reason, if_version=self.if_version
         )
-
-
-# ---- the results of commands ----
-@dataclass(frozen=True, slots=True)
-class CommandState:
-    """What became of a command. `applied` is false while it is pending, and where it was refused:
-    then `error` begins with why, and a colon. Where it erased texts, `erasure` says whether files
-    may still hold them."""
-
-    command_id: str
-    scope: str
-    applied: bool
-    command: str | None = None
-    error: str | None = None
-    result: Any = None
-    recorded_at: datetime | None = None
-    erasure: Literal["pending", "done"] | None = None
-    left: tuple[str, ...] = ()
-    digest: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CommandResult(Read[CommandState | None]):
-    """Show the result of a command, given here or published by another program; null while it is
-    pending.
-
-    Example: palimpsest result 0b9e7c1a-6a53-4c0e-9f3e-5d1f6b0c7a11
-    """
-
-    command_id: Annotated[
-        str, Doc("the command's id", min_length=1, max_length=256, argument=True, metavar="ID")
-    ]
-    scope: ScopeOfId = None
-
-    surface: ClassVar = Surface(
-        ("GET", "/api/commands/{command_id}"),
-        tag="commands",
-        command="result",
-        panel="Explain and review",
-        routing="any",
-    )
-
-    def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.command_results import command_result
-
-        return command_result(sources, self.command_id)
-
-    def merge(self, answers: Any) -> Json:
-        return next((answer for answer in answers if answer is not None), None)

@@ -22,8 +22,8 @@ from pydantic import (
     create_model,
 )
 
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.operation import Operation, Parameter, parameters
-from palimpsest.ops.queries.errors import RequestError
 from palimpsest.schemas.codec import describe
 
 T = TypeVar("T")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations.operation import (
     Doc,
     Json,
@@ -16,11 +20,18 @@ from palimpsest.ops.operations.operation import (
     Surface,
     Texts,
 )
-from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.operations.rows import all_rows, by_id
 
 if TYPE_CHECKING:
-    from palimpsest.ops.queries.sources import Sources
+    from palimpsest.ops.operations.rows import Row
+    from palimpsest.ops.sources import Sources
+    from palimpsest.streams.logs.base import Outgoing
 
+_SURFACE = partial(
+    Surface, tag="dead letters", panel="Run and operate", permission="admin", sees_all=True
+)
+
+Mark = Literal["redriven", "dropped"]
 Status = Literal["dead", "redriven", "dropped", "all"]
 
 
@@ -62,25 +73,30 @@ class DeadLetters(Read[DeadLetterList]):
     stage: Annotated[str | None, Doc("only of this stage", max_length=64)] = None
     limit: LongLimit = 50
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/dead-letters"),
-        tag="dead letters",
-        command="dead-letters list",
-        panel="Run and operate",
-        permission="admin",
-        sees_all=True,
-        routing="all",
+    surface: ClassVar = _SURFACE(
+        ("GET", "/api/dead-letters"), command="dead-letters list", routing="all"
     )
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.dead_letters import list_dead_letters
-
-        return list_dead_letters(sources, self.status, self.stage, self.limit)
+        found = all_rows(
+            sources,
+            f"SELECT {_COLUMNS} FROM dead_letter_rows WHERE coalesce(status = ?, true)"
+            " AND coalesce(stage = ?, true) ORDER BY last_failed_at DESC, letter_id"
+            f" LIMIT {int(self.limit)}",
+            [None if self.status == "all" else self.status, self.stage],
+        )
+        return self.merge([{"dead_letters": found}])
 
     def merge(self, answers: Sequence[Json]) -> Json:
-        rows = [row for answer in answers for row in answer["dead_letters"]]
-        rows.sort(key=lambda row: str(row["last_failed_at"]), reverse=True)
-        return {"dead_letters": rows[: self.limit]}
+        found = [row for answer in answers for row in answer["dead_letters"]]
+        found.sort(key=lambda row: row["last_failed_at"], reverse=True)
+        return {"dead_letters": found[: self.limit]}
+
+
+_COLUMNS = (
+    "letter_id AS id, status, stage, failure, reason, scope, topic, partition, log_offset AS"
+    " 'offset', attempts, item_kind, item_ids, first_failed_at, last_failed_at"
+)
 
 
 Id = Annotated[
@@ -117,23 +133,32 @@ class GetDeadLetter(Read[DeadLetter]):
 
     dead_letter_id: Id
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/dead-letters/{dead_letter_id}"),
-        tag="dead letters",
-        command="dead-letters show",
-        panel="Run and operate",
-        permission="admin",
-        sees_all=True,
-        routing="id",
+    surface: ClassVar = _SURFACE(
+        ("GET", "/api/dead-letters/{dead_letter_id}"), command="dead-letters show", routing="id"
     )
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.dead_letters import show
+        _, row = _one(sources, self.dead_letter_id)
+        value = base64.b64decode(row.pop("value_base64"))
+        row["headers"] = json.loads(row["headers"])
+        row["record"] = value.decode(errors="replace")
+        row["record_bytes"] = len(value)
+        row["redrivable"] = _why_not(sources, row, value) is None
+        return row
 
-        return show(sources, self.dead_letter_id)
+
+def _one(sources: Sources, dead_letter_id: str) -> tuple[int, Row]:
+    select = (
+        f"SELECT {_COLUMNS}, record_key AS key, headers, raw_output, value_base64"
+        " FROM dead_letter_rows"
+    )
+    unknown = NotFoundError(
+        f"there is no dead letter {dead_letter_id}; `palimpsest dead-letters list` shows them"
+    )
+    return by_id(sources, select, "letter_id", dead_letter_id, unknown)
 
 
-def joined(answers: Sequence[Json]) -> Json:
+def _joined(answers: Sequence[Json]) -> Json:
     """Lists of the same name, one after another."""
     lists: dict[str, list[Any]] = {}
     for answer in answers:
@@ -175,14 +200,8 @@ class Redrive(Read[Redriven]):
     ids: Ids = ()
     all: Annotated[bool, Doc("all that are dead", option="--all")] = False
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/dead-letters/redrive"),
-        tag="dead letters",
-        command="dead-letters redrive",
-        panel="Run and operate",
-        permission="admin",
-        sees_all=True,
-        routing="all",
+    surface: ClassVar = _SURFACE(
+        ("POST", "/api/dead-letters/redrive"), command="dead-letters redrive", routing="all"
     )
 
     def validate(self) -> None:
@@ -190,15 +209,30 @@ class Redrive(Read[Redriven]):
             raise RequestError("name the dead letters by their ids, or say all")
 
     async def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.dead_letters import redrive
-
-        return await redrive(sources, self.ids)
+        """Appends the records to their topics again, under new ids, then marks the dead letters.
+        Repeating it heals a crash between the two: the record's new id is the same, so the pipeline
+        deduplicates it."""
+        dead = "SELECT letter_id AS id FROM dead_letter_rows WHERE status = 'dead'"
+        redriven, refused = [], []
+        for each in self.ids or [row["id"] for row in all_rows(sources, dead)]:
+            partition, row = _one(sources, each)
+            value = _value(sources, row)
+            why = _why_not(sources, row, value)
+            if why is not None:
+                refused.append({"id": row["id"], "reason": why})
+                continue
+            sources.append(
+                [_again(row, value, partition), _mark(sources, row, partition, "redriven")]
+            )
+            await _set_status(sources, partition, row["id"], "redriven")
+            redriven.append(row["id"])
+        return {"redriven": redriven, "refused": refused}
 
     def parts(self) -> Sequence[Operation[Any]]:
         return (self,) if self.all else [replace(self, ids=(each,)) for each in self.ids]
 
     def merge(self, answers: Sequence[Json]) -> Json:
-        return joined(answers)
+        return _joined(answers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,23 +261,120 @@ class Discard(Read[Discarded]):
         ),
     ]
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/dead-letters/discard"),
-        tag="dead letters",
-        command="dead-letters discard",
-        panel="Run and operate",
-        permission="admin",
-        sees_all=True,
-        routing="id",
+    surface: ClassVar = _SURFACE(
+        ("POST", "/api/dead-letters/discard"), command="dead-letters discard", routing="id"
     )
 
     async def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.dead_letters import discard
-
-        return await discard(sources, self.ids)
+        """Stored as `dropped`."""
+        discarded = []
+        for each in self.ids:
+            partition, row = _one(sources, each)
+            if row["status"] == "redriven":
+                raise RequestError(f"dead letter {row['id']} was redriven; it is not dead any more")
+            sources.append([_mark(sources, row, partition, "dropped")])
+            await _set_status(sources, partition, row["id"], "dropped")
+            discarded.append(row["id"])
+        return {"discarded": discarded}
 
     def parts(self) -> Sequence[Operation[Any]]:
         return [replace(self, ids=(each,)) for each in self.ids]
 
     def merge(self, answers: Sequence[Json]) -> Json:
-        return joined(answers)
+        return _joined(answers)
+
+
+def _value(sources: Sources, row: Row) -> bytes:
+    """What would be sent again: dead letters of before may hold what is taken out now."""
+    from palimpsest.schemas.topics import TOPICS
+    from palimpsest.streams.sensitive.policy import Policy
+
+    value, topic = base64.b64decode(row["value_base64"]), TOPICS[row["topic"]]
+    if not topic.open_to_producers:
+        return value
+    return Policy.of(sources.settings.pii).value(topic.name, value)
+
+
+def _why_not(sources: Sources, row: Row, value: bytes) -> str | None:
+    """Why the record cannot be sent again."""
+    from palimpsest.schemas.codec import InvalidRecord, decode
+    from palimpsest.schemas.identity import items_of
+    from palimpsest.schemas.topics import TOPICS
+
+    if row["status"] == "redriven":
+        return "it was redriven already"
+    try:
+        max_bytes = sources.settings.log.max_record_bytes
+        message = decode(value, TOPICS[row["topic"]], None, max_bytes)
+    except InvalidRecord as error:
+        return f"the record is no message and would fail the same way: {error}"
+    if not {*row["item_ids"]} <= {*items_of(message).item_ids}:
+        # The record was counted as dead; the turn that it becomes now is counted anew.
+        return (
+            "the record could not be read when it came; publish it again with `palimpsest"
+            f" dead-letters record {row['id']} | palimpsest ingest -`"
+        )
+    return None
+
+
+def _again(row: Row, value: bytes, partition: int) -> Outgoing:
+    from palimpsest.schemas.codec import decode, encode
+    from palimpsest.schemas.envelope import derived_id
+    from palimpsest.schemas.topics import TOPICS
+    from palimpsest.streams.logs.base import Outgoing
+    from palimpsest.streams.runtime.output import HEADERS, trace_parent
+
+    topic = TOPICS[row["topic"]]
+    message = decode(value, topic, None, max_bytes=len(value) + 1)
+    number = (message.redrive or 0) + 1
+    again = message.model_copy(
+        update={"id": derived_id("redrive", message.id, number), "redrive": number}
+    )
+    return Outgoing(
+        topic.name,
+        message.scope,
+        (message.scope if row["key"] is None else row["key"]).encode(),
+        encode(again),
+        {**HEADERS, "traceparent": trace_parent(again.correlation_id, again.id)},
+        partition=partition,
+    )
+
+
+def _mark(sources: Sources, row: Row, partition: int, status: Mark) -> Outgoing:
+    """For the log, from which the status is set again where the stores are."""
+    from palimpsest.schemas.codec import encode
+    from palimpsest.schemas.dead_letters import DeadLetterMark
+    from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+    from palimpsest.schemas.topics import DEAD_LETTERS
+    from palimpsest.streams.logs.base import Outgoing
+    from palimpsest.streams.runtime.output import HEADERS
+
+    mark_id = derived_id("dead-letter-mark", row["id"], status)
+    message = Envelope[Frozen](
+        id=mark_id,
+        schema="dead-letter-mark/1",
+        scope=row["scope"],
+        occurred_at=sources.now(),
+        correlation_id=mark_id,
+        causation_id=row["id"],
+        body=DeadLetterMark(letter_id=row["id"], status=status),
+    )
+    return Outgoing(
+        DEAD_LETTERS.name,
+        row["scope"],
+        (row["scope"] if row["key"] is None else row["key"]).encode(),
+        encode(message),
+        HEADERS,
+        partition=partition,
+    )
+
+
+async def _set_status(sources: Sources, partition: int, identity: str, status: Mark) -> None:
+    """At once: audit, which does the same later, may not be running."""
+    shard = sources.shard(partition)
+    async with shard.lock:
+        with shard.writing() as connection:
+            connection.execute(
+                "UPDATE dead_letter_rows SET status = ? WHERE letter_id = ?",
+                [status, identity],
+            )

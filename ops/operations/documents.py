@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+from palimpsest.ops.errors import RequestError, no_document
 from palimpsest.ops.operations.answers import Applied
 from palimpsest.ops.operations.operation import (
     AnyScope,
@@ -22,12 +24,15 @@ from palimpsest.ops.operations.operation import (
     Surface,
     Write,
 )
-from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.operations.rows import all_rows, by_id, cursor, page, paged, rows
 
 if TYPE_CHECKING:
-    from palimpsest.ops.queries.sources import Sources
+    from palimpsest.ops.operations.rows import Row
     from palimpsest.ops.settings.sections import Settings
+    from palimpsest.ops.sources import Sources
     from palimpsest.schemas.commands import Command
+
+_SURFACE = partial(Surface, tag="documents", panel="Data in and out")
 
 DocumentId = Annotated[
     str,
@@ -149,23 +154,40 @@ class Documents(Read[DocumentPage]):
     limit: Limit = 20
     cursor: Cursor = None
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/documents"),
-        tag="documents",
-        command="documents list",
-        panel="Data in and out",
-    )
+    surface: ClassVar = _SURFACE(("GET", "/api/documents"), command="documents list")
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.documents import list_documents
-
-        return list_documents(sources, self.scope, self.status, self.limit, self.cursor)
+        conditions = ["status = ?" if self.status else "status <> ?"]
+        values: list[object] = [self.status or "deleted"]
+        if self.scope is not None:
+            conditions.append("scope = ?")
+            values.append(self.scope)
+        if self.cursor is not None:
+            conditions.append("(created_at, document_id) < (?::TIMESTAMPTZ, ?)")
+            values += cursor(self.cursor)
+        found = all_rows(
+            sources,
+            f"{_DOCUMENT} WHERE {' AND '.join(conditions)}"
+            f" ORDER BY created_at DESC, document_id DESC LIMIT {int(self.limit) + 1}",
+            values,
+        )
+        return page(found, self.limit, "documents", _NEWEST)
 
     def merge(self, answers: Sequence[Json]) -> Json:
-        from palimpsest.ops.queries.documents import NEWEST
-        from palimpsest.ops.queries.pages import paged
+        return paged(answers, self.limit, "documents", _NEWEST)
 
-        return paged(answers, self.limit, "documents", NEWEST)
+
+_DOCUMENT = (
+    "SELECT document_id AS id, scope, kind, source, title, status, error, content_type, characters,"
+    " chunks, added_by, created_at, updated_at, deleted_at FROM documents"
+)
+_NEWEST = ("created_at", "id")
+"""What a page of documents is sorted by."""
+
+
+def _found(sources: Sources, document_id: str) -> tuple[int, Row]:
+    """The document with its partition, by its id or its first 8 characters."""
+    return by_id(sources, _DOCUMENT, "document_id", document_id, no_document(document_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +200,12 @@ class GetDocument(Read[Document]):
     document_id: DocumentId
     scope: ScopeOfId = None
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/documents/{document_id}"),
-        tag="documents",
-        command="documents show",
-        panel="Data in and out",
-        routing="id",
+    surface: ClassVar = _SURFACE(
+        ("GET", "/api/documents/{document_id}"), command="documents show", routing="id"
     )
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.documents import document
-
-        return document(sources, self.document_id)
+        return _found(sources, self.document_id)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,18 +241,28 @@ class DocumentChunks(Read[ChunkPage]):
         None
     )
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/documents/{document_id}/chunks"),
-        tag="documents",
-        command="documents chunks",
-        panel="Data in and out",
-        routing="id",
+    surface: ClassVar = _SURFACE(
+        ("GET", "/api/documents/{document_id}/chunks"), command="documents chunks", routing="id"
     )
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.documents import chunks
-
-        return chunks(sources, self.document_id, self.limit, self.cursor)
+        partition, document = _found(sources, self.document_id)
+        after = -1 if self.cursor is None else self.cursor
+        found = rows(
+            sources.shard(partition),
+            "SELECT l.position, l.memory_id AS id, m.content, m.is_deleted FROM document_memories l"
+            " JOIN memory_rows m ON m.memory_id = l.memory_id AND m.scope = l.scope"
+            " WHERE l.document_id = ? AND l.scope = ? AND l.position > ?"
+            " ORDER BY l.position LIMIT ?",
+            [document["id"], document["scope"], after, self.limit + 1],
+        )
+        shown = found[: self.limit]
+        more = len(found) > len(shown)
+        return {
+            "id": document["id"],
+            "chunks": shown,
+            "next_cursor": shown[-1]["position"] if more else None,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,17 +286,15 @@ class DeleteDocument(Write[DeletedDocument]):
     reason: RequiredReason = "deleted by hand"
     scope: ScopeOfId = None
 
-    surface: ClassVar = Surface(
+    surface: ClassVar = _SURFACE(
         ("DELETE", "/api/documents/{document_id}"),
-        tag="documents",
         command="documents delete",
-        panel="Data in and out",
         permission="forget",
         routing="id",
         rate="delete",
     )
 
     async def command(self, ask: Ask, settings: Settings) -> Command:
-        from palimpsest.schemas.document_commands import DeleteDocumentCommand
+        from palimpsest.schemas.commands import DeleteDocumentCommand
 
         return DeleteDocumentCommand(document_id=self.document_id, reason=self.reason)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import ValidationError
 
 from palimpsest.ops.command_kinds import CommandError, Kind, kind_of, was_applied
+from palimpsest.ops.errors import NotFoundError, RequestError, no_document, no_memory
 from palimpsest.ops.operations.access import Access
 from palimpsest.ops.operations.answers import DONE
-from palimpsest.ops.operations.changing import CommandResult
 from palimpsest.ops.operations.documents import GetDocument
 from palimpsest.ops.operations.forgetting import ForgetOne, Forgetting
 from palimpsest.ops.operations.memories import Locate
@@ -27,15 +27,14 @@ from palimpsest.ops.operations.operation import (
     answer_type,
     parameters,
 )
-from palimpsest.ops.operations.pipeline import Scopes
-from palimpsest.ops.queries.document_errors import no_document
-from palimpsest.ops.queries.errors import NotFoundError, RequestError, no_memory
-from palimpsest.ops.queries.selection import Selection
+from palimpsest.ops.operations.results import CommandResult
+from palimpsest.ops.operations.scopes import Scopes
+from palimpsest.ops.operations.selection import Selection
 from palimpsest.schemas.codec import describe
 
 if TYPE_CHECKING:
     from palimpsest.ops.commanding import Commands, SubmittedCommand
-    from palimpsest.ops.queries.dispatch import Queries
+    from palimpsest.ops.service.queries import Queries
     from palimpsest.ops.settings.sections import Settings
 
 AnyOperation = Operation[Any]

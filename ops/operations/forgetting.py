@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, cast
 
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.answers import Applied, Change, Changes
 from palimpsest.ops.operations.operation import (
     Ask,
@@ -22,13 +23,15 @@ from palimpsest.ops.operations.operation import (
     Surface,
     Write,
 )
-from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.selection import PreviewSelection, Selection
+from palimpsest.ops.operations.rows import rows
+from palimpsest.ops.operations.selection import PreviewForget, Selection
 
 if TYPE_CHECKING:
-    from palimpsest.ops.queries.sources import Sources
     from palimpsest.ops.settings.sections import Settings
+    from palimpsest.ops.sources import Sources
     from palimpsest.schemas.commands import Command
+
+_FORGET = partial(Surface, panel="Change", permission="forget", rate="batch_forget")
 
 Force = Annotated[bool, Doc("also pinned ones", option="--force")]
 ConfirmToken = Annotated[str | None, Doc("the `confirm_token` of a preview", option="--confirm")]
@@ -39,77 +42,6 @@ Mode = Annotated[
         " else what ids name or a token confirms is executed, all else is previewed"
     ),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A memory that would be forgotten; `score` where a question found it. `drawn_from` are the
-    memories because of which it would go."""
-
-    id: str
-    type: str
-    content: str
-    who: str
-    role: str
-    session_id: str
-    source_type: str
-    tags: tuple[str, ...]
-    pinned: bool
-    version: int
-    occurred_at: datetime
-    score: float | None = None
-    drawn_from: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class HiddenText:
-    """A text in which what is forgotten would be hidden; `left` is what would be shown of it, None
-    for nothing."""
-
-    id: str
-    content: str
-    left: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetPreview:
-    """What would be forgotten (`candidates`), and what was drawn from that and nothing else
-    (`cascade`); `hides` are the texts in which it would be hidden. `more`: further ones match.
-    `needs_confirmation`: they are so many that `forget` wants the `confirm_token`, which stands for
-    these memories in these versions."""
-
-    scope: str
-    candidates: tuple[Candidate, ...]
-    cascade: tuple[Candidate, ...]
-    not_found: tuple[str, ...]
-    more: bool
-    needs_confirmation: bool
-    confirm_token: str
-    hides: tuple[HiddenText, ...] = ()
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Those of the candidates, as `forget` takes them."""
-        return tuple(each.id for each in self.candidates)
-
-
-@dataclass(frozen=True, slots=True)
-class PreviewForget(PreviewSelection, Read[ForgetPreview]):
-    """Show what forgetting would forget, with the token that confirms it.
-
-    The token is for exactly these memories in these versions, with `cascade` also for those that
-    would go with them. `hard`: what erasing would erase, also of what was forgotten before.
-    """
-
-    surface: ClassVar = Surface(("POST", "/api/memory/forget/preview"), permission="forget")
-
-    def validate(self) -> None:
-        self.check_selection()
-
-    async def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.forgetting import preview
-
-        return await preview(sources, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +62,15 @@ class PreviewEraseScope(Read[Counted]):
     surface: ClassVar = Surface(("POST", "/api/memory/erase-scope/preview"), permission="forget")
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.forgetting import count
+        from palimpsest.schemas.identity import erase_token
 
-        return count(sources, self.scope)
+        [found] = rows(
+            sources.shard_of(self.scope),
+            "SELECT count(*) AS memories FROM memory_rows WHERE scope = ? AND content_hash <> ''",
+            [self.scope],
+        )
+        token = erase_token(self.scope, found["memories"])
+        return {"scope": self.scope, "memories": found["memories"], "confirm_token": token}
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,13 +166,7 @@ class Forget(Forgetting):
     Example: palimpsest forget 1f0c9a52 --reason "Ana took it back"
     """
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/memory/forget"),
-        command="forget",
-        panel="Change",
-        permission="forget",
-        rate="batch_forget",
-    )
+    surface: ClassVar = _FORGET(("POST", "/api/memory/forget"), command="forget")
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,13 +182,7 @@ class Erase(Forgetting):
     hard: ClassVar[bool] = True
     patience: ClassVar[float] = 60.0
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/memory/erase"),
-        command="erase",
-        panel="Change",
-        permission="forget",
-        rate="batch_forget",
-    )
+    surface: ClassVar = _FORGET(("POST", "/api/memory/erase"), command="erase")
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,13 +243,8 @@ class EraseScope(Write[ErasedScope]):
     ] = None
     patience: ClassVar[float] = 60.0
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/memory/erase-scope"),
-        command="erase-scope",
-        panel="Change",
-        permission="forget",
-        also="admin",
-        rate="batch_forget",
+    surface: ClassVar = _FORGET(
+        ("POST", "/api/memory/erase-scope"), command="erase-scope", also="admin"
     )
 
     @property

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations.answers import Applied, StoredMemory
+from palimpsest.ops.operations.memories import stored_memories
 from palimpsest.ops.operations.operation import (
     Ask,
     Cursor,
@@ -19,11 +21,13 @@ from palimpsest.ops.operations.operation import (
     Surface,
     Write,
 )
+from palimpsest.ops.operations.rows import no_cursor, rows
 
 if TYPE_CHECKING:
-    from palimpsest.ops.queries.sources import Sources
     from palimpsest.ops.settings.sections import Settings
+    from palimpsest.ops.sources import Sources
     from palimpsest.schemas.commands import Command
+    from palimpsest.stores.shard import Shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +73,38 @@ class Entities(Read[EntityPage]):
     surface: ClassVar = Surface(("GET", "/api/entities"), tag="graph", command="entities")
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.entities import entities
+        from palimpsest.schemas.normal_forms import canonical_name
 
-        return entities(sources, self.scope, self.query, self.limit, self.cursor)
+        conditions, values = ["scope = ?"], [cast("object", self.scope)]
+        if self.query is not None:
+            conditions.append(
+                "(contains(canonical_name, ?) OR len(list_filter(aliases,"
+                " lambda alias: contains(alias, ?))) > 0)"
+            )
+            values += [canonical_name(self.query)] * 2
+        if self.cursor is not None:
+            conditions.append("(times_told < ? OR (times_told = ? AND entity_id > ?))")
+            mentioned, _, entity_id = self.cursor.partition("/")
+            if not (mentioned.isascii() and mentioned.isdecimal() and len(mentioned) <= 18):
+                raise no_cursor(self.cursor)
+            values += [int(mentioned), int(mentioned), entity_id]
+        found = rows(
+            sources.shard_of(self.scope),
+            f"SELECT {_ENTITY} FROM main.entities WHERE {' AND '.join(conditions)}"
+            " ORDER BY times_told DESC, entity_id LIMIT ?",
+            [*values, self.limit],
+        )
+        last = found[-1] if len(found) == self.limit else None
+        return {
+            "entities": found,
+            "next_cursor": last and f"{last['times_told']}/{last['id']}",
+        }
+
+
+_ENTITY = (
+    "entity_id AS id, scope, name, entity_type AS type, aliases, summary, mentions, times_told,"
+    " pinned, first_seen, updated_at"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +138,66 @@ class GetEntity(Read[Entity]):
     )
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.entities import entity
+        from palimpsest.schemas.normal_forms import canonical_name
 
-        return entity(sources, self.scope, self.name, self.limit)
+        if not self.name.strip():
+            raise RequestError("the name is empty")
+        shard = sources.shard_of(self.scope)
+        name = canonical_name(self.name)
+        found = rows(
+            shard,
+            f"SELECT {_ENTITY} FROM main.entities WHERE scope = ?"
+            " AND (canonical_name = ? OR list_contains(aliases, ?))",
+            [self.scope, name, name],
+        )
+        if not found:
+            nearest = _nearest(shard, self.scope, name)
+            raise NotFoundError(f"nothing called {self.name} is known in this scope{nearest}")
+        entity = {"id": found[0]["id"], "scope": self.scope}
+        memories = stored_memories(
+            sources,
+            shard,
+            "memory_id IN (SELECT memory_id FROM present_mentions"
+            " WHERE entity_id = ? AND scope = ?) AND NOT is_deleted"
+            " ORDER BY occurred_at DESC, created_at DESC, memory_id DESC LIMIT ?",
+            [entity["id"], self.scope, self.limit],
+        )
+        return {
+            **found[0],
+            "relations": rows(shard, _RELATIONS, entity),
+            "attributes": rows(shard, _ATTRIBUTES, entity),
+            "memories": memories,
+        }
+
+
+def _nearest(shard: Shard, scope: str, name: str) -> str:
+    """Which name was probably meant; empty where none is near."""
+    import difflib
+
+    from palimpsest.schemas.normal_forms import canonical_name
+
+    known = rows(shard, "SELECT name FROM main.entities WHERE scope = ?", [scope])
+    names = {canonical_name(row["name"]): row["name"] for row in known}
+    near = difflib.get_close_matches(name, names, 1, 0.5)
+    return f"; did you mean {names[near[0]]}?" if near else ""
+
+
+_RELATIONS = """
+SELECT CASE WHEN r.source_entity_id = $id THEN 'out' ELSE 'in' END AS direction,
+    r.relation_type AS relation, e.name, e.entity_type AS type, r.mentions, r.confidence
+FROM main.relations r JOIN known_entities e ON e.scope = r.scope AND e.entity_id =
+    CASE WHEN r.source_entity_id = $id THEN r.target_entity_id ELSE r.source_entity_id END
+WHERE r.scope = $scope AND (r.source_entity_id = $id OR r.target_entity_id = $id)
+ORDER BY r.mentions DESC, r.confidence DESC, e.name, relation
+"""
+_ATTRIBUTES = """
+SELECT a.name AS aspect, t.kind, m.memory_id, m.content, t.confidence, t.importance
+FROM main.entity_aspects a
+    JOIN main.entity_attributes t ON t.aspect_id = a.aspect_id AND t.scope = a.scope
+    JOIN memory_rows m ON m.memory_id = t.memory_id
+WHERE a.scope = $scope AND a.entity_id = $id AND t.status = 'active' AND NOT m.is_deleted
+ORDER BY a.name, m.occurred_at, m.created_at, m.memory_id
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,14 @@
-"""Finding memories, reading them one by one and in lists, and explaining them."""
+"""Finding memories, and reading them one by one and in lists."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from palimpsest.ops.errors import no_memory
 from palimpsest.ops.operations.answers import StoredMemory
 from palimpsest.ops.operations.operation import (
     AnyScope,
@@ -33,11 +35,14 @@ from palimpsest.ops.operations.operation import (
     ValidAt,
     Who,
 )
+from palimpsest.ops.operations.rows import by_id, cursor, page, paged, plain, rows
 from palimpsest.stores.recall.query import Mark, RecallAnswer
 
 if TYPE_CHECKING:
-    from palimpsest.ops.queries.sources import Sources
+    from palimpsest.ops.operations.rows import Row
+    from palimpsest.ops.sources import Sources
     from palimpsest.stores.recall.query import Query
+    from palimpsest.stores.shard import Shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,7 @@ class Recall(Read[Recalled]):
         return Query(**{each.name: getattr(self, each.name) for each in fields(Query)})
 
     async def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.recall import recall
+        from palimpsest.ops.operations.recalling import recall
 
         return await recall(sources, self.as_query())
 
@@ -151,7 +156,7 @@ class Search(Read[RecallAnswer]):
         )
 
     async def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.recall import search
+        from palimpsest.ops.operations.recalling import search
 
         return await search(sources, self.as_query())
 
@@ -212,7 +217,7 @@ class Context(Read[ContextBlock]):
         return Query(self.scope, self.query, asked_at=self.asked_at, min_score=self.min_score)
 
     async def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.recall import context
+        from palimpsest.ops.operations.recalling import context
 
         return await context(
             sources, self.as_query(), budget=self.budget, session_id=self.session_id
@@ -232,9 +237,43 @@ class Get(Read[StoredMemory]):
     surface: ClassVar = Surface(("GET", "/api/memory/{memory_id}"), command="get", routing="id")
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.memories import get
+        partition, memory = by_id(
+            sources, MEMORY, "memory_id", self.memory_id, no_memory(self.memory_id)
+        )
+        return with_marks(sources, sources.shard(partition), [memory])[0]
 
-        return get(sources, self.memory_id)
+
+MEMORY = (
+    "SELECT memory_id AS id, scope, type, content, who, role, session_id, source_id, occurred_at,"
+    " created_at, updated_at, updated_by, importance, confidence, decay_rate, pinned, tags,"
+    " categories, why, project, source_type, extraction_model, temporal_kind, valid_from,"
+    " valid_until, version, is_deleted, deleted_at, last_accessed, access_count,"
+    " content_hash, metadata FROM memory_rows"
+)
+
+
+def with_marks(sources: Sources, shard: Shard, found: list[Row]) -> list[Row]:
+    """Rows of MEMORY as they are answered, each with `marks` for what of it no longer holds."""
+    from palimpsest.stores.recall.marks import marks_of
+
+    by_scope: dict[str, list[Row]] = {}
+    for row in found:
+        row["metadata"] = json.loads(row["metadata"])
+        by_scope.setdefault(row["scope"], []).append(row)
+    with shard.reading() as reader:
+        for scope, rows_of in by_scope.items():
+            marks = marks_of(reader, scope, [row["id"] for row in rows_of], sources.now())
+            for row in rows_of:
+                row["marks"] = [plain(asdict(mark)) for mark in marks.get(row["id"], ())]
+    return found
+
+
+def stored_memories(
+    sources: Sources, shard: Shard, condition: str, parameters: Sequence[object]
+) -> list[Row]:
+    """The memories for which a condition holds, in the order that it ends with."""
+    found = rows(shard, f"{MEMORY} WHERE {condition}", parameters)
+    return with_marks(sources, shard, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,9 +294,8 @@ class Locate(Read[Located]):
     surface: ClassVar = Surface(routing="id")
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.memories import scope_of
-
-        return scope_of(sources, self.memory_id)
+        select = "SELECT memory_id AS id, scope, version FROM memory_rows"
+        return by_id(sources, select, "memory_id", self.memory_id, no_memory(self.memory_id))[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,117 +334,69 @@ class List(Read[MemoryPage]):
     surface: ClassVar = Surface(("GET", "/api/memories"), command="list")
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.memories import list_memories
-
-        return list_memories(
-            sources,
-            scope=self.scope,
-            types=self.types,
-            session_id=self.session_id,
-            who=self.who,
-            roles=self.roles,
-            categories=self.categories,
-            temporal=self.temporal,
-            valid_at=self.valid_at,
-            deleted=self.deleted,
-            memory_ids=self.memory_ids,
-            limit=self.limit,
-            after=self.cursor,
+        conditions: list[str] = []
+        values: list[object] = []
+        for condition, value in (
+            ("is_deleted = ?", self.deleted),
+            ("scope = ?", self.scope),
+            ("session_id = ?", self.session_id),
+            (SAID_BY, self.who),
+            (SAID_AS, list(self.roles) or None),
+            ("(temporal_kind = 'temporal') = ?", self.temporal),
+            ("(valid_until IS NULL OR valid_until > ?)", self.valid_at),
+            ("type IN (SELECT unnest(?))", list(self.types) or None),
+            ("list_has_any(categories, ?)", list(self.categories) or None),
+            ("memory_id IN (SELECT unnest(?))", list(self.memory_ids) or None),
+        ):
+            if value is not None:
+                conditions.append(condition)
+                values += [value] * condition.count("?")
+        if self.cursor is not None:
+            conditions.append(_AFTER_A_PAGE)
+            values += _position(self.cursor)
+        condition = (
+            f"{' AND '.join(conditions)} ORDER BY occurred_at DESC, created_at DESC, scope DESC,"
+            f" rowid DESC LIMIT {int(self.limit) + 1}"
         )
+        found = [
+            row
+            for shard in sources.shards.values()
+            for row in stored_memories(sources, shard, condition, values)
+        ]
+        return page(found, self.limit, "memories", _NEWEST)
 
     def merge(self, answers: Sequence[Json]) -> Json:
-        from palimpsest.ops.queries.memories import NEWEST
-        from palimpsest.ops.queries.pages import paged
-
-        return paged(answers, self.limit, "memories", NEWEST)
+        return paged(answers, self.limit, "memories", _NEWEST)
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEvent:
-    """Something that happened to a memory, and by whom."""
-
-    event_id: str
-    event: str
-    old_content: str | None
-    new_content: str | None
-    changed_by: str
-    actor_type: str
-    reason: str
-    metadata: dict[str, Any]
-    session_id: str
-    correlation_id: str
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryHistory:
-    """What happened to a memory, in order."""
-
-    id: str
-    events: tuple[AuditEvent, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class History(Read[MemoryHistory]):
-    """Show everything that happened to a memory, in order.
-
-    Example: palimpsest history 1f0c9a52
-    """
-
-    memory_id: MemoryId
-    scope: ScopeOfId = None
-    limit: Annotated[int, Doc("maximum number of events", ge=1, le=1_000)] = 200
-
-    surface: ClassVar = Surface(
-        ("GET", "/api/memory/{memory_id}/history"),
-        command="history",
-        panel="Explain and review",
-        routing="id",
+_SAID_BY = (
+    "({0} OR memory_id IN (SELECT e.source_id FROM memory_edges e"
+    " JOIN memory_rows t ON t.memory_id = e.target_id AND t.scope = e.scope"
+    " WHERE e.relation_type = 'derived_from' AND NOT t.is_deleted AND {1}))"
+)
+SAID_BY = _SAID_BY.format("lower(who) = lower(?)", "lower(t.who) = lower(?)")
+"""As the filter of a recall: who said it, or said what it was drawn from."""
+SAID_AS = _SAID_BY.format(
+    *(
+        f"list_contains(list_transform(?, lambda x: lower(x)), lower({c}))"
+        for c in ("role", "t.role")
     )
-
-    def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.provenance import history
-
-        return history(sources, self.memory_id, self.limit)
-
-
-@dataclass(frozen=True, slots=True)
-class Provenance:
-    """A memory with all that led to it: the turns that it was drawn from (`derived_from`; of a
-    turn, the `facts` drawn from it), its states before, newest first, what was decided about it
-    with the candidates seen and the outcome, the entities that it names, and its events."""
-
-    memory: StoredMemory
-    derived_from: tuple[StoredMemory, ...]
-    facts: tuple[StoredMemory, ...]
-    before: tuple[dict[str, Any], ...]
-    decisions: tuple[dict[str, Any], ...]
-    entities: tuple[dict[str, Any], ...]
-    history: tuple[AuditEvent, ...]
+)
+"""The same by the roles of speakers."""
+_NEWEST = ("occurred_at", "created_at", "scope")
+"""What a page of memories is sorted by; those of a scope that are equal in it, by their rows: in
+the order in which they arrived."""
+_AFTER_A_PAGE = """((occurred_at, created_at, scope) < (?::TIMESTAMPTZ, ?::TIMESTAMPTZ, ?)
+    OR (occurred_at, created_at, scope) = (?::TIMESTAMPTZ, ?::TIMESTAMPTZ, ?)
+    AND rowid < (SELECT rowid FROM memory_rows WHERE memory_id = ?))"""
 
 
-@dataclass(frozen=True, slots=True)
-class Explain(Read[Provenance]):
-    """Explain a memory: the turns it came from, what it was before, what was decided and why.
-
-    Example: palimpsest explain 1f0c9a52
-    """
-
-    memory_id: MemoryId
-    scope: ScopeOfId = None
-
-    surface: ClassVar = Surface(
-        ("GET", "/api/memory/{memory_id}/explain"),
-        command="explain",
-        panel="Explain and review",
-        routing="id",
-        tool="explain_fact",
-    )
-
-    def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.provenance import explain
-
-        return explain(sources, self.memory_id)
+def _position(after: str) -> list[object]:
+    """The values of _AFTER_A_PAGE. Raises RequestError."""
+    occurred_at, rest = cursor(after)
+    created_at, named = cursor(rest)
+    scope, _, memory_id = named.rpartition("/")
+    return [*(occurred_at, created_at, scope) * 2, memory_id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,9 +428,15 @@ class Weak(Read[Memories]):
     )
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.memories import weak
-
-        return weak(sources, self.scope, self.below, self.limit)
+        found = stored_memories(
+            sources,
+            sources.shard_of(self.scope),
+            "scope = ? AND NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')"
+            " AND NOT pinned AND decay_rate > 0 AND confidence < ?"
+            " ORDER BY confidence, occurred_at, created_at, memory_id LIMIT ?",
+            [self.scope, self.below, self.limit],
+        )
+        return {"memories": found}
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,6 +474,20 @@ class Embeddings(Read[VectorPage]):
     surface: ClassVar = Surface(overview=True)
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.embeddings import embeddings
-
-        return embeddings(sources, self.scope, self.memory_ids, self.limit, self.cursor)
+        which = "m.memory_id IN (SELECT unnest(?))" if self.memory_ids else "NOT m.is_deleted"
+        found = rows(
+            sources.shard_of(self.scope),
+            "SELECT m.memory_id AS id, m.scope, e.model, len(e.vector) AS dimensions,"
+            " m.content_hash, e.vector FROM memory_rows m"
+            " JOIN embeddings e ON e.embedding_key = m.embedding_key AND e.model = ?"
+            f" WHERE m.scope = ? AND m.memory_id > ? AND {which} ORDER BY m.memory_id LIMIT ?",
+            [
+                *(sources.embedding.model, self.scope, self.cursor or ""),
+                *([[*self.memory_ids]] if self.memory_ids else []),
+                self.limit,
+            ],
+        )
+        return {
+            "embeddings": found,
+            "next_cursor": found[-1]["id"] if len(found) == self.limit else None,
+        }

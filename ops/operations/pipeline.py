@@ -1,30 +1,28 @@
-"""The pipeline and its contents as a whole: status, health, counts, scopes, flags, deciders."""
+"""The state of the pipeline: stages and lag, the balance, dead letters, providers; its health."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from palimpsest.ops.operations.answers import Applied
-from palimpsest.ops.operations.operation import (
-    AnyScope,
-    Ask,
-    Doc,
-    Json,
-    Read,
-    Reason,
-    Scope,
-    Surface,
-    Write,
-)
-from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.errors import NotFoundError, UnavailableError
+from palimpsest.ops.operations.operation import Doc, Json, Read, Surface
+from palimpsest.ops.operations.rows import all_rows
 
 if TYPE_CHECKING:
-    from palimpsest.ops.queries.sources import Sources
-    from palimpsest.ops.settings.sections import Settings
-    from palimpsest.schemas.commands import Command
+    from palimpsest.ops.operations.rows import Row
+    from palimpsest.ops.sources import Sources
+
+_SURFACE = partial(
+    Surface,
+    tag="operation",
+    panel="Run and operate",
+    permission="admin",
+    sees_all=True,
+    routing="all",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +58,145 @@ class Status(Read[PipelineStatus]):
     Example: palimpsest status
     """
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/pipeline/status"),
-        tag="operation",
-        command="status",
-        panel="Run and operate",
-        permission="admin",
-        sees_all=True,
-        routing="all",
-    )
+    surface: ClassVar = _SURFACE(("GET", "/api/pipeline/status"), command="status")
 
     async def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.status import status
+        """Raises UnavailableError while the broker is away, in whose log all is counted."""
+        from palimpsest.ops.threads import in_thread_of
 
-        return await status(sources)
+        waiting = sources.waiting()
+        if waiting is not None and waiting.awaited == "broker":
+            raise UnavailableError(waiting.as_json()["text"])
+        return await in_thread_of("overview", _status, sources)
 
     def merge(self, answers: Sequence[Json]) -> Json:
-        from palimpsest.ops.queries.status import merged
+        stages = [stage for each in answers for stage in each["stages"]]
+        balances = [each["balance"] for each in answers]
+        return {
+            "stages": sorted(stages, key=lambda stage: stage["partition"]),
+            "balance": {
+                "turns": _summed(balance["turns"] for balance in balances),
+                "facts": _summed(balance["facts"] for balance in balances),
+                "holds": all(balance["holds"] for balance in balances),
+            },
+            "dead_letters": sum(each["dead_letters"] for each in answers),
+            "pending": _summed(each["pending"] for each in answers),
+            "providers": answers[0]["providers"] if answers else {},
+            "waiting": [],
+        }
 
-        return merged(answers)
+
+def _summed(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, number in part.items():
+            total[name] = total.get(name, 0) + number
+    return total
+
+
+_PENDING = """
+SELECT h.scope, count(*) AS n FROM held_proposals h
+JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = h.item_id AND o.event = 'blocked'
+GROUP BY h.scope
+"""
+
+
+def _status(sources: Sources) -> Json:
+    pending = {row["scope"]: row["n"] for row in all_rows(sources, _PENDING)}
+    dead = all_rows(sources, "SELECT count(*) AS n FROM dead_letter_rows WHERE status = 'dead'")
+    return {
+        "stages": _stages(sources),
+        "balance": balance(sources),
+        "dead_letters": sum(row["n"] for row in dead),
+        "pending": dict(sorted(pending.items())),
+        "providers": _providers(sources),
+        "waiting": [],
+    }
+
+
+def balance(sources: Sources) -> Json:
+    """Where every turn and fact is, all scopes and partitions together."""
+    from palimpsest.stores.database.balance import add_balances, read_balance
+    from palimpsest.streams.in_flight import items_in_flight
+
+    parts = [
+        read_balance(shard, partial(items_in_flight, sources.log, number, sources.admit))[:1]
+        for number, shard in sources.shards.items()
+    ]
+    total = add_balances([part[0] for part in parts if part])
+    return {"turns": {**total.turns}, "facts": {**total.facts}, "holds": total.holds}
+
+
+_WITHOUT_FACTS = """
+SELECT count(*) AS turns, count(*) FILTER (memory_id NOT IN (
+    SELECT turn_memory_id FROM fact_rows)) AS without
+FROM memory_rows WHERE type = 'episodic' AND role = 'user' AND NOT is_deleted"""
+
+
+def without_facts(sources: Sources) -> tuple[int, int]:
+    """How many turns of people no fact was drawn from, and how many there are."""
+    counted = _summed(all_rows(sources, _WITHOUT_FACTS))
+    return counted["without"], counted["turns"]
+
+
+def _stages(sources: Sources) -> list[Row]:
+    from palimpsest.streams.topology import stages
+
+    found = []
+    for partition, shard in sources.shards.items():
+        for stage in stages(sources.settings):
+            cursor = end = 0
+            for topic in stage.reads:
+                cursor += (
+                    shard.cursor_of(stage.name, topic.name)
+                    if stage.stateful
+                    else sources.log.position(stage.name, topic.name, partition)
+                )
+                end += sources.log.end_offset(topic.name, partition)
+            found.append(
+                {
+                    "stage": stage.name,
+                    "partition": partition,
+                    "cursor": cursor,
+                    "end": end,
+                    "lag": max(0, end - cursor),
+                    "state": _state(sources, stage.name, end - cursor),
+                }
+            )
+    return found
+
+
+def _state(sources: Sources, stage: str, lag: int) -> str:
+    """`stopped` without a worker, `waiting` for a model, else `running` or `idle`."""
+    if stage not in sources.running:
+        return "stopped"
+    if stage == "extract" and (sources.unusable() is not None or sources.outages):
+        return "waiting"
+    return "running" if lag > 0 else "idle"
+
+
+def _providers(sources: Sources) -> Json:
+    llm, embedding = sources.settings.llm, sources.settings.embedding
+    reason = sources.unusable() or _outage(sources, f"llm:{llm.provider}")
+    reason_of_embedding = _outage(sources, "embedding")
+    in_use = "ok" if sources.running else "not in use"
+    return {
+        name: {
+            "provider": provider,
+            "model": model,
+            "state": in_use if why is None else "waiting",
+            "reason": why,
+        }
+        for name, provider, model, why in (
+            ("llm", llm.provider, llm.model_name, reason),
+            ("embedding", embedding.provider, sources.embedding.model, reason_of_embedding),
+        )
+    }
+
+
+def _outage(sources: Sources, name: str) -> str | None:
+    found = sources.outages.get(name)
+    return None if found is None else found.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,233 +228,101 @@ class Diagnostics(Read[Health]):
         str | None, Doc("only this domain, as `queue`", max_length=64, argument=True)
     ] = None
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/diagnostics"),
-        tag="operation",
-        command="diagnostics",
-        panel="Run and operate",
-        permission="admin",
-        sees_all=True,
-        routing="all",
-        overview=True,
-    )
+    surface: ClassVar = _SURFACE(("GET", "/api/diagnostics"), command="diagnostics", overview=True)
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.diagnostics import diagnostics
-
-        return diagnostics(sources, self.domain)
+        domains = DOMAINS if self.domain is None else (self.domain,)
+        if not {*domains} <= {*DOMAINS}:
+            known = ", ".join(DOMAINS)
+            raise NotFoundError(f"there is no domain {self.domain}; there are {known}")
+        return _judged({name: _counts(sources, name) for name in domains})
 
     def merge(self, answers: Sequence[Json]) -> Json:
-        from palimpsest.ops.queries.diagnostics import merged
-
-        return merged(answers)
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """How much is remembered; `types` with how many there are of each."""
-
-    scope: str | None
-    active: int
-    turns: int
-    memories: int
-    pinned: int
-    forgotten: int
-    embedded: int
-    sessions: int
-    entities: int
-    types: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Stats(Read[Counts]):
-    """Count what is remembered, by state and type.
-
-    Example: palimpsest stats --scope support
-    """
-
-    scope: AnyScope = None
-
-    surface: ClassVar = Surface(
-        ("GET", "/api/stats"), tag="overviews", command="stats", tool="memory_stats", overview=True
-    )
-
-    def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.stats import stats
-
-        return stats(sources, self.scope)
-
-    def merge(self, answers: Sequence[Json]) -> Json:
-        from palimpsest.ops.queries.stats import merged
-
-        return merged(answers)
-
-
-@dataclass(frozen=True, slots=True)
-class ScopeRow:
-    """A memory space with how much is in it."""
-
-    scope: str
-    turns: int
-    memories: int
-    facts: int
-    last_activity: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class ScopeList:
-    """Memory spaces, the one last active first."""
-
-    scopes: tuple[ScopeRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Scopes(Read[ScopeList]):
-    """List the memory spaces with how much is in each, the one last active first.
-
-    Example: palimpsest scopes
-    """
-
-    surface: ClassVar = Surface(
-        ("GET", "/api/scopes"), tag="overviews", command="scopes", routing="all", overview=True
-    )
-
-    def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.scopes import scopes
-
-        return scopes(sources)
-
-    def merge(self, answers: Sequence[Json]) -> Json:
-        from palimpsest.ops.queries.scopes import newest_first
-
-        return {"scopes": newest_first([row for each in answers for row in each["scopes"]])}
-
-
-@dataclass(frozen=True, slots=True)
-class DeciderAgreement:
-    """Of the `proposals` that a decider was asked for in a scope, how many failed, named the same
-    action as the live one, and also the same memory; of those that a person judged, how many it had
-    with people. `earned`: whether the scope has earned to update and delete."""
-
-    scope: str
-    decider: str
-    proposals: int
-    failed: int
-    same_action: int
-    agrees: int
-    judged: int
-    with_people: int
-    earned: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Agreements:
-    """Deciders of each scope."""
-
-    deciders: tuple[DeciderAgreement, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement(Read[Agreements]):
-    """Show how often deciders agree with the live one, and with what people did afterwards.
-
-    Further deciders are named in pipeline.shadow_deciders.
-
-    Example: palimpsest replay agreement --scope support
-    """
-
-    scope: AnyScope = None
-
-    surface: ClassVar = Surface(
-        ("GET", "/api/replay/agreement"),
-        tag="replays",
-        command="replay agreement",
-        panel="Run and operate",
-        overview=True,
-    )
-
-    def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.agreement import agreement
-
-        return agreement(sources, self.scope)
-
-    def merge(self, answers: Sequence[Json]) -> Json:
-        from palimpsest.ops.queries.agreement import joined
-
-        return joined(answer["deciders"] for answer in answers)
-
-
-# ---- flags of a scope ----
-@dataclass(frozen=True, slots=True)
-class ScopeFlags:
-    """Flags with the `value` in effect, and where it is `from`: the scope or the settings."""
-
-    scope: str
-    flags: tuple[dict[str, Any], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Flags(Read[ScopeFlags]):
-    """Show the flags in effect for a scope, and where each is from."""
-
-    scope: Scope = ""
-
-    surface: ClassVar = Surface(("GET", "/api/flags"), tag="operation")
-
-    def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.scopes import flags
-
-        return flags(sources, self.scope)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlagsSet(Applied):
-    """The flags of the scope's own after the change; None where the settings hold."""
-
-    status: str
-    flags: dict[str, bool | None]
-
-
-@dataclass(frozen=True, slots=True)
-class SetFlags(Write[FlagsSet]):
-    """Show the flags of a scope, or set some over those of the settings; a change is audited.
-
-    Example: palimpsest flags support --allow-update-delete
-    """
-
-    scope: Annotated[
-        str,
-        Doc("the memory space", min_length=1, max_length=256, argument=True, metavar="SCOPE"),
-    ]
-    enabled: Annotated[bool | None, Doc("extract from turns")] = None
-    shadow_mode: Annotated[bool | None, Doc("decide, but write nothing")] = None
-    allow_update_delete: Annotated[bool | None, Doc("apply UPDATE and DELETE")] = None
-    mutations_frozen: Annotated[bool | None, Doc("change nothing at all")] = None
-    autonomous_frozen: Annotated[bool | None, Doc("no timers")] = None
-    self_teaching_enabled: Annotated[
-        bool | None, Doc("let agents' tools write long-term memories")
-    ] = None
-    reason: Reason = ""
-
-    surface: ClassVar = Surface(
-        ("POST", "/api/flags"),
-        tag="operation",
-        command="flags",
-        panel="Run and operate",
-        permission="admin",
-    )
-
-    def _flags(self) -> dict[str, bool | None]:
-        other = {"scope", "reason", "key", "wait"}
-        return {e.name: getattr(self, e.name) for e in fields(self) if e.name not in other}
-
-    def instead(self) -> Flags | None:
-        unset = all(value is None for value in self._flags().values())
-        return Flags(self.scope) if unset else None
-
-    async def command(self, ask: Ask, settings: Settings) -> Command:
-        from palimpsest.schemas.commands import SetFlagsCommand
-
-        if not self.scope.strip():
-            raise RequestError("the scope is empty")
-        return SetFlagsCommand.model_validate({**self._flags(), "reason": self.reason})
+        domains = [answer["domains"] for answer in answers]
+        return _judged(
+            {name: _summed(each[name]["counts"] for each in domains) for name in domains[0]}
+        )
+
+
+_HEALTHY: Final = 0.8
+_DEGRADED: Final = 0.5
+"""Scores from which a domain is healthy, or only degraded; below it is unhealthy."""
+_LONGEST_CHARACTERS: Final = 2_000
+"""Of a memory that is no turn: a longer one is no single fact."""
+
+_COUNTS: Final[Mapping[str, str]] = {
+    "queue": "SELECT (SELECT count(*) FROM accepted_turns) AS accepted,"
+    " (SELECT count(*) FROM dead_letter_rows WHERE status = 'dead') AS dead",
+    "index": "SELECT (SELECT count(*) FROM memory_rows WHERE NOT is_deleted) AS active,"
+    " (SELECT count(*) FROM memory_rows m ANTI JOIN fts_docs USING (memory_id)"
+    "  WHERE NOT m.is_deleted) AS missing",
+    "embeddings": "SELECT count(*) AS active, count(*) FILTER (embedding_key NOT IN"
+    " (SELECT embedding_key FROM embeddings WHERE model = $model)) AS missing"
+    " FROM memory_rows WHERE NOT is_deleted",
+    "storage": "SELECT count(*) AS stored, count(*) FILTER (is_deleted) AS tombstones"
+    " FROM memory_rows",
+    "graph": "SELECT count(*) AS relations, count(*) FILTER (source_name_id NOT IN"
+    " (SELECT name_id FROM name_rows) OR target_name_id NOT IN (SELECT name_id FROM name_rows))"
+    " AS dangling FROM relation_rows",
+    "duplicates": "SELECT count(*) AS memories,"
+    " count(*) - count(DISTINCT (scope, content_hash)) AS repeated"
+    " FROM memory_rows WHERE NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')",
+    # Memories of a scope with the same words, however often and in whatever order: one may say what
+    # another does, and whether it does is for people to say.
+    "near_duplicates": "SELECT count(*) AS memories, count(*) - count(DISTINCT (scope, words))"
+    " - (count(*) - count(DISTINCT (scope, content_hash))) AS same_words FROM"
+    " (SELECT scope, content_hash, list_sort(list_distinct("
+    "regexp_extract_all(lower(normalized_content), '[\\p{L}\\p{N}]+'))) AS words"
+    " FROM memory_rows WHERE NOT is_deleted AND type NOT IN ('episodic', 'document_chunk'))",
+    "overlong": "SELECT count(*) AS memories,"
+    f" count(*) FILTER (length(content) > {_LONGEST_CHARACTERS}) AS overlong"
+    " FROM memory_rows WHERE NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')",
+}
+
+
+def _without(part: str, whole: str, weight: float = 1.0) -> Callable[[dict[str, int]], float]:
+    """A score that falls by `weight` times the share of `part` in `whole`."""
+    return lambda counts: max(0.0, 1.0 - weight * counts[part] / max(1, counts[whole]))
+
+
+_SCORES: Final[Mapping[str, Callable[[dict[str, int]], float]]] = {
+    "queue": _without("dead", "accepted", 20.0),  # healthy up to one in a hundred
+    "index": _without("missing", "active"),
+    "embeddings": _without("missing", "active"),
+    "storage": _without("tombstones", "stored", 2 / 3),  # healthy up to three in ten
+    "graph": _without("dangling", "relations"),
+    "providers": _without("waiting", "providers"),
+    "duplicates": _without("repeated", "memories"),
+    "near_duplicates": _without("same_words", "memories"),
+    "overlong": _without("overlong", "memories"),
+}
+DOMAINS: Final = tuple(_SCORES)
+
+
+def _counts(sources: Sources, domain: str) -> dict[str, int]:
+    if domain == "providers":
+        embedding = "embedding" in sources.outages
+        language = sources.unusable() is not None or len(sources.outages) > embedding
+        return {"providers": 2, "waiting": embedding + language}
+    asked = {"model": sources.embedding.model} if "$model" in _COUNTS[domain] else {}
+    total = _summed(all_rows(sources, _COUNTS[domain], asked))
+    if domain == "queue":
+        total["lag"] = sum(stage["lag"] for stage in _stages(sources))
+    return total
+
+
+def _judged(counted: Mapping[str, dict[str, int]]) -> Json:
+    """The answer, from the counts of the domains."""
+    scores = {name: round(_SCORES[name](counts), 4) for name, counts in counted.items()}
+    return {
+        "score": round(sum(scores.values()) / len(scores), 4),
+        "status": _health(min(scores.values())),
+        "domains": {
+            name: {"score": scores[name], "status": _health(scores[name]), "counts": counts}
+            for name, counts in counted.items()
+        },
+    }
+
+
+def _health(score: float) -> str:
+    return "healthy" if score >= _HEALTHY else "degraded" if score >= _DEGRADED else "unhealthy"

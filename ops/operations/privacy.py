@@ -17,10 +17,11 @@ from palimpsest.ops.operations.operation import (
     Surface,
     Write,
 )
+from palimpsest.ops.operations.rows import rows
 
 if TYPE_CHECKING:
-    from palimpsest.ops.queries.sources import Sources
     from palimpsest.ops.settings.sections import Settings
+    from palimpsest.ops.sources import Sources
     from palimpsest.schemas.commands import Command
 
 Level = Literal["none", "partial", "full"]
@@ -57,9 +58,14 @@ class Privacy(Read[PrivacyLevels]):
     surface: ClassVar = Surface(("GET", "/api/privacy"), tag="privacy", command="privacy")
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.privacy import levels
-
-        return levels(sources, self.scope)
+        """The level of the whole scope, without a `person`, first."""
+        levels = rows(
+            sources.shard_of(self.scope),
+            "SELECT nullif(person, '') AS person, level, since, reason, changed_by"
+            " FROM main.privacy_levels WHERE scope = ? ORDER BY person_key",
+            [self.scope],
+        )
+        return {"scope": self.scope, "levels": levels}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

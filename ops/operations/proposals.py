@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations.answers import Applied
 from palimpsest.ops.operations.operation import (
     AnyScope,
@@ -20,12 +22,21 @@ from palimpsest.ops.operations.operation import (
     Texts,
     Write,
 )
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
+from palimpsest.ops.operations.rows import SHORTEST_ID, all_rows
 
 if TYPE_CHECKING:
-    from palimpsest.ops.queries.sources import Sources
     from palimpsest.ops.settings.sections import Settings
+    from palimpsest.ops.sources import Sources
     from palimpsest.schemas.commands import Command
+
+_REVIEW = partial(
+    Surface,
+    tag="proposals",
+    panel="Explain and review",
+    permission="modify",
+    routing="any",
+    rate="modify",
+)
 
 MOST = 200
 """Proposals that one command names."""
@@ -78,14 +89,29 @@ class Proposals(Read[PendingProposals]):
     )
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.held_proposals import list_held
-
-        return list_held(sources, self.scope, self.ids, self.limit)
+        asked = {"scope": self.scope, "ids": [*self.ids], "limit": self.limit}
+        return self.merge([{"proposals": all_rows(sources, _PENDING, asked)}])
 
     def merge(self, answers: Sequence[Json]) -> Json:
-        rows = [row for answer in answers for row in answer["proposals"]]
-        rows.sort(key=lambda row: (str(row["occurred_at"]), str(row["id"])))
-        return {"proposals": rows[: self.limit]}
+        found = [row for answer in answers for row in answer["proposals"]]
+        found.sort(key=lambda row: (row["occurred_at"], row["id"]))
+        return {"proposals": found[: self.limit]}
+
+
+_PENDING = f"""
+SELECT h.item_id AS id, h.scope, h.action, h.target_id AS memory_id, m.content AS memory,
+    h.content AS fact, h.reason, h.confidence, h.occurred_at, h.recorded_at AS held_at,
+    CASE WHEN m.memory_id IS NULL OR m.is_deleted THEN 'target_gone'
+         WHEN m.version IS DISTINCT FROM h.target_version THEN 'version_conflict'
+         WHEN m.pinned THEN 'pinned' ELSE 'ready' END AS state
+FROM held_proposals h
+JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = h.item_id AND o.event = 'blocked'
+LEFT JOIN memory_rows m ON m.memory_id = h.target_id
+WHERE coalesce(h.scope = $scope, true)
+  AND (len($ids) = 0 OR list_contains($ids, h.item_id) OR len(list_filter($ids,
+      lambda given: len(given) >= {SHORTEST_ID} AND starts_with(h.item_id, given))) > 0)
+ORDER BY h.occurred_at, h.item_id LIMIT $limit
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,15 +195,7 @@ class ApplyProposals(Reviewing):
     reason: RequiredReason = "applied by hand"
     force: Annotated[bool, Doc("also to pinned memories", option="--force")] = False
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/proposals/apply"),
-        tag="proposals",
-        command="proposals apply",
-        panel="Explain and review",
-        permission="modify",
-        routing="any",
-        rate="modify",
-    )
+    surface: ClassVar = _REVIEW(("POST", "/api/proposals/apply"), command="proposals apply")
 
     async def command(self, ask: Ask, settings: Settings) -> Command:
         from palimpsest.schemas.commands import ApplyProposalsCommand
@@ -195,15 +213,7 @@ class DismissProposals(Reviewing):
 
     reason: RequiredReason = "dismissed by hand"
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/proposals/dismiss"),
-        tag="proposals",
-        command="proposals dismiss",
-        panel="Explain and review",
-        permission="modify",
-        routing="any",
-        rate="modify",
-    )
+    surface: ClassVar = _REVIEW(("POST", "/api/proposals/dismiss"), command="proposals dismiss")
 
     async def command(self, ask: Ask, settings: Settings) -> Command:
         from palimpsest.schemas.commands import DismissProposalsCommand

@@ -1,15 +1,21 @@
-"""Replays and the branches that they make; answered from the data folder alone."""
+"""Replays and the branches that they make, answered from the data folder alone; deciders."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from palimpsest.ops.operations.operation import Doc, Json, Read, Surface
+from palimpsest.ops.operations.operation import AnyScope, Doc, Json, Read, Surface
+from palimpsest.ops.operations.rows import rows_of
 
 if TYPE_CHECKING:
     from palimpsest.ops.settings.sections import Settings
+    from palimpsest.ops.sources import Sources
+
+_FOLDER = partial(Surface, tag="replays", permission="admin", sees_all=True, routing="folder")
 
 Kind = Literal["rebuild", "reextract", "diff", "promote", "rollback"]
 
@@ -78,14 +84,7 @@ class StartReplay(Read[Replay]):
     catch_up: Annotated[bool | None, Doc("promote what came in since, too; else true")] = None
     promotion: Annotated[str | None, Doc("the promotion to take back", max_length=64)] = None
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/replays"),
-        status=201,
-        tag="replays",
-        permission="admin",
-        sees_all=True,
-        routing="folder",
-    )
+    surface: ClassVar = _FOLDER(("POST", "/api/replays"), status=201)
 
     def read_folder(self, settings: Settings) -> Json:
         from palimpsest.ops.replay import jobs
@@ -105,9 +104,7 @@ class ReplayList:
 class Replays(Read[ReplayList]):
     """List the replays that were started, the newest first."""
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/replays"), tag="replays", permission="admin", sees_all=True, routing="folder"
-    )
+    surface: ClassVar = _FOLDER(("GET", "/api/replays"))
 
     def read_folder(self, settings: Settings) -> Json:
         from palimpsest.ops.replay import jobs
@@ -124,13 +121,7 @@ class GetReplay(Read[Replay]):
 
     replay_id: ReplayId
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/replays/{replay_id}"),
-        tag="replays",
-        permission="admin",
-        sees_all=True,
-        routing="folder",
-    )
+    surface: ClassVar = _FOLDER(("GET", "/api/replays/{replay_id}"))
 
     def read_folder(self, settings: Settings) -> Json:
         from palimpsest.ops.replay import jobs
@@ -144,13 +135,7 @@ class StopReplay(Read[Replay]):
 
     replay_id: ReplayId
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/replays/{replay_id}/stop"),
-        tag="replays",
-        permission="admin",
-        sees_all=True,
-        routing="folder",
-    )
+    surface: ClassVar = _FOLDER(("POST", "/api/replays/{replay_id}/stop"))
 
     def read_folder(self, settings: Settings) -> Json:
         from palimpsest.ops.replay import jobs
@@ -175,13 +160,7 @@ class ReplayDifferences(Read[DifferencePage]):
     limit: Annotated[int, Doc("maximum number of differences", ge=1, le=1_000)] = 200
     cursor: Annotated[int, Doc("the `next_cursor` of the page before", ge=0)] = 0
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/replays/{replay_id}/differences"),
-        tag="replays",
-        permission="admin",
-        sees_all=True,
-        routing="folder",
-    )
+    surface: ClassVar = _FOLDER(("GET", "/api/replays/{replay_id}/differences"))
 
     def read_folder(self, settings: Settings) -> Json:
         from palimpsest.ops.replay import jobs
@@ -218,9 +197,7 @@ class Branches(Read[BranchList]):
     Example: palimpsest replay branches
     """
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/branches"), tag="replays", permission="admin", sees_all=True, routing="folder"
-    )
+    surface: ClassVar = _FOLDER(("GET", "/api/branches"))
 
     def read_folder(self, settings: Settings) -> Json:
         from palimpsest.ops.replay.branches import branches
@@ -241,16 +218,87 @@ class DropBranch(Read[Dropped]):
 
     branch: Annotated[str, Doc("the branch", min_length=1, max_length=64, argument=True)]
 
-    surface: ClassVar = Surface(
-        ("DELETE", "/api/branches/{branch}"),
-        tag="replays",
-        permission="admin",
-        sees_all=True,
-        routing="folder",
-    )
+    surface: ClassVar = _FOLDER(("DELETE", "/api/branches/{branch}"))
 
     def read_folder(self, settings: Settings) -> Json:
         from palimpsest.ops.replay.standing import drop_unused
 
         drop_unused(settings, self.branch)
         return {"dropped": self.branch}
+
+
+@dataclass(frozen=True, slots=True)
+class DeciderAgreement:
+    """Of the `proposals` that a decider was asked for in a scope, how many failed, named the same
+    action as the live one, and also the same memory; of those that a person judged, how many it had
+    with people. `earned`: whether the scope has earned to update and delete."""
+
+    scope: str
+    decider: str
+    proposals: int
+    failed: int
+    same_action: int
+    agrees: int
+    judged: int
+    with_people: int
+    earned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Agreements:
+    """Deciders of each scope."""
+
+    deciders: tuple[DeciderAgreement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement(Read[Agreements]):
+    """Show how often deciders agree with the live one, and with what people did afterwards.
+
+    Further deciders are named in pipeline.shadow_deciders.
+
+    Example: palimpsest replay agreement --scope support
+    """
+
+    scope: AnyScope = None
+
+    surface: ClassVar = Surface(
+        ("GET", "/api/replay/agreement"),
+        tag="replays",
+        command="replay agreement",
+        panel="Run and operate",
+        overview=True,
+    )
+
+    def read(self, sources: Sources) -> Json:
+        found = rows_of(sources, self.scope, _AGREEMENT, {"scope": self.scope})
+        return self.merge([{"deciders": found}])
+
+    def merge(self, answers: Sequence[Json]) -> Json:
+        found = [row for answer in answers for row in answer["deciders"]]
+        found.sort(key=lambda row: (row["scope"], row["decider"] != "live", row["decider"]))
+        return {"deciders": found}
+
+
+_AGREEMENT = """
+WITH shown AS (
+    SELECT s.*, v.is_right FROM main.shadow_proposals s
+    LEFT JOIN main.decision_verdicts v ON v.scope = s.scope AND v.item_id = s.item_id
+        AND s.round = (SELECT max(round) FROM internal.proposals p WHERE p.item_id = s.item_id)
+    WHERE coalesce(s.scope = $scope, true))
+SELECT scope, decider, count(*) AS proposals, count(*) FILTER (action IS NULL) AS failed,
+    count(*) FILTER (same_action) AS same_action, count(*) FILTER (agrees) AS agrees,
+    count(*) FILTER (action IS NOT NULL AND is_right IS NOT NULL) AS judged,
+    count(*) FILTER (agrees = is_right) AS with_people, false AS earned
+FROM shown GROUP BY scope, decider
+UNION ALL
+SELECT p.scope, 'live', count(*), 0, count(*), count(*), count(v.is_right),
+    count(*) FILTER (v.is_right),
+    coalesce((SELECT earned_update_delete FROM internal.scope_flags f WHERE f.scope = p.scope),
+        false)
+FROM internal.proposals p
+LEFT JOIN main.decision_verdicts v ON v.scope = p.scope AND v.item_id = p.item_id
+WHERE coalesce(p.scope = $scope, true)
+  AND p.round = (SELECT max(round) FROM internal.proposals l WHERE l.item_id = p.item_id)
+GROUP BY p.scope
+"""

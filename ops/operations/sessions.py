@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from palimpsest.ops.errors import NotFoundError
 from palimpsest.ops.operations.answers import Applied, StoredMemory
+from palimpsest.ops.operations.memories import List
 from palimpsest.ops.operations.operation import (
     Ask,
     Cursor,
@@ -19,11 +21,12 @@ from palimpsest.ops.operations.operation import (
     Surface,
     Write,
 )
+from palimpsest.ops.operations.rows import cursor, plain, rfc3339, rows
 from palimpsest.stores.recall.query import Mark
 
 if TYPE_CHECKING:
-    from palimpsest.ops.queries.sources import Sources
     from palimpsest.ops.settings.sections import Settings
+    from palimpsest.ops.sources import Sources
     from palimpsest.schemas.commands import Command
 
 SessionId = Annotated[
@@ -71,9 +74,34 @@ class Sessions(Read[SessionPage]):
     surface: ClassVar = Surface(("GET", "/api/sessions"), tag="sessions", command="sessions")
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.sessions import sessions
+        at, session_id = (None, "") if self.cursor is None else cursor(self.cursor)
+        found = rows(
+            sources.shard_of(self.scope),
+            _SESSIONS,
+            {
+                "scope": self.scope,
+                "at": at,
+                "id": session_id,
+                "open": self.open,
+                "limit": self.limit,
+            },
+        )
+        page = found[: self.limit]
+        last = page[-1] if len(found) > self.limit else None
+        return {
+            "sessions": page,
+            "next_cursor": last and f"{last['last_at']}/{last['session_id']}",
+        }
 
-        return sessions(sources, self.scope, self.open, self.limit, self.cursor)
+
+_SESSIONS = """
+SELECT session_id, scope, first_turn, last_turn, turns, first_at AS began_at, last_at,
+    ended_at, ended_by, ends
+FROM session_rows WHERE scope = $scope AND session_id <> ''
+    AND ($at::TIMESTAMPTZ IS NULL OR (last_at, session_id) < ($at::TIMESTAMPTZ, $id))
+    AND (NOT $open OR ended_at IS NULL)
+ORDER BY last_at DESC, session_id DESC LIMIT $limit + 1
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +165,39 @@ class SessionMemory(Read[SessionMemories]):
     )
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.queries.sessions import session_memories
+        kept = self._short_term(sources)
+        memories = List(
+            scope=self.scope, session_id=self.session_id, limit=self.limit, cursor=self.cursor
+        )
+        found = memories.read(sources)
+        if kept is None and not found["memories"] and self.cursor is None:
+            raise NotFoundError(
+                f"nothing is remembered of a session {self.session_id} in the scope {self.scope}"
+            )
+        return {"short_term": kept, **found}
 
-        return session_memories(sources, self.scope, self.session_id, self.limit, self.cursor)
+    def _short_term(self, sources: Sources) -> Json:
+        from palimpsest.ops.operations.short_term import short_term
+
+        kept = short_term(sources, self.scope, self.session_id)
+        if kept is None:
+            return None
+        summary = None
+        if kept.summary is not None and kept.summary_at and kept.summary_expires_at:
+            summary = {
+                "text": kept.summary,
+                "by": kept.summary_by,
+                "at": rfc3339(kept.summary_at),
+                "expires_at": rfc3339(kept.summary_expires_at),
+            }
+        return {
+            "session_id": self.session_id,
+            "scope": self.scope,
+            "summary": summary,
+            "turns": [plain(asdict(turn)) for turn in kept.turns],
+            "turns_expire_at": plain(kept.turns_expire_at),
+            "explicit_intent": kept.explicit_intent,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from palimpsest.ops.errors import NotFoundError, RequestError, UnavailableError
     from palimpsest.ops.library.client import AsyncClient, Client
     from palimpsest.ops.library.memory import AsyncMemory, Memory
     from palimpsest.ops.operations.executing import NotYetAppliedError
-    from palimpsest.ops.queries.errors import NotFoundError, RequestError, UnavailableError
     from palimpsest.ops.transport.base import NotDoneError
     from palimpsest.ops.transport.problems import (
         ForbiddenError,
@@ -46,12 +46,12 @@ _LIES_IN = {
     "ForbiddenError": "palimpsest.ops.transport.problems",
     "Memory": "palimpsest.ops.library.memory",
     "NotDoneError": "palimpsest.ops.transport.base",
-    "NotFoundError": "palimpsest.ops.queries.errors",
+    "NotFoundError": "palimpsest.ops.errors",
     "NotYetAppliedError": "palimpsest.ops.operations.executing",
     "RateLimitedError": "palimpsest.ops.transport.problems",
-    "RequestError": "palimpsest.ops.queries.errors",
+    "RequestError": "palimpsest.ops.errors",
     "UnauthorizedError": "palimpsest.ops.transport.problems",
-    "UnavailableError": "palimpsest.ops.queries.errors",
+    "UnavailableError": "palimpsest.ops.errors",
 }
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import describe
 from palimpsest.schemas.envelope import Frozen

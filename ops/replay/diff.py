@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.errors import NotFoundError
+from palimpsest.ops.errors import NotFoundError
 from palimpsest.ops.replay.branches import Branch, Selection, branch_settings, read_branch
 from palimpsest.ops.replay.differences import (
     Decision,
@@ -37,11 +36,12 @@ from palimpsest.ops.replay.pairing import (
     shared_words,
 )
 from palimpsest.ops.replay.progress import Progress, Report, unreported
-from palimpsest.ops.replay.reading import Record, Side
+from palimpsest.ops.replay.reading import ComparedStore, Record
 from palimpsest.ops.replay.recall_difference import Question, recall_differences
+from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.commands import KeptWhy
 from palimpsest.schemas.normal_forms import content_hash, storage_content
-from palimpsest.schemas.promotion_commands import KeptWhy
 
 # --- decision differences -------------------------------------------------------------------------
 # Facts about which two memories decided in different ways.
@@ -158,19 +158,21 @@ async def scope_diffs(
 
 
 @contextlib.asynccontextmanager
-async def sides(settings: Settings, branch: Branch) -> AsyncIterator[tuple[Side, Side]]:
+async def sides(
+    settings: Settings, branch: Branch
+) -> AsyncIterator[tuple[ComparedStore, ComparedStore]]:
     """Live memory and branch, ready to be asked."""
     async with (
         queries(settings) as of_live,
         queries(branch_settings(settings, branch)) as of_branch,
     ):
-        live, own = Side(of_live), Side(of_branch)
+        live, own = ComparedStore(of_live), ComparedStore(of_branch)
         await live.begin()
         await own.begin()
         yield live, own
 
 
-def scopes_of(live: Side, branch: Side, named: Sequence[str]) -> list[str]:
+def scopes_of(live: ComparedStore, branch: ComparedStore, named: Sequence[str]) -> list[str]:
     """The scopes to compare, sorted: one that only the branch knows was erased since. Raises
     NotFoundError."""
     for scope in named:
@@ -180,7 +182,9 @@ def scopes_of(live: Side, branch: Side, named: Sequence[str]) -> list[str]:
     return sorted(both & set(named)) if named else sorted(both)
 
 
-async def scope_diff(live: Side, own: Side, branch: Branch, scope: str) -> ScopeDiff:
+async def scope_diff(
+    live: ComparedStore, own: ComparedStore, branch: Branch, scope: str
+) -> ScopeDiff:
     """The differences of one scope, in an order that depends on nothing but what is stored."""
     # Before all else: what is promoted in between is then distinguished.
     newest = await live.newest_promotion(scope)
@@ -244,8 +248,8 @@ def _call(row: Record) -> tuple[object, ...]:
 
 
 async def _pairs(
-    live: Side,
-    own: Side,
+    live: ComparedStore,
+    own: ComparedStore,
     scope: str,
     facts: Sequence[Sequence[Record]],
     forgotten: Sequence[Record],
@@ -297,7 +301,7 @@ def _statement(row: Record) -> Statement:
 
 
 async def _scores(
-    live: Side, own: Side, scope: str, some: Sequence[tuple[Statement, Statement]]
+    live: ComparedStore, own: ComparedStore, scope: str, some: Sequence[tuple[Statement, Statement]]
 ) -> dict[tuple[str, str], float]:
     """How near these are, of those that are near enough to be a pair."""
     mine = sorted({one.memory_id for one, _ in some})
@@ -428,7 +432,7 @@ def _gained(
 
 
 async def _with_evidence(
-    live: Side, scope: str, found: Sequence[FactDifference]
+    live: ComparedStore, scope: str, found: Sequence[FactDifference]
 ) -> tuple[FactDifference, ...]:
     wanted = sorted({source for each in found for source in each.sources[:EVIDENCE_TEXTS]})
     texts = await live.texts(scope, wanted)

@@ -13,11 +13,11 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import parquet
 
-from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.replay.diff import DiffRequest, scope_diffs
 from palimpsest.ops.replay.differences import KINDS, Diff, FactDifference, ScopeDiff, Spent
 from palimpsest.ops.replay.progress import Report, unreported
 from palimpsest.ops.replay.recall_difference import recall_at
+from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
 
 # --- difference lines -----------------------------------------------------------------------------

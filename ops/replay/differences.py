@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from palimpsest.ops.replay.reading import Record
-from palimpsest.schemas.promotion_commands import KeptWhy
+from palimpsest.schemas.commands import KeptWhy
 
 Kind = Literal["same", "changed", "gained", "lost"]
 GraphPart = Literal["entity", "relation"]

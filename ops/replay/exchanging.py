@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.folder_swap import unexchanged
 from palimpsest.ops.log_folder import log_folder, log_lock
 from palimpsest.ops.parts import shard_folder, utc_now
-from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.lock import FolderLock as ShardLock

@@ -24,11 +24,15 @@ from palimpsest.ops.replay.live_log import LiveLog, decoded
 from palimpsest.ops.replay.progress import Progress, Report
 from palimpsest.schemas.codec import encode
 from palimpsest.schemas.commands import (
+    AddDocumentCommand,
+    DocumentTextCommand,
+    PromoteCommand,
+    RecordShadowProposalsCommand,
     RememberCommand,
+    RollbackPromotionCommand,
     SessionEndCommand,
     UpdateShortTermCommand,
 )
-from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
 from palimpsest.schemas.messages import (
     CommandIntent,
     DocumentTextIntent,
@@ -37,8 +41,6 @@ from palimpsest.schemas.messages import (
     ProposalsIntent,
     RawTurnIntent,
 )
-from palimpsest.schemas.promotion_commands import PromoteCommand, RollbackPromotionCommand
-from palimpsest.schemas.shadow_commands import RecordShadowProposalsCommand
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.streams.logs.base import Outgoing, Record
 from palimpsest.streams.stage import Message

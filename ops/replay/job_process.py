@@ -61,7 +61,7 @@ def main() -> None:
 
 
 async def _ended(settings: Settings, folder: Path, stopped: threading.Event) -> Ended:
-    from palimpsest.ops.replay.carrying_out import carry_out
+    from palimpsest.ops.replay.executing import execute
 
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
@@ -70,7 +70,7 @@ async def _ended(settings: Settings, folder: Path, stopped: threading.Event) -> 
     ordered = Ordered.model_validate_json((folder / ORDER_FILE).read_bytes())
     report = _Written(folder / PROGRESS_FILE)
     try:
-        result = await carry_out(settings, order_of(ordered.order), folder, report, stopping)
+        result = await execute(settings, order_of(ordered.order), folder, report, stopping)
     except Exception as error:
         logger.exception("the replay %s failed", folder.name)
         return Ended(state="failed", error=str(error) or repr(error), ended_at=utc_now())

@@ -29,10 +29,10 @@ from pydantic import (
     ValidationError,
 )
 
+from palimpsest.ops.errors import NotFoundError, RequestError, UnavailableError
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.queries.errors import NotFoundError, RequestError, UnavailableError
-from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.replay.branches import BranchName
+from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import flattened
 from palimpsest.schemas.codec import describe

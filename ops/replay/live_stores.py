@@ -13,11 +13,11 @@ from pathlib import Path
 
 import duckdb
 
+from palimpsest.ops.errors import RequestError, UnavailableError
 from palimpsest.ops.log_folder import log_lock, worker_runs
 from palimpsest.ops.parts import embedding_model, open_shard, shard_folder, shard_options
-from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.errors import RequestError, UnavailableError
 from palimpsest.ops.replay.offsets import Offsets
+from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import MEMORY_CHANGES
 from palimpsest.stores.database.damage import StoreDamaged

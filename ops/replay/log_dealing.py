@@ -141,7 +141,7 @@ WHERE written.old = p.old AND written.log_offset = p.log_offset
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordPosition:
     """Where a record lies in the new log."""
 
     partition: int
@@ -171,7 +171,7 @@ class LogPlan:
             yield plan
         file.unlink()
 
-    def places(self, topic: str, partition: int) -> Iterator[tuple[Place, Place]]:
+    def places(self, topic: str, partition: int) -> Iterator[tuple[RecordPosition, RecordPosition]]:
         """Of each record of the new partition where it lies now and where it comes, in order."""
         rows = self._connection.execute(
             "SELECT old, log_offset, number FROM records WHERE topic = ? AND target = ?"
@@ -179,17 +179,17 @@ class LogPlan:
             (topic, partition),
         )
         for old, offset, number in rows:
-            yield Place(old, offset), Place(partition, number)
+            yield RecordPosition(old, offset), RecordPosition(partition, number)
 
-    def place_of(self, topic: str, old: Place) -> Place | None:
+    def place_of(self, topic: str, old: RecordPosition) -> RecordPosition | None:
         """Where a record goes; None for one that is gone."""
         row = self._connection.execute(
             "SELECT target, number FROM records WHERE topic = ? AND old = ? AND log_offset = ?",
             (topic, old.partition, old.offset),
         ).fetchone()
-        return None if row is None else Place(*row)
+        return None if row is None else RecordPosition(*row)
 
-    def first_from(self, topic: str, old: Place, partition: int) -> int | None:
+    def first_from(self, topic: str, old: RecordPosition, partition: int) -> int | None:
         """The lowest offset in a new partition of what lies in an old one at `old` or later."""
         row = self._connection.execute(
             "SELECT number FROM records WHERE topic = ? AND old = ? AND log_offset >= ?"
@@ -378,7 +378,7 @@ class _Dealing:
                 value=self._value(topic, record, new),
             )
 
-    def _read(self, topic: Topic, place: Place) -> Record:
+    def _read(self, topic: Topic, place: RecordPosition) -> Record:
         at = (topic.name, place.partition)
         block = self._blocks.get(at, {})
         if place.offset not in block:
@@ -399,7 +399,7 @@ class _Dealing:
     def _position(self, consumer: str, topic: str, partition: int) -> int:
         unread = (
             self.plan.first_from(
-                topic, Place(old, self.old.position(consumer, topic, old)), partition
+                topic, RecordPosition(old, self.old.position(consumer, topic, old)), partition
             )
             for old in range(self.old.partitions(topic))
         )
@@ -408,7 +408,7 @@ class _Dealing:
 
     # --- what tells of places ------------------------------------------------------------------
 
-    def _value(self, topic: Topic, record: Record, new: Place) -> bytes | None:
+    def _value(self, topic: Topic, record: Record, new: RecordPosition) -> bytes | None:
         if topic is MEMORY_WRITES and b'"decision_order":' in (record.value or b""):
             return self._told_anew(record, new, self._tell_decision)
         if topic is DEAD_LETTERS:
@@ -416,7 +416,10 @@ class _Dealing:
         return record.value
 
     def _told_anew(
-        self, record: Record, new: Place, tell: Callable[[Record, Place, dict[str, Any]], None]
+        self,
+        record: Record,
+        new: RecordPosition,
+        tell: Callable[[Record, RecordPosition, dict[str, Any]], None],
     ) -> bytes | None:
         try:
             message = from_json(record.value or b"")
@@ -425,11 +428,11 @@ class _Dealing:
             return record.value  # no message: no one reads in it where something lies
         return to_json(message)
 
-    def _tell_decision(self, record: Record, new: Place, body: dict[str, Any]) -> None:
+    def _tell_decision(self, record: Record, new: RecordPosition, body: dict[str, Any]) -> None:
         intent = body["write"]
         if intent["intent"] != "proposals":
             return
-        decided = Place(record.partition, int(intent["decision_order"]))
+        decided = RecordPosition(record.partition, int(intent["decision_order"]))
         facts = self.plan.first_from(FACTS_EXTRACTED.name, decided, new.partition)
         if facts is None:
             facts = self.new.end_offset(FACTS_EXTRACTED.name, new.partition)
@@ -438,10 +441,10 @@ class _Dealing:
             record.partition, int(intent["as_of"]), new.partition
         )
 
-    def _tell_failed(self, record: Record, new: Place, body: dict[str, Any]) -> None:
+    def _tell_failed(self, record: Record, new: RecordPosition, body: dict[str, Any]) -> None:
         if "offset" not in body:
             return  # what was decided of a dead letter
-        topic, failed = str(body["topic"]), Place(record.partition, int(body["offset"]))
+        topic, failed = str(body["topic"]), RecordPosition(record.partition, int(body["offset"]))
         unread = unreadable_item_id(CONVERSATION_TURNS.name, failed.partition, failed.offset)
         found = self.plan.place_of(topic, failed)
         body["partition"], body["offset"] = new.partition, GONE

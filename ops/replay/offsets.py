@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 
-from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.replay.recorded import is_of_turn, names_of, recorded
 from palimpsest.schemas.codec import InvalidRecord, decode
 from palimpsest.schemas.dead_letters import DeadLetter

@@ -13,11 +13,8 @@ from typing import Final, cast
 
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.commanding import CommandRequest, Commands, commands_of
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.pipeline import Status
-from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.replay.branches import Branch, read_branch
 from palimpsest.ops.replay.diff import scope_diff, scopes_of, sides
 from palimpsest.ops.replay.differences import FactDifference, FactState, ScopeDiff
@@ -36,10 +33,11 @@ from palimpsest.ops.replay.reading import Record
 from palimpsest.ops.replay.recorded import reading_log
 from palimpsest.ops.replay.reextraction import Reextraction, reextract
 from palimpsest.ops.replay.standing import check_log
+from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.service.queries import Queries, queries
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.commands import Actor
-from palimpsest.schemas.envelope import derived_id
-from palimpsest.schemas.promotion_commands import (
+from palimpsest.schemas.commands import (
+    Actor,
     GainChange,
     KeepChange,
     LoseChange,
@@ -48,6 +46,7 @@ from palimpsest.schemas.promotion_commands import (
     PromotionChange,
     ReplaceChange,
 )
+from palimpsest.schemas.envelope import derived_id
 
 # --- promotion plan -------------------------------------------------------------------------------
 # From the differences of a scope to the commands that promote them.

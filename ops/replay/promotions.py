@@ -13,17 +13,15 @@ from typing import Final, cast
 
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.commanding import CommandRequest, Commands, commands_of
-from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
-from palimpsest.ops.queries.requests import SqlRequest
-from palimpsest.ops.queries.sources import SHORTEST_ID, rfc3339
+from palimpsest.ops.errors import NotFoundError, RequestError
+from palimpsest.ops.operations.rows import SHORTEST_ID, rfc3339
 from palimpsest.ops.replay.branches import branch_folder
 from palimpsest.ops.replay.progress import Progress, Report, unreported
 from palimpsest.ops.replay.reading import ROWS, SECONDS, Record
+from palimpsest.ops.requests import SqlRequest
+from palimpsest.ops.service.queries import Queries, queries
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.commands import Actor
-from palimpsest.schemas.promotion_commands import RollbackPromotionCommand
+from palimpsest.schemas.commands import Actor, RollbackPromotionCommand
 from palimpsest.stores.durable_files import write_whole
 
 LOCK: Final = ".promoting"

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palimpsest.ops.operations.memories import Embeddings
-from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.requests import JsonObject, SqlRequest
-from palimpsest.schemas.document_rows import SOURCE_TYPES
+from palimpsest.ops.requests import JsonObject, SqlRequest
+from palimpsest.ops.service.queries import Queries
 from palimpsest.schemas.promotion_rows import PROMOTION
+from palimpsest.schemas.rows import SOURCE_TYPES
 from palimpsest.stores.database.view_columns import quoted
 
 SECONDS: Final = 600.0
@@ -108,7 +108,7 @@ SELECT promotion_id, status FROM promotions WHERE scope = {scope} ORDER BY numbe
 
 
 @dataclass(slots=True)
-class Side:
+class ComparedStore:
     """One memory: whoever answers for it, and the partitions of its scopes."""
 
     queries: Queries

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import duckdb
 
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.folder_swap import Swap, swap_folders
 from palimpsest.ops.log_identity import note_log, number_of
 from palimpsest.ops.parts import (
@@ -26,7 +27,6 @@ from palimpsest.ops.parts import (
     shard_options,
     utc_now,
 )
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.replay.branches import (
     COPIES,
     WORKING,

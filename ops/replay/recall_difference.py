@@ -8,12 +8,12 @@ from typing import Annotated, Final, cast
 
 from pydantic import Field, ValidationError
 
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.memories import Recall
-from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import JsonObject
 from palimpsest.ops.replay.differences import RecallDifference
 from palimpsest.ops.replay.progress import Progress, Report, unreported
+from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.service.queries import Queries
 from palimpsest.schemas.codec import describe
 from palimpsest.schemas.envelope import Frozen
 from palimpsest.schemas.identity import turn_memory_id

@@ -10,17 +10,23 @@ import asyncio
 import contextlib
 import hashlib
 import heapq
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final, Literal
 
+import duckdb
+
 from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.errors import NotFoundError, RequestError
+from palimpsest.ops.log_folder import log_lock, worker_runs
 from palimpsest.ops.log_identity import number_of
-from palimpsest.ops.parts import SetupError, embedding_model, language_model, utc_now
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
+from palimpsest.ops.parts import SetupError, embedding_model, language_model, shard_folder, utc_now
 from palimpsest.ops.recorded_replies import recorded_replies
 from palimpsest.ops.replay.branches import (
+    COPIES,
     Branch,
     Selection,
     branch_folder,
@@ -33,17 +39,21 @@ from palimpsest.ops.replay.counterparts import Counterparts
 from palimpsest.ops.replay.curation import Curation
 from palimpsest.ops.replay.feeding import FedClock, Feeding, Pacing
 from palimpsest.ops.replay.ledger import Ledger, Spent
-from palimpsest.ops.replay.live_embeddings import live_embeddings
 from palimpsest.ops.replay.live_log import LiveLog, blocks, check_whole, decoded
+from palimpsest.ops.replay.live_stores import attached
 from palimpsest.ops.replay.progress import Report, unreported
 from palimpsest.ops.replay.recorded import reading_log
 from palimpsest.ops.replay.standing import check_log, drop_unused
-from palimpsest.ops.replay.stored_embeddings import StoredEmbeddings
+from palimpsest.ops.replay.stored_embeddings import StoredEmbeddings, table_in
+from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import with_overrides
 from palimpsest.schemas.messages import FactsExtracted, NormalizedTurn
 from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.topics import DEAD_LETTERS, FACTS_EXTRACTED, MEMORY_WRITES, TURNS_NORMALIZED
+from palimpsest.stores.database.view_columns import quoted
+from palimpsest.stores.lock import FolderInUse, FolderLock
+from palimpsest.stores.shard import DATABASE_FILE
 from palimpsest.streams.logs.base import LogReader
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel, Vector
 from palimpsest.streams.models.recorded import RecordedReplies
@@ -413,3 +423,70 @@ async def _keep_up(app: Application, stopping: asyncio.Event) -> None:
 def _dead_letters(app: Application) -> int:
     partitions: Iterable[int] = range(len(app.shards))
     return sum(app.log.end_offset(DEAD_LETTERS.name, number) for number in partitions)
+
+
+# The vectors of the live stores for a branch: a text that the live memory has is not embedded
+# again. They are copied by the hashes of their texts, and without these.
+
+LEAST_RECORDS: Final = 100
+"""Of fewer records it costs less to embed them than to copy."""
+
+
+@contextlib.asynccontextmanager
+async def live_embeddings(
+    settings: Settings, branch: Branch, reader: LogReader
+) -> AsyncIterator[Sequence[Path]]:
+    """Files with the live vectors, for the length of a block: none where the branch embeds by
+    another model, or where there is little to embed. A live store that cannot be read has none."""
+    folder = branch_folder(settings, branch.name) / COPIES
+    shutil.rmtree(folder, ignore_errors=True)
+    own = branch_settings(settings, branch)
+    if own.embedding_model != settings.embedding_model or _behind(branch, reader) < LEAST_RECORDS:
+        yield ()
+        return
+    folder.mkdir(parents=True)
+    try:
+        yield await _copied(settings, range(branch.partitions), folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _behind(branch: Branch, reader: LogReader) -> int:
+    return sum(
+        reader.end_offset(MEMORY_WRITES.name, number) - branch.read_through.get(number, 0)
+        for number in range(branch.partitions)
+    )
+
+
+async def _copied(settings: Settings, partitions: Sequence[int], folder: Path) -> list[Path]:
+    copies = []
+    if settings.log.kind == "embedded" and not worker_runs(log_lock(settings)):
+        for partition in partitions:
+            with contextlib.suppress(FolderInUse, duckdb.Error, OSError):
+                copies.append(_of_store(shard_folder(settings, partition), partition, folder))
+        return copies
+    async with queries(settings) as found:
+        for partition in partitions:
+            whole = folder / f"{partition}.whole.duckdb"
+            with contextlib.suppress(RequestError, duckdb.Error, OSError):
+                await found.copy_shard(partition, whole)
+                copies.append(_vectors_of(whole, partition, folder))
+            whole.unlink(missing_ok=True)
+    return copies
+
+
+def _of_store(store: Path, partition: int, folder: Path) -> Path:
+    lock = FolderLock(store, "shard")
+    try:
+        return _vectors_of(store / DATABASE_FILE, partition, folder)
+    finally:
+        lock.release()
+
+
+def _vectors_of(store: Path, partition: int, folder: Path) -> Path:
+    path = folder / f"{partition}.duckdb"
+    with attached({"live": store}) as connection:
+        connection.execute(f"ATTACH {quoted(str(path))} AS vectors")
+        table = table_in(connection, "embeddings")
+        connection.execute(f"CREATE TABLE vectors.embeddings AS FROM live.{table}")
+    return path

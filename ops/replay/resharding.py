@@ -23,6 +23,7 @@ from typing import Final
 import duckdb
 
 from palimpsest.ops.embedded import open_log
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.folder_swap import Swap, swap_folders
 from palimpsest.ops.log_folder import log_folder
 from palimpsest.ops.log_identity import note_log
@@ -34,7 +35,6 @@ from palimpsest.ops.parts import (
     shard_options,
     utc_now,
 )
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.replay.branches import (
     COPIES,
     Branch,
@@ -297,7 +297,7 @@ async def reshard(
     live = settings.model_copy(update={"log": log})
     began = time.monotonic()
     with working_on(settings, request.name):
-        done = await _Resharding(live, request, report, stopping).carry_out()
+        done = await _Resharding(live, request, report, stopping).execute()
     done.seconds = time.monotonic() - began
     return done
 
@@ -322,7 +322,7 @@ class _Resharding:
     def _log(self) -> AbstractContextManager[EmbeddedLog]:
         return open_log(self.settings, "read")
 
-    async def carry_out(self) -> Rebuilt:
+    async def execute(self) -> Rebuilt:
         with without_worker(self.settings, STOP_FIRST), self._log() as log:
             check_processed(self.settings, log)
             is_there = self._is_there(log)

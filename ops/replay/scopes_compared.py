@@ -14,8 +14,7 @@ from palimpsest.ops.replay.live_stores import attached
 from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow
 from palimpsest.schemas.identity import UNREADABLE_SCOPE
 from palimpsest.schemas.row_types import ROW_TYPES
-from palimpsest.schemas.rows import ArchiveRow, Row
-from palimpsest.schemas.session_rows import ShortTermRow
+from palimpsest.schemas.rows import ArchiveRow, Row, ShortTermRow
 from palimpsest.stores.database.state_hash import differing_rows, row_count, state_hash
 from palimpsest.stores.database.tables import COLUMNS
 from palimpsest.stores.database.view_columns import quoted

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.log_folder import log_lock, worker_runs
 from palimpsest.ops.log_identity import number_of
-from palimpsest.ops.queries.errors import RequestError
 from palimpsest.ops.replay.branches import (
     Branch,
     branch_settings,
@@ -38,7 +38,7 @@ def check_log(branch: Branch, log: LogReader) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BranchStatus:
     """`behind` are records of the live memory-writes that the branch has not read, `erasures` the
     commands among them that erase texts and have not reached the branch otherwise."""
 
@@ -50,7 +50,7 @@ class Standing:
         return {**self.branch.as_json(), "behind": self.behind, "erasures": self.erasures}
 
 
-def standings(settings: Settings) -> list[Standing]:
+def standings(settings: Settings) -> list[BranchStatus]:
     """Of all branches, by name. Raises RequestError and LogError."""
     found = branches(settings)
     if not found:
@@ -59,7 +59,7 @@ def standings(settings: Settings) -> list[Standing]:
         return [_standing(settings, branch, reader) for branch in found]
 
 
-def _standing(settings: Settings, branch: Branch, reader: LogReader) -> Standing:
+def _standing(settings: Settings, branch: Branch, reader: LogReader) -> BranchStatus:
     behind = erasures = 0
     # Of another log no one knows how much of this one it has.
     same = branch.of_log == number_of(reader)
@@ -72,7 +72,7 @@ def _standing(settings: Settings, branch: Branch, reader: LogReader) -> Standing
         first = max(first, through.get(number, 0))
         for records in blocks(reader, MEMORY_WRITES, number, first, end):
             erasures += sum(map(_erases, records))
-    return Standing(branch, behind, erasures)
+    return BranchStatus(branch, behind, erasures)
 
 
 def _erases(record: Record) -> bool:

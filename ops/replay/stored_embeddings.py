@@ -9,8 +9,8 @@ from typing import Self
 import duckdb
 import numpy as np
 
+from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.redaction import is_mark
-from palimpsest.schemas.rows import embedding_key
 from palimpsest.stores.database.snapshot import WRITTEN
 from palimpsest.streams.models.base import Embedding, EmbeddingModel, Vector, embeddings
 from palimpsest.streams.models.hashing import hashed

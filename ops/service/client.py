@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
+from palimpsest.ops.errors import ERRORS, RequestError, UnavailableError
 from palimpsest.ops.operations.operation import Json, Read
-from palimpsest.ops.queries.errors import ERRORS, RequestError, UnavailableError
-from palimpsest.ops.queries.request_json import as_json
-from palimpsest.ops.queries.requests import CopyRequest, ExportRequest, JsonObject, SqlRequest
+from palimpsest.ops.requests import CopyRequest, ExportRequest, JsonObject, SqlRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,22 +54,22 @@ class RemoteQueries:
         return said
 
     async def answer(self, operation: Read[Any]) -> Json:
-        response = await self._post(f"/ask/{operation.slug}", as_json(operation))
+        response = await self._post(f"/ask/{operation.slug}", operation.given())
         return response.json()
 
     async def table(self, request: SqlRequest) -> pa.Table:
         from pyarrow import ipc
 
         patience = request.seconds + TIMEOUT_SECONDS  # the query's own limit comes first
-        response = await self._post("/sql", as_json(request), patience)
+        response = await self._post("/sql", asdict(request), patience)
         table: pa.Table = ipc.open_stream(response.content).read_all()
         return table
 
     async def copy_shard(self, partition: int, path: Path) -> None:
-        await self._download("/copy", as_json(CopyRequest(partition)), path)
+        await self._download("/copy", asdict(CopyRequest(partition)), path)
 
     async def export_scope(self, request: ExportRequest, path: Path) -> None:
-        await self._download("/export", as_json(request), path)
+        await self._download("/export", asdict(request), path)
 
     async def _download(self, place: str, body: JsonObject, path: Path) -> None:
         timeout = httpx.Timeout(TIMEOUT_SECONDS, read=COPY_SECONDS)

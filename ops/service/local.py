@@ -25,14 +25,14 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.operation import Read
-from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import CopyRequest, ExportRequest, SqlRequest
-from palimpsest.ops.queries.sql_output import ARROW_TYPE, as_arrow
+from palimpsest.ops.requests import CopyRequest, ExportRequest, SqlRequest
 from palimpsest.ops.service.announcement import Announcement, announce
+from palimpsest.ops.service.queries import Queries
 from palimpsest.ops.service.server import listening, served
+from palimpsest.ops.sql.output import ARROW_TYPE, as_arrow
 from palimpsest.schemas.codec import describe
 from palimpsest.streams.kafka.waiting import Wait
 

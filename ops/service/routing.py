@@ -19,21 +19,21 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from palimpsest.ops.operations.dead_letters import Redrive
-from palimpsest.ops.operations.operation import Json, Read
-from palimpsest.ops.operations.pipeline import Status
-from palimpsest.ops.queries.errors import (
+from palimpsest.ops.errors import (
     NotFoundError,
     NotOpenError,
     RequestError,
     UnavailableError,
 )
-from palimpsest.ops.queries.requests import ExportRequest, JsonObject, SqlRequest
-from palimpsest.ops.queries.sql import joined, limits_of, numbered, refusals_told, rest
-from palimpsest.ops.queries.sql_processes import QueryProcesses
+from palimpsest.ops.operations.dead_letters import Redrive
+from palimpsest.ops.operations.operation import Json, Read
+from palimpsest.ops.operations.pipeline import Status
+from palimpsest.ops.requests import ExportRequest, JsonObject, SqlRequest
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
 from palimpsest.ops.service.workers import announcements
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.sql.processes import QueryProcesses
+from palimpsest.ops.sql.queries import joined, limits_of, numbered, refusals_told, rest
 from palimpsest.stores.database.sql_united import UnitedQuery
 from palimpsest.streams.kafka.waiting import Awaited
 from palimpsest.streams.logs.base import partition_for

@@ -8,16 +8,16 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, cast
 
 from palimpsest.ops.bootstrap import AnyApplication
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.parts import SetupError
-from palimpsest.ops.queries.copy_folders import remove_abandoned
-from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import JsonObject
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.local import ListenAddress, Shown, local_interface
+from palimpsest.ops.service.queries import DirectQueries
 from palimpsest.ops.service.workers import own_folder
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.sources import Sources
+from palimpsest.ops.sql.queries import remove_abandoned
 
 if TYPE_CHECKING:
     from palimpsest.ops.http.metrics import Metrics

@@ -68,9 +68,9 @@ def execute(cli: Cli, kind: AnyOperation, given: dict[str, Any], as_json: bool) 
     """Execute the operation and print what it answers. Raises Exit with code 1 where it was not
     done, and with 2 for values that make no sense."""
     from palimpsest.ops.command_kinds import CommandError
+    from palimpsest.ops.errors import RequestError
     from palimpsest.ops.operations.checking import checked
     from palimpsest.ops.operations.executing import NotYetAppliedError, refusal
-    from palimpsest.ops.queries.errors import RequestError
 
     unset = {each.name for each in parameters(kind) if given.get(each.name) is None}
     try:
@@ -125,7 +125,7 @@ def warn_if_unknown(cli: Cli, scope: str) -> None:
     scope begins with its first turn, and a new one is empty."""
     import difflib
 
-    from palimpsest.ops.operations.pipeline import Scopes
+    from palimpsest.ops.operations.scopes import Scopes
 
     known = [str(row["scope"]) for row in cli.execute(Scopes())["scopes"]]
     if scope in known:

@@ -12,12 +12,11 @@ from typing import Annotated, Any, Final, get_type_hints
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request, Response
 from pydantic import BaseModel, create_model
 from pydantic_core import to_json
-from starlette.responses import JSONResponse
 
 from palimpsest.ops.http.answers import Accepted
 from palimpsest.ops.http.callers import Caller, CallerAccess
 from palimpsest.ops.http.problems import Problem
-from palimpsest.ops.http.routing import WITH_BODY, errors, router
+from palimpsest.ops.http.routing import JSON_TYPE, WITH_BODY, errors, router
 from palimpsest.ops.http.service import (
     ActorHeader,
     Service,
@@ -27,7 +26,6 @@ from palimpsest.ops.http.service import (
     permitted,
 )
 from palimpsest.ops.operations.catalogue import OPERATIONS
-from palimpsest.ops.operations.changing import CommandResult
 from palimpsest.ops.operations.checking import Strict, built, checked, field_type, model_of
 from palimpsest.ops.operations.executing import NotYetAppliedError, refusal
 from palimpsest.ops.operations.operation import (
@@ -40,19 +38,13 @@ from palimpsest.ops.operations.operation import (
     parameters,
     without_none,
 )
+from palimpsest.ops.operations.results import CommandResult
 from palimpsest.schemas.commands import ActorType
 
 Kind = type[Operation[Any]]
 MOST_WAIT_SECONDS: Final = 60.0
 ABOUT_WHAT_EXISTS: Final = frozenset({"scope", "ids", "domain"})
 """Fields whose value may name what does not exist."""
-
-
-class Answer(JSONResponse):
-    """JSON, written quickly: an answer with the whole texts of ten memories has megabytes."""
-
-    def render(self, content: Any) -> bytes:
-        return to_json(content)
 
 
 class Waiting(Strict):
@@ -142,7 +134,7 @@ def _endpoint(kind: Kind, method: str, path: str) -> Callable[..., Awaitable[Res
                 raise refused
         if isinstance(operation, CommandResult) and answer is None:
             answer = _pending(service, caller, operation)
-        return answer if isinstance(answer, Response) else Answer(answer, kind.surface.status)
+        return answer if isinstance(answer, Response) else _json(answer, kind.surface.status)
 
     call.__name__ = kind.slug
     call.__doc__ = kind.__doc__
@@ -200,8 +192,13 @@ async def _answer(
         answer = await service.execute(operation, CallerAccess(caller, actor_type))
     except NotYetAppliedError as error:
         pending = {"command_id": error.command_id, "applied": False, "scope": error.scope}
-        return Answer(pending, 202, {"Location": f"/api/commands/{error.command_id}"})
+        return _json(pending, 202, {"Location": f"/api/commands/{error.command_id}"})
     return answer
+
+
+def _json(answer: Json, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    # Written quickly: an answer with the whole texts of ten memories can have megabytes.
+    return Response(to_json(answer), status, headers, JSON_TYPE)
 
 
 def _pending(service: Service, caller: Caller, operation: CommandResult) -> dict[str, Any]:
@@ -230,7 +227,7 @@ async def rpc(
     if isinstance(operation, Write) and operation.wait is not None:
         operation = replace(operation, wait=min(operation.wait, MOST_WAIT_SECONDS))
     answer = await _answer(service, caller, operation, actor_type)
-    return answer if isinstance(answer, Response) else Answer(answer)
+    return answer if isinstance(answer, Response) else _json(answer)
 
 
 def api_routes() -> APIRouter:

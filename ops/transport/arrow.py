@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import ipc
 
-from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.errors import RequestError
 
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 

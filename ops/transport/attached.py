@@ -10,11 +10,10 @@ from typing import Protocol, TypeAlias, cast
 from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.commanding import POLL_SECONDS
 from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.pipeline import Status
-from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.dispatch import DirectQueries, Queries
-from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.service.queries import DirectQueries, Queries, queries
 from palimpsest.ops.service.running import serving_reads
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES

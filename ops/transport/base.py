@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from palimpsest.ops.command_kinds import CommandError
 from palimpsest.ops.documents.settings import DocumentSettings
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.answers import MemoryChange
 from palimpsest.ops.operations.checking import typed
 from palimpsest.ops.operations.executing import refusal
 from palimpsest.ops.operations.operation import Json, Operation, Write, answer_type
-from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import SqlRequest
+from palimpsest.ops.requests import SqlRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,8 +11,8 @@ from typing import Final
 
 import httpx
 
+from palimpsest.ops.errors import RequestError, UnavailableError
 from palimpsest.ops.operations.checking import typed
-from palimpsest.ops.queries.errors import RequestError, UnavailableError
 from palimpsest.ops.transport.problems import error_of
 from palimpsest.ops.transport.sending import backoff, retry_after, unreachable
 from palimpsest.ops.transport.service import Service

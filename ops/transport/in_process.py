@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from palimpsest.ops.commanding import Commands
 from palimpsest.ops.operations.access import OneScope
-from palimpsest.ops.operations.changing import CommandResult
 from palimpsest.ops.operations.executing import Executor, NotYetAppliedError
 from palimpsest.ops.operations.operation import Json, Operation, Read
+from palimpsest.ops.operations.results import CommandResult
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.queries.dispatch import Queries
-from palimpsest.ops.queries.requests import ExportRequest, JsonObject, SqlRequest
+from palimpsest.ops.requests import ExportRequest, JsonObject, SqlRequest
 from palimpsest.ops.service.client import NotThereError
+from palimpsest.ops.service.queries import Queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.transport.attached import Attached, Check, attached
 from palimpsest.ops.transport.base import BackgroundTransport

@@ -7,9 +7,9 @@ from typing import Any, Final
 import httpx
 
 from palimpsest.ops.command_kinds import KINDS
+from palimpsest.ops.errors import ERRORS, RequestError, UnavailableError
 from palimpsest.ops.operations.answers import MemoryChange
 from palimpsest.ops.operations.checking import typed
-from palimpsest.ops.queries.errors import ERRORS, RequestError, UnavailableError
 from palimpsest.ops.transport.base import NotDoneError
 
 PROBLEM_TYPE: Final = "application/problem+json"

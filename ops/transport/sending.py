@@ -13,7 +13,7 @@ from typing import Final
 
 import httpx
 
-from palimpsest.ops.queries.errors import RequestError, UnavailableError
+from palimpsest.ops.errors import RequestError, UnavailableError
 from palimpsest.ops.transport.problems import AWAY, error_of, place
 
 FIRST_PAUSE_SECONDS: Final = 0.1

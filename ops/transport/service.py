@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import httpx
 from pydantic import ValidationError
 
-from palimpsest.ops.operations.changing import CommandResult
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations.executing import NotYetAppliedError, outcome
 from palimpsest.ops.operations.memories import Get
 from palimpsest.ops.operations.operation import Json, Operation, Write
 from palimpsest.ops.operations.pipeline import Status
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
-from palimpsest.ops.queries.requests import SqlRequest
+from palimpsest.ops.operations.results import CommandResult
+from palimpsest.ops.requests import SqlRequest
 from palimpsest.ops.transport.base import BackgroundTransport
 from palimpsest.ops.transport.problems import ForbiddenError
 from palimpsest.ops.transport.sending import Call, RetryPolicy, connected, send

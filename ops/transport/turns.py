@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TypeAlias
 
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.ingest.base import Bad
 from palimpsest.ops.ingest.lines import Watch, turn_of
 from palimpsest.ops.ingest.records import RecordOptions
-from palimpsest.ops.queries.errors import RequestError
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.sensitive.policy import Policy

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from palimpsest.stores.database.cursors import Reading
 from palimpsest.stores.index.loading import CopiedVectors, load_index
-from palimpsest.stores.index.need import Need
 from palimpsest.stores.index.scope_index import ScopeIndex
+from palimpsest.stores.index.search_plan import SearchPlan
 from palimpsest.stores.index.stored_scopes import StoredScopes
 from palimpsest.stores.settings import ShardOptions
 
@@ -74,7 +74,7 @@ class IndexCache:
             index = self.resident(scope)
             return self._load(scope) if index is None else index
 
-    def search(self, need: Need) -> ScopeIndex:
+    def search(self, need: SearchPlan) -> ScopeIndex:
         """An index with what a search needs of a scope: all of it, unless it is too large to be
         resident."""
         index = self.warm(need.scope)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import duckdb
 
-from palimpsest.schemas.rows import MemoryRow, index_text
+from palimpsest.schemas.memory_texts import index_text
+from palimpsest.schemas.rows import MemoryRow
 from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.index.analysis import tokens
 

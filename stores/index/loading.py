@@ -97,7 +97,7 @@ def fill(
     gap: int = 0,
 ) -> None:
     """Put rows of `ROWS` into an empty index, with `kept` vectors by embedding key, postings and
-    edges (relation, source, target); `gap` seats are left empty between turns of a session that
+    edges (relation, source, target); `gap` slots are left empty between turns of a session that
     no edges join."""
     dimensions = index.turns.vectors.shape[1]
     is_turn = pc.equal(rows["type"], "episodic")
@@ -236,12 +236,12 @@ def _seat(index: ScopeIndex, following: dict[str, str], gap: int) -> None:
         session = next((int(segment.meta[p]["session"]) for p in places if p >= 0), -1)
         if session < 0:
             continue
-        seats = index.seats.setdefault(session, array("i"))
-        if seats:
-            seats.extend([-1] * gap)
+        slots = index.turns_by_session.setdefault(session, array("i"))
+        if slots:
+            slots.extend([-1] * gap)
         for memory_id, place in zip(chain, places, strict=True):
             if place >= 0:
-                segment.meta[place]["position"] = len(seats)
+                segment.meta[place]["position"] = len(slots)
             else:
-                index.empty_seats[memory_id] = len(seats)
-            seats.append(place)
+                index.empty_slots[memory_id] = len(slots)
+            slots.append(place)

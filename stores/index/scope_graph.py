@@ -125,7 +125,7 @@ class ScopeGraph:
         self._turns = array("b")
         """Whether a memory is a turn, by number, also of one that was never here."""
         self._all_mentions: _AllMentions | None = None
-        self._seats = array("i")
+        self._slots = array("i")
         """Twice the place of a memory by number, one more in the facts; -1 where it never was."""
         self._tokens: dict[str, _NameTokens] = {}
 
@@ -185,7 +185,7 @@ class ScopeGraph:
         """Note where a memory is now."""
         number = self._numbers.get(memory_id)
         if number is not None:
-            self._seats[number] = self._find(memory_id, self._seats[number])
+            self._slots[number] = self._find(memory_id, self._slots[number])
 
     def _number_of(self, memory_id: str) -> int:
         number = self._numbers.get(memory_id)
@@ -195,7 +195,7 @@ class ScopeGraph:
                 memory_id = self._segments[seat & 1].ids[seat >> 1]  # one object for both
             number = self._numbers[memory_id] = len(self.ids)
             self.ids.append(memory_id)
-            self._seats.append(seat)
+            self._slots.append(seat)
             self._turns.append(seat >= 0 and not seat & 1)
         return number
 
@@ -255,7 +255,7 @@ class ScopeGraph:
         first, second = self._words_in_texts(a, now), self._words_in_texts(b, now)
         found = []
         for number in first.keys() & second.keys():
-            seat = self._seats[number]
+            seat = self._slots[number]
             text = self._segments[seat & 1].contents[seat >> 1]
             if self._turns[number]:
                 stands = with_turns
@@ -315,11 +315,11 @@ class ScopeGraph:
         self, numbers: MemoryNumbers, texts: NDArray[np.int64], now: int | None = None
     ) -> Mask:
         """Which of these memories are active and have these texts, and have not ended `now`."""
-        seats = np.frombuffer(self._seats, dtype=np.int32)[numbers]
+        slots = np.frombuffer(self._slots, dtype=np.int32)[numbers]
         live = np.zeros(len(numbers), dtype=np.bool_)
         for number, segment in enumerate(self._segments):
-            here = np.flatnonzero((seats >= 0) & ((seats & 1) == number))
-            places = seats[here] >> 1
+            here = np.flatnonzero((slots >= 0) & ((slots & 1) == number))
+            places = slots[here] >> 1
             live[here] = segment.alive[places] & (segment.meta["text"][places] == texts[here])
             if now is not None:
                 live[here] &= segment.meta["ends"][places] > now
@@ -327,11 +327,11 @@ class ScopeGraph:
 
     def column(self, numbers: MemoryNumbers, name: str) -> Floats:
         """A column of `META` of memories that are present, exact below 2**53."""
-        seats = np.frombuffer(self._seats, dtype=np.int32)[numbers]
-        values = np.zeros(len(seats))
+        slots = np.frombuffer(self._slots, dtype=np.int32)[numbers]
+        values = np.zeros(len(slots))
         for number, segment in enumerate(self._segments):
-            here = (seats & 1) == number
-            values[here] = segment.meta[name][seats[here] >> 1]
+            here = (slots & 1) == number
+            values[here] = segment.meta[name][slots[here] >> 1]
         return values
 
     def bytes_used(self) -> int:

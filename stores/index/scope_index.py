@@ -21,7 +21,7 @@ from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.fulltext import terms_of
 from palimpsest.stores.index.postings import Places
 from palimpsest.stores.index.scope_graph import ScopeGraph, known_name
-from palimpsest.stores.index.segment import Numbers, Segment
+from palimpsest.stores.index.segment import Segment, StringInterner
 from palimpsest.stores.index.vector_column import Codes, Vector
 
 DERIVED_FROM = "derived_from"
@@ -38,11 +38,11 @@ class ScopeIndex:
     def __init__(self, dimensions: int, folder: Path | None = None) -> None:
         """`folder` is for the vectors of a large scope (`stores.index.vector_column`)."""
         self.lock = threading.RLock()
-        self.numbers = Numbers()
+        self.numbers = StringInterner()
         self.turns = Segment(dimensions, self.numbers, folder)
         self.facts = Segment(dimensions, self.numbers, folder)
         self.graph = ScopeGraph(self.turns, self.facts)
-        self.seats: dict[int, array[int]] = {}
+        self.turns_by_session: dict[int, array[int]] = {}
         """Places of a session's turns by position, by the session's number; -1 for a gap."""
         self.drawn_from: dict[str, tuple[str, ...]] = {}
         """Ids that a memory was derived from, by its id."""
@@ -54,7 +54,7 @@ class ScopeIndex:
         person says so; once true, it stays."""
         self.changes = 0
         """Another number whenever something of this has changed."""
-        self.empty_seats: dict[str, int] = {}
+        self.empty_slots: dict[str, int] = {}
         """Positions in their sessions of turns that were deleted before they were ever here."""
         self._rest: dict[int, tuple[int, Vector]] = {}
         self._speakers: tuple[tuple[int, int], list[int]] = ((-1, -1), [])
@@ -125,10 +125,10 @@ class ScopeIndex:
         if row.type != "episodic" or session < 0 or row.memory_id in self._gone[TURNS]:
             return
         with self.lock:
-            seats = self.seats.setdefault(session, array("i"))
-            self.empty_seats.setdefault(row.memory_id, len(seats))
-            if self.empty_seats[row.memory_id] == len(seats):
-                seats.append(-1)
+            slots = self.turns_by_session.setdefault(session, array("i"))
+            self.empty_slots.setdefault(row.memory_id, len(slots))
+            if self.empty_slots[row.memory_id] == len(slots):
+                slots.append(-1)
 
     def put(self, row: MemoryRow, terms: Mapping[str, int], vector: Vector | None) -> None:
         with self.lock:
@@ -157,17 +157,17 @@ class ScopeIndex:
         session = self.numbers.of(row.session_id)
         if session < 0:
             return self.turns.put(row, terms, vector)
-        seats = self.seats.setdefault(session, array("i"))
-        empty = self.empty_seats.pop(row.memory_id, None)
+        slots = self.turns_by_session.setdefault(session, array("i"))
+        empty = self.empty_slots.pop(row.memory_id, None)
         if empty is not None:
             position = empty
         elif before is not None and int(self.turns.meta[before]["session"]) == session:
             position = int(self.turns.meta[before]["position"])
         else:
-            position = len(seats)
-            seats.append(-1)
+            position = len(slots)
+            slots.append(-1)
         place = self.turns.put(row, terms, vector, position)
-        seats[position] = place
+        slots[position] = place
         return place
 
     def update_row(self, row: MemoryRow, vector: Vector | None) -> None:
@@ -289,6 +289,6 @@ class ScopeIndex:
 
     def bytes_used(self) -> int:
         links = 250 * len(self.drawn_from) + int(self._pairs.nbytes)
-        seats = sum(4 * len(seats) + 100 for seats in self.seats.values())
+        slots = sum(4 * len(slots) + 100 for slots in self.turns_by_session.values())
         segments = self.turns.bytes_used() + self.facts.bytes_used()
-        return segments + links + seats + self.graph.bytes_used()
+        return segments + links + slots + self.graph.bytes_used()

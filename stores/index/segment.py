@@ -52,7 +52,7 @@ META = np.dtype(
 )
 """What is known of a place alongside its text: `digest` of its content hash, `text` of its
 `embedding_key`, times in microseconds since 1970, `kind`, `who`, `role`, `session` and `project`
-as numbers of `Numbers`, -1 for none; `position` in the session."""
+as numbers of `StringInterner`, -1 for none; `position` in the session."""
 
 NEVER = np.iinfo(np.int64).max
 UNIT = float(2**30)
@@ -62,7 +62,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class Numbers:
+class StringInterner:
     """Names as small numbers, in order of first sight."""
 
     def __init__(self) -> None:
@@ -114,11 +114,11 @@ class Segment:
     """Documents of one kind. Not for writing by two threads at once."""
 
     def __init__(
-        self, dimensions: int, numbers: Numbers | None = None, folder: Path | None = None
+        self, dimensions: int, numbers: StringInterner | None = None, folder: Path | None = None
     ) -> None:
         """`folder` is for the file of vectors, once they are many; without one they stay in
         memory."""
-        self.numbers = numbers or Numbers()
+        self.numbers = numbers or StringInterner()
         self.ids: list[str] = []
         self.contents: list[str] = []
         self.source_ids: list[str | None] = []
@@ -149,7 +149,7 @@ class Segment:
         return len(self.ids)
 
     @property
-    def is_full_of_life(self) -> bool:
+    def has_no_tombstones(self) -> bool:
         """Whether no place is dead: masks are then not needed."""
         return len(self.place_of) == len(self.ids)
 
@@ -296,7 +296,7 @@ class Segment:
             setattr(self, name, new)
 
 
-def meta_of(row: MemoryRow, numbers: Numbers, position: int) -> tuple[object, ...]:
+def meta_of(row: MemoryRow, numbers: StringInterner, position: int) -> tuple[object, ...]:
     """A row as one entry of `META`."""
     return (
         row.write_seq,

@@ -21,8 +21,8 @@ from palimpsest.stores.index.loading import (
     read,
     vectors_of,
 )
-from palimpsest.stores.index.need import EVERYTHING, Need
 from palimpsest.stores.index.scope_index import DERIVED_FROM, ScopeIndex
+from palimpsest.stores.index.search_plan import EVERYTHING, SearchPlan
 from palimpsest.stores.index.segment import Beyond, Segment
 from palimpsest.stores.index.stored_vectors import StoredVectors, VectorCopy
 from palimpsest.stores.settings import ShardOptions
@@ -82,7 +82,9 @@ _DERIVED = (
 class FoundOfScope(ScopeIndex):
     """What one search needs of a scope, and how to get more of it."""
 
-    def __init__(self, dimensions: int, need: Need, load: Callable[[Need], ScopeIndex]) -> None:
+    def __init__(
+        self, dimensions: int, need: SearchPlan, load: Callable[[SearchPlan], ScopeIndex]
+    ) -> None:
         super().__init__(dimensions)
         self._need = need
         self._load = load
@@ -91,7 +93,7 @@ class FoundOfScope(ScopeIndex):
         new = set(memory_ids) - set(self._need.ids)
         if all(self.find(memory_id) for memory_id in new):
             return self
-        return self._load(Need(self._need.scope, ids={*memory_ids}, reach=0))
+        return self._load(SearchPlan(self._need.scope, ids={*memory_ids}, reach=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ class StoredScopes:
         self._vectors = StoredVectors(options, copy)
         self._totals: dict[tuple[str, bool], _Totals] = {}
 
-    def search(self, need: Need) -> ScopeIndex:
+    def search(self, need: SearchPlan) -> ScopeIndex:
         """An index that has what is needed, and counts the rest of the scope."""
         with self._reading() as reader:
             reader.execute("BEGIN")
@@ -132,7 +134,7 @@ class StoredScopes:
             finally:
                 reader.execute("COMMIT")
 
-    def _found(self, reader: duckdb.DuckDBPyConnection, need: Need) -> ScopeIndex:
+    def _found(self, reader: duckdb.DuckDBPyConnection, need: SearchPlan) -> ScopeIndex:
         ids = set(need.ids) | _having(reader, need) | _written_after(reader, need)
         totals = self._totals_of(reader, need)
         frequency, best = _by_terms(reader, need, totals)
@@ -157,7 +159,7 @@ class StoredScopes:
             index.know_speakers(who for (who,) in names)
         return index
 
-    def _totals_of(self, reader: duckdb.DuckDBPyConnection, need: Need) -> _Totals:
+    def _totals_of(self, reader: duckdb.DuckDBPyConnection, need: SearchPlan) -> _Totals:
         latest = tuple(reader.execute(_LATEST, {"scope": need.scope}).fetchall()[0])
         known = self._totals.get((need.scope, need.facts_only))
         if known is None or known.latest != latest:
@@ -167,7 +169,9 @@ class StoredScopes:
             self._totals[need.scope, need.facts_only] = known
         return known
 
-    def _loaded(self, reader: duckdb.DuckDBPyConnection, need: Need, edges: _Edges) -> FoundOfScope:
+    def _loaded(
+        self, reader: duckdb.DuckDBPyConnection, need: SearchPlan, edges: _Edges
+    ) -> FoundOfScope:
         index = FoundOfScope(self._options.dimensions, replace(need, ids=edges.ids), self.search)
         ids = sorted(edges.ids)
         values: dict[str, object] = {"scope": need.scope, "ids": ids}
@@ -183,16 +187,16 @@ class StoredScopes:
         return index
 
 
-def _terms(need: Need) -> list[str]:
+def _terms(need: SearchPlan) -> list[str]:
     words = (term for forms in need.words for term in forms)
     return list(dict.fromkeys((*need.terms, *words)))
 
 
-def _documents(need: Need) -> str:
+def _documents(need: SearchPlan) -> str:
     return _FACT_DOCUMENTS if need.facts_only else _DOCUMENTS
 
 
-def _having(reader: duckdb.DuckDBPyConnection, need: Need) -> set[str]:
+def _having(reader: duckdb.DuckDBPyConnection, need: SearchPlan) -> set[str]:
     if not need.words:
         return set()
     query = " INTERSECT ".join(_HAVING.format(f"w{n}") for n in range(len(need.words)))
@@ -200,20 +204,20 @@ def _having(reader: duckdb.DuckDBPyConnection, need: Need) -> set[str]:
     return {row[0] for row in reader.execute(query, {"scope": need.scope, **values}).fetchall()}
 
 
-def _written_after(reader: duckdb.DuckDBPyConnection, need: Need) -> set[str]:
+def _written_after(reader: duckdb.DuckDBPyConnection, need: SearchPlan) -> set[str]:
     if need.written_after is None:
         return set()
     values = {"scope": need.scope, "after": need.written_after}
     return {row[0] for row in reader.execute(_FACTS_AFTER, values).fetchall()}
 
 
-def _newest(reader: duckdb.DuckDBPyConnection, need: Need) -> set[str]:
+def _newest(reader: duckdb.DuckDBPyConnection, need: SearchPlan) -> set[str]:
     values = {**need.values, "scope": need.scope, "count": need.count}
     return {row[0] for row in reader.execute(_NEWEST.format(need.passes), values).fetchall()}
 
 
 def _by_terms(
-    reader: duckdb.DuckDBPyConnection, need: Need, totals: _Totals
+    reader: duckdb.DuckDBPyConnection, need: SearchPlan, totals: _Totals
 ) -> tuple[dict[str, int], set[str]]:
     """How many memories have a term, and the best by BM25."""
     if not need.terms:
@@ -235,7 +239,7 @@ def _by_terms(
     return frequency, {key for is_term, key, _ in rows if not is_term}
 
 
-def _beside(reader: duckdb.DuckDBPyConnection, need: Need, ids: set[str]) -> _Edges:
+def _beside(reader: duckdb.DuckDBPyConnection, need: SearchPlan, ids: set[str]) -> _Edges:
     """The turns that these were drawn from, the turns beside all these, the facts drawn from them
     and all that those were drawn from."""
 

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from palimpsest.stores.index.loading import VECTORS, keyed_vectors
-from palimpsest.stores.index.need import EVERYTHING, Centred, Need
 from palimpsest.stores.index.scope_index import STALE_SHARE
+from palimpsest.stores.index.search_plan import EVERYTHING, Centred, SearchPlan
 from palimpsest.stores.index.segment import UNIT, Integers, whole
 from palimpsest.stores.index.vector_column import HalfVectors, Vector
 from palimpsest.stores.settings import ShardOptions
@@ -88,13 +88,15 @@ class StoredVectors:
         if known is None or abs(documents - known.documents) > STALE_SHARE * known.documents:
             total = np.zeros(self._options.dimensions, dtype=np.int64)
             count = 0
-            for _, vectors in self._read(reader, Need(scope), after=-1):
+            for _, vectors in self._read(reader, SearchPlan(scope), after=-1):
                 total += whole(vectors).sum(axis=0)
                 count += len(vectors)
             known = self._means[scope] = Mean(documents, total, count)
         return known
 
-    def near(self, reader: duckdb.DuckDBPyConnection, need: Need, mean: Mean | None) -> set[str]:
+    def near(
+        self, reader: duckdb.DuckDBPyConnection, need: SearchPlan, mean: Mean | None
+    ) -> set[str]:
         """At least nearly all of the `count` nearest to the needed vector; of few that pass a
         filter all."""
         assert need.vector is not None
@@ -118,7 +120,7 @@ class StoredVectors:
         return {ids[place] for place in best.tolist()}
 
     def _copied(
-        self, reader: duckdb.DuckDBPyConnection, copy: VectorCopy, need: Need, vector: Vector
+        self, reader: duckdb.DuckDBPyConnection, copy: VectorCopy, need: SearchPlan, vector: Vector
     ) -> _Near | None:
         """As many as pass the filter, by asking for more where they do not."""
         count = NEAREST * need.count
@@ -139,7 +141,7 @@ class StoredVectors:
             count *= 4
 
     def _newer(
-        self, reader: duckdb.DuckDBPyConnection, need: Need, vector: Vector, after: int
+        self, reader: duckdb.DuckDBPyConnection, need: SearchPlan, vector: Vector, after: int
     ) -> _Near | None:
         """The nearest of what was written after a write sequence, by a look at all of it."""
         if not reader.execute(_ANY_AFTER, {"scope": need.scope, "after": after}).fetchall():
@@ -157,7 +159,7 @@ class StoredVectors:
         return _Near([row[1] for row in rows], near[[place_of[row[0]] for row in rows]])
 
     def _read(
-        self, reader: duckdb.DuckDBPyConnection, need: Need, after: int
+        self, reader: duckdb.DuckDBPyConnection, need: SearchPlan, after: int
     ) -> Iterator[tuple[list[str], HalfVectors]]:
         """Embedding keys and vectors of what passes, some at a time."""
         facts = " AND m.type NOT IN ('episodic', 'document_chunk')" if need.facts_only else ""

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final, Literal, TypeVar
 
 from palimpsest.stores.recall.context import ContextSettings
-from palimpsest.stores.recall.filters import Allowed
+from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.recall.graph_boost import LIMITS, GraphBoostLimits, NamedEntity
 from palimpsest.stores.recall.intent import Complexity, Intent, IntentGuess
 from palimpsest.stores.recall.query import Mark, Neighbour, RecallAnswer, RecallResult
@@ -75,7 +75,7 @@ class Retrieval:
     related: tuple[Related, ...]
     named: tuple[NamedEntity, ...]
     explained: Explained
-    allowed: Allowed
+    allowed: VisibilityMask
     marks: Mapping[str, tuple[Mark, ...]] = field(default_factory=dict)
 
     def shown_ids(self) -> set[str]:

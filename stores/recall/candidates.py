@@ -14,13 +14,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from palimpsest.schemas.document_rows import DOCUMENT_CHUNK, SOURCE_TYPES
 from palimpsest.schemas.messages import ScoredCandidate
-from palimpsest.schemas.rows import MemoryRow
+from palimpsest.schemas.rows import DOCUMENT_CHUNK, SOURCE_TYPES, MemoryRow
 from palimpsest.stores.index.analysis import query_tokens, tokens
 from palimpsest.stores.index.cache import IndexCache
 from palimpsest.stores.index.fulltext import terms_of
-from palimpsest.stores.index.need import Need
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.scoring import (
     at_least_best,
@@ -29,6 +27,7 @@ from palimpsest.stores.index.scoring import (
     masked,
     row_cosines,
 )
+from palimpsest.stores.index.search_plan import SearchPlan
 from palimpsest.stores.index.segment import (
     Floats,
     Integers,
@@ -131,9 +130,9 @@ class CandidateSearch:
         found.sort(key=lambda candidate: (-candidate.score, candidate.memory_id))
         return Candidates(tuple(found), as_of)
 
-    def _need(self, ask: FindCandidates | NearDuplicates) -> Need:
+    def _need(self, ask: FindCandidates | NearDuplicates) -> SearchPlan:
         hidden = self._overlay(ask.scope).hidden
-        need = Need(
+        need = SearchPlan(
             ask.scope,
             terms=query_tokens(ask.text, self._shard.options.search.language),
             ids=hidden,
@@ -174,7 +173,7 @@ class CandidateSearch:
         wanted = [forms for forms in (tokens(word, language) for word in words) if forms]
         if not wanted:
             return None
-        index = self._shard.indexes.search(Need(scope, words=wanted))
+        index = self._shard.indexes.search(SearchPlan(scope, words=wanted))
         with index.lock:
             return {
                 segment.ids[place]
@@ -244,7 +243,7 @@ def _visible(segment: Segment, hidden: set[str] | tuple[()]) -> Mask | None:
     """What decisions are shown: no chunk of a document."""
     places = [place for i in hidden if (place := segment.place_of.get(i)) is not None]
     chunks = segment.meta["kind"] == segment.numbers.of(DOCUMENT_CHUNK)
-    if not places and segment.is_full_of_life and not chunks.any():
+    if not places and segment.has_no_tombstones and not chunks.any():
         return None
     visible: Mask = segment.alive & ~chunks
     visible[places] = False

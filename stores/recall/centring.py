@@ -14,7 +14,7 @@ from palimpsest.stores.recall.ranking import RankingParameters, centred, centrin
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class CenteredQuery:
     """The query's vector as it is compared: centred, with what was taken off the memories."""
 
     query: Vector

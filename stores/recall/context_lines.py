@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Set
 from typing import Final
 
-from palimpsest.schemas.document_rows import DOCUMENT_CHUNK
+from palimpsest.schemas.rows import DOCUMENT_CHUNK
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.recall.answers import Retrieval
 from palimpsest.stores.recall.context import Found, Piece

@@ -20,7 +20,7 @@ from palimpsest.stores.recall.query import Query
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class VisibilityMask:
     """What a query may show of the first places of each segment (None: all)."""
 
     index: ScopeIndex
@@ -61,7 +61,7 @@ class Allowed:
 
 def _existing(segment: Segment, query: Query, places: int) -> Mask | None:
     if query.as_of is None:
-        return None if segment.is_full_of_life else segment.alive[:places]
+        return None if segment.has_no_tombstones else segment.alive[:places]
     mask: Mask = segment.meta["created"][:places] <= microseconds(query.as_of)
     return mask & segment.alive[:places]
 

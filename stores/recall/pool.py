@@ -29,8 +29,8 @@ from palimpsest.stores.index.segment import (
     mean_vector,
 )
 from palimpsest.stores.index.vector_column import Codes, Vector
-from palimpsest.stores.recall.centring import Side
-from palimpsest.stores.recall.filters import Allowed
+from palimpsest.stores.recall.centring import CenteredQuery
+from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.ranking import (
     DEFAULTS,
@@ -83,7 +83,7 @@ class PoolSearch:
     def has_vectors(self) -> bool:
         return self._side is not None
 
-    def pool(self, graph: Mapping[str, float]) -> tuple[Ranking, Allowed]:
+    def pool(self, graph: Mapping[str, float]) -> tuple[Ranking, VisibilityMask]:
         """All that is considered, turns first, with the scores of both legs; and what of the scope
         the query may show."""
         index = self._index
@@ -93,7 +93,7 @@ class PoolSearch:
                 known = (pairs[:, 0] < self._sizes[TURNS]) & (pairs[:, 1] < self._sizes[FACTS])
                 pairs = pairs[known]
             self._pairs = pairs
-            allowed = Allowed.by(index, self._query, self._sizes)
+            allowed = VisibilityMask.by(index, self._query, self._sizes)
             sums, query_idf = self._keyword()
             hits = self._hits(sums, allowed.passes)
             # What the graph supports may be found by it, but brings nothing of its own along.
@@ -165,7 +165,7 @@ class PoolSearch:
     def _nearby(self, turns: Integers, passes: Mask | None) -> dict[int, list[str]]:
         """By offset, the id of the turn that far from each in its session; empty where there is
         none, or it may not be shown."""
-        segment, seats = self._index.turns, self._index.seats
+        segment, slots = self._index.turns, self._index.turns_by_session
         may = np.ones(self._sizes[TURNS], dtype=np.bool_)
         _leave_out(may, segment, passes)
         sessions = segment.meta["session"][turns].tolist()
@@ -173,7 +173,7 @@ class PoolSearch:
         offsets = {-1, *(offset for offset, _ in self._parameters.context_shares)}
         found: dict[int, list[str]] = {offset: [] for offset in sorted(offsets)}
         for session, position in zip(sessions, positions, strict=True):
-            places = seats[session] if session >= 0 else ()
+            places = slots[session] if session >= 0 else ()
             for offset, ids in found.items():
                 there = position + offset
                 place = places[there] if 0 <= there < len(places) else -1
@@ -208,12 +208,12 @@ class PoolSearch:
         vector[~self._columns(places, lambda segment: segment.has_vector)] = np.nan
         return vector
 
-    def _centre(self, vector: Vector) -> Side | None:
+    def _centre(self, vector: Vector) -> CenteredQuery | None:
         """None where nothing in the scope has a vector."""
         mean, count = mean_vector(self._index.segments)
         if not count:
             return None
-        return Side.of(vector, mean, count, self._parameters)
+        return CenteredQuery.of(vector, mean, count, self._parameters)
 
     def _rest_lengths(self) -> list[Vector]:
         assert self._side is not None
@@ -223,7 +223,7 @@ class PoolSearch:
         if self._settings.fusion == "vector" and self.has_vectors:
             return [np.zeros(size) for size in self._sizes], 0.0
         segments = self._index.segments
-        alive = [None if segment.is_full_of_life else segment.alive for segment in segments]
+        alive = [None if segment.has_no_tombstones else segment.alive for segment in segments]
         sums, query_idf = keyword_sums(
             segments, self._terms, alive, self._parameters.k1, self._parameters.b
         )
@@ -290,7 +290,9 @@ class PoolSearch:
         beside: set[int] = set()
         for session, position in zip(sessions, positions, strict=True):
             if session >= 0:
-                beside.update(index.seats[session][max(position - reach, 0) : position + reach + 1])
+                beside.update(
+                    index.turns_by_session[session][max(position - reach, 0) : position + reach + 1]
+                )
         wide[[place for place in beside if 0 <= place < self._sizes[TURNS]]] = True
         _leave_out(wide, index.turns, passes[TURNS])
         drawn = self._mask(FACTS, facts)
@@ -330,7 +332,7 @@ class PoolSearch:
         return np.concatenate((said, about))
 
 
-def _near(codes: Codes, side: Side, rest: Vector) -> Vector:
+def _near(codes: Codes, side: CenteredQuery, rest: Vector) -> Vector:
     """Centred cosines (n,) of all places, nearly right: they choose what is scored exactly."""
     products = codes.products(side.query[None, :])[0]
     cosines: Vector = (products - np.float32(side.off @ side.query)) / rest[: len(products)]
@@ -341,5 +343,5 @@ def _leave_out(mask: Mask, segment: Segment, passes: Mask | None) -> None:
     """Drop the dead, and what a query may not show."""
     if passes is not None:
         mask &= passes
-    elif not segment.is_full_of_life:
+    elif not segment.has_no_tombstones:
         mask &= segment.alive[: len(mask)]

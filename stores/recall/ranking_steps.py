@@ -1,6 +1,6 @@
 """What happens to the scores of a query, step by step, over one table of rows.
 
-`STEPS` are all of it in order, from the scores of the two legs to the results; `SECOND_LOOK` is
+`STEPS` are all of it in order, from the scores of the two legs to the results; `RERANK_STEPS` is
 what follows once the cosines of whole contents are there. A row is a memory of the pool, and what
 each step adds to its score is kept under the step's name, so that the parts of a score add up to
 it. A new step is a function here and its place in the list; formulas and their measured parameters
@@ -343,7 +343,7 @@ STEPS: Final[tuple[Step, ...]] = (
     boost_times,
     limit_results,
 )
-SECOND_LOOK: Final[tuple[Step, ...]] = (rerank_first, vary, limit_results)
+RERANK_STEPS: Final[tuple[Step, ...]] = (rerank_first, vary, limit_results)
 
 
 def run(steps: Sequence[Step], rows: Ranking, context: RankingContext) -> None:

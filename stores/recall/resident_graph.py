@@ -17,7 +17,7 @@ from palimpsest.stores.index.name_words import folded, query_words
 from palimpsest.stores.index.scope_graph import MemoryNumbers, ScopeGraph
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import Floats, from_microseconds, microseconds
-from palimpsest.stores.recall.filters import Allowed
+from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.recall.graph_boost import BoostHit, GraphBoostLimits, NamedEntity
 
 
@@ -133,7 +133,7 @@ class ResidentGraph:
             return _strongest(lifted, names, graph.ids, limits.max_memories)
 
     def mentioning(
-        self, named: Sequence[NamedEntity], enough: int, allowed: Allowed | None
+        self, named: Sequence[NamedEntity], enough: int, allowed: VisibilityMask | None
     ) -> list[tuple[str, list[str], float]]:
         """Memories with the names of those entities that they mention, and how sure that is; as
         `stores.recall.strategies` asks the tables."""

@@ -11,7 +11,7 @@ import numpy as np
 from palimpsest.stores.index.analysis import asks
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import NEVER, Floats, Segment, from_microseconds
-from palimpsest.stores.recall.filters import Allowed
+from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.recall.query import Explanation, Neighbour, Query, RecallResult, Scores
 from palimpsest.stores.recall.ranking import top
 from palimpsest.stores.recall.ranking_steps import Ranking
@@ -25,7 +25,7 @@ def shown(
     index: ScopeIndex,
     query: Query,
     rows: Ranking,
-    allowed: Allowed,
+    allowed: VisibilityMask,
     now: int,
     unlikely: float = 0.0,
 ) -> tuple[RecallResult, ...]:
@@ -85,7 +85,7 @@ def _result(
     query: Query,
     rows: Ranking,
     head: int,
-    allowed: Allowed,
+    allowed: VisibilityMask,
     ranks: Ranks,
     now: int,
     unlikely: float,
@@ -130,21 +130,23 @@ def _result(
     )
 
 
-def _neighbours(index: ScopeIndex, memory_id: str, reach: int, allowed: Allowed) -> list[Neighbour]:
+def _neighbours(
+    index: ScopeIndex, memory_id: str, reach: int, allowed: VisibilityMask
+) -> list[Neighbour]:
     """The turns alongside a turn in its session that the query may show, in order."""
     turns: Segment = index.turns
     place = turns.place_of.get(memory_id)
     if place is None or reach < 1:
         return []
     meta = turns.meta[place]
-    seats = index.seats.get(int(meta["session"]))
-    if seats is None:
+    slots = index.turns_by_session.get(int(meta["session"]))
+    if slots is None:
         return []
     position = int(meta["position"])
     near = {
-        turns.ids[seats[there]]: there - position
-        for there in range(max(position - reach, 0), min(position + reach + 1, len(seats)))
-        if there != position and seats[there] >= 0 and turns.alive[seats[there]]
+        turns.ids[slots[there]]: there - position
+        for there in range(max(position - reach, 0), min(position + reach + 1, len(slots)))
+        if there != position and slots[there] >= 0 and turns.alive[slots[there]]
     }
     may = allowed.among(near)
     return [

@@ -11,7 +11,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,7 +22,9 @@ from palimpsest.schemas.sources import HIDDEN
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.cache import IndexCache
+from palimpsest.stores.index.search_plan import EVERYTHING, SearchPlan
 from palimpsest.stores.index.segment import microseconds
+from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.recall.answers import (
     CONSTANTS,
     Explained,
@@ -31,16 +33,17 @@ from palimpsest.stores.recall.answers import (
     TimesUsed,
 )
 from palimpsest.stores.recall.asked_speaker import asked_speaker
+from palimpsest.stores.recall.centring import CenteredQuery
 from palimpsest.stores.recall.context import Context, assemble
 from palimpsest.stores.recall.context_lines import found_pieces
-from palimpsest.stores.recall.filters import Allowed
+from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.recall.graph_boost import GraphBoost, Milliseconds, StoredGraph, graph_boost
 from palimpsest.stores.recall.intent import Exemplars, classify, complexity
 from palimpsest.stores.recall.marks import Marks, marks_of, marks_of_index
-from palimpsest.stores.recall.needs import need_of
 from palimpsest.stores.recall.pool import PoolSearch
 from palimpsest.stores.recall.query import Fusion, Legs, Query, RecallAnswer, RecallResult
-from palimpsest.stores.recall.ranking_steps import SECOND_LOOK, STEPS, Ranking, RankingContext, run
+from palimpsest.stores.recall.ranking import RankingParameters
+from palimpsest.stores.recall.ranking_steps import RERANK_STEPS, STEPS, Ranking, RankingContext, run
 from palimpsest.stores.recall.rerank import (
     PairScoring,
     SecondLook,
@@ -85,7 +88,7 @@ class _Ranked:
 
     query: Query
     method: Legs
-    allowed: Allowed
+    allowed: VisibilityMask
     rows: Ranking | None = None
     context: RankingContext | None = None
     times: TimeFilter = TimeFilter()
@@ -107,7 +110,7 @@ class _Ranked:
         if self.rows is None or self.context is None or not self.rows.results:
             return ""
         context = replace(self.context, limit=limit, look=look, least_score=least_score)
-        run(SECOND_LOOK, self.rows, context)
+        run(RERANK_STEPS, self.rows, context)
         varied = "+mmr" if self.context.settings.mmr else ""
         return (f"+{look.by}" if look.scores else "") + varied
 
@@ -361,10 +364,10 @@ class Retriever:
         terms = query_tokens(text, language)[:MAX_QUERY_TERMS]
         vector = None if embedding is None else embedding.vector
         index = self._shard.indexes.search(
-            need_of(query, terms, vector, boost.strengths, settings, parameters)
+            search_plan_of(query, terms, vector, boost.strengths, settings, parameters)
         )
         if not text.strip():
-            return _Ranked(query, "none", Allowed.by(index, query))
+            return _Ranked(query, "none", VisibilityMask.by(index, query))
         tokens = token_leg(
             options.embedding_model, embedding, self._shard.packed_tokens, parameters
         )
@@ -428,3 +431,73 @@ def _method(has_terms: bool, has_vectors: bool, fusion: Fusion) -> Legs:
     if has_terms and has_vectors:
         return "hybrid"
     return "keyword" if has_terms else "vector" if has_vectors else "none"
+
+
+# What a query needs of a scope that is not resident. Its filters are here a condition on stored
+# rows, which chooses what is looked at; what is shown passes a VisibilityMask in any case.
+
+_SAID_BY: Final = (
+    "({0} OR m.memory_id IN (SELECT e.source_id FROM memory_edges e"
+    " JOIN memory_rows t ON t.memory_id = e.target_id WHERE e.scope = $scope"
+    " AND e.relation_type = 'derived_from' AND {1}))"
+)
+_WHO: Final = "lower({}.who) = lower($who)"
+_ROLE: Final = "list_contains(list_transform($roles, lambda role: lower(role)), lower({}.role))"
+_CONDITIONS: Final = {
+    "types": "list_contains($types, m.type)",
+    "who": _SAID_BY.format(_WHO.format("m"), _WHO.format("t")),
+    "roles": _SAID_BY.format(_ROLE.format("m"), _ROLE.format("t")),
+    "session_id": "m.session_id = $session_id",
+    "project": "coalesce(m.project, '') = $project",
+    "pinned": "m.pinned = $pinned",
+    "min_importance": "m.importance >= $min_importance",
+    "since": "m.occurred_at >= $since",
+    "until": "m.occurred_at < $until",
+    "tags": "list_has_any(m.tags, $tags)",
+    "all_tags": "list_has_all(m.tags, $all_tags)",
+    "categories": "list_has_any(m.categories, $categories)",
+    "valid_at": "(m.valid_until IS NULL OR m.valid_until > $valid_at)",
+    "as_of": "m.created_at <= $as_of",
+}
+
+
+def search_plan_of(
+    query: Query,
+    terms: Sequence[str],
+    vector: Vector | None,
+    ids: Collection[str],
+    settings: RecallSettings,
+    parameters: RankingParameters,
+) -> SearchPlan:
+    """For a search by these terms and this vector, which `ids` are found by, too."""
+    passes, values = _passing(query)
+
+    def side(mean: Vector, count: int) -> CenteredQuery:
+        assert vector is not None
+        return CenteredQuery.of(vector, mean, count, parameters)
+
+    return SearchPlan(
+        query.scope,
+        terms=terms,
+        vector=vector,
+        centred=side,
+        count=max(settings.pool, query.limit),
+        ids=ids,
+        # What is said near the furthest of them counts as its own.
+        reach=parameters.reach + parameters.context_reach + query.neighbours,
+        passes=passes,
+        values=values,
+        k1=parameters.k1,
+        b=parameters.b,
+    )
+
+
+def _passing(query: Query) -> tuple[str, Mapping[str, object]]:
+    """As `stores.index.search_plan.SearchPlan` has `passes` and `values`."""
+    given = {name: getattr(query, name) for name in _CONDITIONS}
+    values = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in given.items()
+        if value is not None and value != ()
+    }
+    return " AND ".join(_CONDITIONS[name] for name in values) or EVERYTHING, values

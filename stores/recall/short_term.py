@@ -21,13 +21,13 @@ _SPACE: Final = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class KeptTurn:
     """A turn by the id of its memory, with the marks of what in it no longer holds."""
 
     id: str
     who: str
     content: str
-    at: datetime
+    occurred_at: datetime
     marks: tuple[Mark, ...] = ()
 
 
@@ -37,10 +37,10 @@ class ShortTerm:
     summary does not know, all of them where there is none. `explicit_intent`: the last user turn
     asks to have something remembered for good."""
 
-    turns: tuple[Said, ...] = ()
+    turns: tuple[KeptTurn, ...] = ()
     turns_expire_at: datetime | None = None
     explicit_intent: bool = False
-    since_summary: tuple[Said, ...] = ()
+    since_summary: tuple[KeptTurn, ...] = ()
     summary: str | None = None
     summary_by: str | None = None
     summary_at: datetime | None = None
@@ -56,9 +56,9 @@ class SessionBlock:
     ids: tuple[str, ...]
 
 
-def within(turns: Sequence[Said], most: int, characters: int) -> tuple[Said, ...]:
+def within(turns: Sequence[KeptTurn], most: int, characters: int) -> tuple[KeptTurn, ...]:
     """The newest of the turns that fit, oldest first; the newest one is cut where it is longer."""
-    kept: list[Said] = []
+    kept: list[KeptTurn] = []
     left = characters
     for said in reversed(turns[-most:] if most else ()):
         if len(said.content) > left:

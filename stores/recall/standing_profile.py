@@ -14,7 +14,7 @@ from typing import Final
 import duckdb
 
 from palimpsest.stores.recall.context import Piece, Profile
-from palimpsest.stores.recall.filters import Allowed
+from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.recall.marks import Marks, described
 
 ESSENTIAL: Final = ("rule", "health", "diet")
@@ -86,7 +86,7 @@ def standing_profile(
     reader: duckdb.DuckDBPyConnection,
     scope: str,
     question: str,
-    allowed: Allowed,
+    allowed: VisibilityMask,
     now: datetime,
     marks_of: Callable[[Set[str]], Marks],
 ) -> Profile:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 import duckdb
 
-from palimpsest.stores.recall.filters import Allowed
+from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.recall.graph_boost import NamedEntity
 from palimpsest.stores.recall.intent import Intent
 from palimpsest.stores.recall.query import Mark
@@ -100,7 +100,7 @@ def additions(
     named: Sequence[NamedEntity],
     depth: int,
     settings: StrategySettings = DEFAULTS,
-    allowed: Allowed | None = None,
+    allowed: VisibilityMask | None = None,
     resident: ResidentGraph | None = None,
 ) -> tuple[Related, ...]:
     """What the intent adds, best first, ties by id; hits themselves are left out, and what is not
@@ -165,7 +165,7 @@ def of_entities(
     hits: Sequence[Hit],
     named: Sequence[NamedEntity],
     settings: StrategySettings = DEFAULTS,
-    allowed: Allowed | None = None,
+    allowed: VisibilityMask | None = None,
     resident: ResidentGraph | None = None,
 ) -> list[Addition]:
     """Memories that mention the entities of the question: those of the most of them first, then
@@ -196,7 +196,7 @@ def _mentioning(
     scope: str,
     named: Sequence[NamedEntity],
     enough: int,
-    allowed: Allowed | None,
+    allowed: VisibilityMask | None,
 ) -> list[tuple[str, list[str], float]]:
     """Memories with the names of those entities that they mention, and how sure that is."""
     is_filtered = allowed is not None and allowed.is_filtered

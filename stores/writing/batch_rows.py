@@ -8,20 +8,22 @@ from datetime import UTC, datetime
 from typing import TypeVar, cast
 
 from palimpsest.schemas.audit_rows import DeadLetterRow
-from palimpsest.schemas.category_rows import CategoriesRow
-from palimpsest.schemas.document_rows import DocumentRow
 from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionPartRow, PromotionRow
 from palimpsest.schemas.rows import (
+    CategoriesRow,
     CommandRow,
+    DocumentRow,
     FlagsRow,
     MemoryRow,
     MentionRow,
     NameRow,
+    OpenSessionsRow,
     RelationRow,
     Row,
+    SessionRow,
+    ShortTermRow,
 )
-from palimpsest.schemas.session_rows import OpenSessionsRow, SessionRow, ShortTermRow
 from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.writing.stored_rows import Key, StoredRows
 

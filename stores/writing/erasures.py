@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import duckdb
 
+from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.quotations import ERASED
 from palimpsest.schemas.redaction import Redaction, folded, folded_hash, is_mark, marks_of
@@ -30,7 +31,6 @@ from palimpsest.schemas.rows import (
     NameRow,
     RelationRow,
     Row,
-    embedding_key,
 )
 from palimpsest.schemas.scrubbing import Scrub
 from palimpsest.schemas.vocabulary import EDGES

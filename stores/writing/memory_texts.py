@@ -8,7 +8,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 
-from palimpsest.schemas.rows import MemoryRow, linked_text
+from palimpsest.schemas.memory_texts import linked_text
+from palimpsest.schemas.rows import MemoryRow
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.streams.store_port import MemoryText

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from palimpsest.schemas.document_rows import SOURCE_TYPES
-from palimpsest.schemas.rows import MemoryRow
+from palimpsest.schemas.rows import SOURCE_TYPES, MemoryRow
 from palimpsest.stores.database.cursors import Reading
 from palimpsest.streams.store_port import NearDuplicates
 

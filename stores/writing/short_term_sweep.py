@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from palimpsest.schemas.session_rows import ShortTermRow
+from palimpsest.schemas.rows import ShortTermRow
 from palimpsest.stores.database.cursors import Reading
 from palimpsest.stores.database.tables import Tables
 

@@ -6,16 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeVar
 
+from palimpsest.schemas.memory_texts import dedup_key
 from palimpsest.schemas.privacy import PrivacyRow
-from palimpsest.schemas.rows import (
-    FlagsRow,
-    MemoryRow,
-    NameRow,
-    OutcomeRow,
-    RelationRow,
-    Row,
-    dedup_key,
-)
+from palimpsest.schemas.rows import FlagsRow, MemoryRow, NameRow, OutcomeRow, RelationRow, Row
 from palimpsest.stores.database.membership import Column
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.state import ShardState

@@ -15,23 +15,26 @@ from typing import TYPE_CHECKING, cast
 import duckdb
 
 from palimpsest.schemas.audit_rows import DeadLetterRow
-from palimpsest.schemas.category_rows import CategoriesRow
-from palimpsest.schemas.document_rows import DocumentMemoryRow, DocumentRow
 from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.rows import (
+    CategoriesRow,
     CommandRow,
+    DocumentMemoryRow,
+    DocumentRow,
     EdgeRow,
     FactRow,
     FlagsRow,
-    HeldRow,
     MemoryRow,
     MentionRow,
     NameRow,
+    OpenSessionsRow,
     OutcomeRow,
+    PendingProposalRow,
     RelationRow,
     Row,
+    SessionRow,
+    ShortTermRow,
 )
-from palimpsest.schemas.session_rows import OpenSessionsRow, SessionRow, ShortTermRow
 from palimpsest.stores.database.derivations import (
     SAID_AGAIN,
     Pairs,
@@ -120,7 +123,7 @@ class UnitOfWork:
         items = [key for load in loads for key in _item_keys(load)]
         items += [("fact", item_id) for load in loads for item_id in load.held_ids]
         self._stored.fetch(OutcomeRow, items)
-        self._stored.fetch(HeldRow, [(key,) for load in loads for key in load.held_ids])
+        self._stored.fetch(PendingProposalRow, [(key,) for load in loads for key in load.held_ids])
         self._stored.fetch(FactRow, [(item_id,) for load in loads for item_id in load.fact_ids])
         self._stored.fetch(CategoriesRow, [(load.scope,) for load in loads if load.categories])
         # New facts are searched for next; loading a scope's index is not for the event loop.
@@ -189,8 +192,8 @@ class UnitOfWork:
     def _row(self, row_type: type[RowT], key: str | None) -> RowT | None:
         return None if key is None else self._rows.get(row_type, (key,))
 
-    def _held(self, scope: str, item_id: str) -> HeldRow | None:
-        row = self._rows.get(HeldRow, (item_id,))
+    def _held(self, scope: str, item_id: str) -> PendingProposalRow | None:
+        row = self._rows.get(PendingProposalRow, (item_id,))
         end = self._rows.get(OutcomeRow, ("fact", item_id))
         is_held = row is not None and end is not None and end.event == "blocked"
         return row if is_held and row is not None and row.scope == scope else None
@@ -499,7 +502,7 @@ def note_in_indexes(
             shard.indexes.change(memory.scope, change)
     for edge in rows.staged(EdgeRow):
         shard.indexes.change(edge.scope, partial(ScopeIndex.link, edge=edge))
-    for held in rows.staged(HeldRow):
+    for held in rows.staged(PendingProposalRow):
         shard.indexes.change(held.scope, ScopeIndex.note_changes)
     settled = (row for row in rows.staged(OutcomeRow) if row.item_kind == "fact")
     for scope in {row.scope for row in settled if row.event != "created"}:

@@ -6,12 +6,14 @@ from collections.abc import Generator
 from typing import cast
 
 from palimpsest.schemas.commands import (
+    AddDocumentCommand,
     ApplyProposalsCommand,
+    DeleteDocumentCommand,
     DismissProposalsCommand,
     ImportCommand,
 )
-from palimpsest.schemas.document_commands import AddDocumentCommand, DeleteDocumentCommand
 from palimpsest.schemas.identity import item_id_of, turn_memory_id
+from palimpsest.schemas.memory_texts import linked_text
 from palimpsest.schemas.messages import (
     CommandIntent,
     ContextTurn,
@@ -27,8 +29,7 @@ from palimpsest.schemas.messages import (
     Role,
 )
 from palimpsest.schemas.redaction import is_mark
-from palimpsest.schemas.rows import EdgeRow, MemoryRow, linked_text
-from palimpsest.schemas.session_rows import SessionRow
+from palimpsest.schemas.rows import EdgeRow, MemoryRow, SessionRow
 from palimpsest.schemas.topics import MEMORY_WRITES, TURNS_NORMALIZED
 from palimpsest.streams.apply.commands import command_step
 from palimpsest.streams.apply.documents import (

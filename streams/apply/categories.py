@@ -16,8 +16,7 @@ from typing import Final, Self
 
 import Stemmer
 
-from palimpsest.schemas.category_rows import CategoriesRow
-from palimpsest.schemas.rows import MemoryRow
+from palimpsest.schemas.rows import CategoriesRow, MemoryRow
 from palimpsest.streams.store_port import Loaded, Put, Write
 
 MIN_JOINED: Final = 8

@@ -16,8 +16,14 @@ from palimpsest.schemas.commands import (
     SessionEndCommand,
     UpdateShortTermCommand,
 )
-from palimpsest.schemas.messages import CommandIntent, GraphWork, MemoryChange, Outcome
-from palimpsest.schemas.rows import CommandRow, MemoryRow, embedding_key
+from palimpsest.schemas.memory_texts import embedding_key
+from palimpsest.schemas.messages import (
+    CommandIntent,
+    GraphWork,
+    MemoryChange,
+    Outcome,
+)
+from palimpsest.schemas.rows import CommandRow, MemoryRow
 from palimpsest.schemas.words import OutcomeEvent
 from palimpsest.streams.apply.outcomes import InvalidationKind, changes, kinds_of, link_writes
 from palimpsest.streams.memory_rows import effective

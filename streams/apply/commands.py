@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import fields, replace
 
 from pydantic import JsonValue
 
 from palimpsest.schemas.commands import (
+    AddDocumentCommand,
     AliasCommand,
     ApplyProposalsCommand,
     Command,
     ConfirmCommand,
+    DeleteDocumentCommand,
     DismissProposalsCommand,
+    DocumentTextCommand,
     EraseScopeCommand,
     ForgetCommand,
     ImportCommand,
     MemoryPatch,
     ModifyCommand,
+    PromoteCommand,
+    RecordShadowProposalsCommand,
     RecoverCommand,
     RememberCommand,
+    RollbackPromotionCommand,
     SessionEndCommand,
     SetFlagsCommand,
     SetPrivacyCommand,
+    ShadowProposal,
     UpdateShortTermCommand,
 )
-from palimpsest.schemas.document_commands import (
-    AddDocumentCommand,
-    DeleteDocumentCommand,
-    DocumentTextCommand,
-)
-from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.messages import CommandIntent, GraphWork
 from palimpsest.schemas.normal_forms import content_hash, storage_content
-from palimpsest.schemas.promotion_commands import PromoteCommand, RollbackPromotionCommand
 from palimpsest.schemas.rows import (
+    SOURCE_TYPES,
     FlagsRow,
     MemoryRow,
+    ShadowProposalRow,
 )
-from palimpsest.schemas.shadow_commands import RecordShadowProposalsCommand
 from palimpsest.schemas.triples import Triple
 from palimpsest.streams.apply.command_work import (
     PROTECTED,
@@ -59,8 +60,14 @@ from palimpsest.streams.apply.outcomes import load_names, texts_after
 from palimpsest.streams.apply.promotion import promote_step
 from palimpsest.streams.apply.remember import EXPLICIT_IMPORTANCE, parse_prefix, remember
 from palimpsest.streams.apply.rollback import rollback_step
-from palimpsest.streams.apply.session_commands import session_result
-from palimpsest.streams.apply.shadow import refuse_unearned, shadow_step
+from palimpsest.streams.apply.sessions import (
+    alive,
+    as_ended,
+    silent_at,
+    summarized,
+    told_end,
+    without,
+)
 from palimpsest.streams.claims.grammar import USER
 from palimpsest.streams.claims.reading import claims_in
 from palimpsest.streams.claims.triples import triples_of
@@ -68,6 +75,7 @@ from palimpsest.streams.memory_rows import (
     CONFIRMED_DECAY_RATE,
     archived,
     changed,
+    effective,
     protected,
     with_content,
 )
@@ -81,7 +89,7 @@ from palimpsest.streams.privacy import (
 )
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Message, Step
-from palimpsest.streams.store_port import Load, Loaded, Put
+from palimpsest.streams.store_port import ExpireShortTerm, Load, Loaded, Put
 
 PENDING = None
 """The result of a command that a later stage will answer; no one is shown it."""
@@ -361,3 +369,140 @@ def _set_flags(work: Work, command: SetFlagsCommand) -> JsonValue:
     now: dict[str, JsonValue] = {name: getattr(after, name) for name in names}
     work.tell("flags", None, command.reason, metadata={"flags": now})
     return {"status": "set", "flags": now}
+
+
+# What further deciders proposed, and what a scope has earned by what people said of it.
+
+
+def shadow_step(
+    message: Message, intent: CommandIntent, settings: StageSettings
+) -> Generator[Ask, Answer, Step]:
+    """Keep what further deciders proposed; the first that a decider made of a fact in a round
+    stays. Nothing else changes, whatever is frozen."""
+    command = intent.command
+    assert isinstance(command, RecordShadowProposalsCommand)
+    loaded = yield Load(message.scope, command_id=command_id(message))
+    assert isinstance(loaded, Loaded)
+    if loaded.command is not None and loaded.command.error is None:
+        return known_id(loaded.command, intent.digest)
+    work = Work.begun(message, intent, settings, loaded)
+    try:
+        _refuse_others(work, "what further deciders propose is recorded by the worker alone")
+    except Refused as error:
+        return refusal(message, intent, str(error))
+    work.writes += [Put(_row(work, each)) for each in command.proposals]
+    return done(work, command, {"status": "recorded", "proposals": len(command.proposals)})
+
+
+def refuse_unearned(work: Work) -> None:
+    """Raises Refused unless it is the worker who says what the scope has earned, and what works by
+    itself may change something now."""
+    _refuse_others(
+        work,
+        "what a scope has earned follows from what people said of its proposals; set"
+        " allow_update_delete to allow or forbid it whatever that is",
+    )
+    refuse_frozen(work)
+    if effective(work.settings.pipeline, work.loaded.flags).autonomous_frozen:
+        raise Refused("frozen: nothing changes by itself now (flag autonomous_frozen)")
+
+
+def _refuse_others(work: Work, why: str) -> None:
+    if work.intent.actor.type != "system":
+        raise Refused(f"forbidden: {why}")
+
+
+def _row(work: Work, said: ShadowProposal) -> ShadowProposalRow:
+    return ShadowProposalRow(
+        item_id=said.item_id,
+        round=said.round,
+        decider=said.decider,
+        scope=work.message.scope,
+        turn_memory_id=said.turn_memory_id,
+        action=said.action,
+        target_id=said.target_id,
+        confidence=said.confidence,
+        reason=said.reason,
+        error=said.error,
+        input_tokens=said.input_tokens,
+        output_tokens=said.output_tokens,
+        latency_ms=said.latency_ms,
+        cost=said.cost,
+        recorded_at=work.at,
+    )
+
+
+# Carrying out the commands about a session: to end it, to sum it up.
+
+
+def session_result(work: Work, command: SessionEndCommand | UpdateShortTermCommand) -> JsonValue:
+    if isinstance(command, SessionEndCommand):
+        return _end(work, command)
+    return _update_short_term(work, command)
+
+
+def _end(work: Work, command: SessionEndCommand) -> JsonValue:
+    """End an open session. One that has ended stays as it is."""
+    known = work.loaded.session
+    if known is None:
+        raise Refused(f"not_found: no session {command.session_id!r} in this scope")
+    answer: dict[str, JsonValue] = {"session_id": known.session_id, "turns": known.turns}
+    if known.ended_at is not None:
+        return {**answer, "status": "already", "ended_by": known.ended_by}
+    if command.after_turn is not None and command.after_turn != known.last_turn:
+        return {**answer, "status": "went_on"}
+    ended = as_ended(known, "command", work.at)
+    if command.after_turn is not None:
+        ended = as_ended(known, "silence", min(silent_at(known, work.settings.sessions), work.at))
+    work.writes.append(Put(ended))
+    left = without(known.session_id, work.loaded.open_sessions, work.message.scope)
+    work.writes.append(Put(left))
+    work.tell("session-ended", None, command.reason or "command", metadata=told_end(ended))
+    return {**answer, "status": "ended", "ended_by": ended.ended_by}
+
+
+def _update_short_term(work: Work, command: UpdateShortTermCommand) -> JsonValue:
+    """Keep a summary of a session, in the place of the one before. The session need not have been
+    met yet: its turns may be on their way."""
+    settings = work.settings.short_term
+    if len(command.summary) > settings.characters:
+        raise Refused(
+            f"invalid_request: the summary has {len(command.summary)} characters, more than the"
+            f" {settings.characters} allowed (setting short_term.characters); shorten it"
+        )
+    why_void = None if command.turns is None else _why_void(work, command.turns)
+    if why_void is not None:
+        return {"status": why_void, "session_id": command.session_id}
+    row = summarized(
+        work.message,
+        command.session_id,
+        command.summary,
+        work.intent.actor.id,
+        work.loaded.short_term,
+        settings,
+        None if command.turns is None else command.turns[-1],
+    )
+    work.writes += [ExpireShortTerm(work.at), Put(row)]
+    assert row.summary_expires_at is not None
+    return {
+        "status": "updated",
+        "session_id": row.session_id,
+        "expires_at": row.summary_expires_at.isoformat(),
+    }
+
+
+def _why_void(work: Work, turns: Sequence[str]) -> str | None:
+    """Why a summary that was made from these turns is not kept."""
+    known = alive(work.loaded.short_term, work.at)
+    rows = [work.memories.get(turn) for turn in turns]
+    if known is None or turns[-1] not in known.turns:
+        return "expired"
+    if any(row is None or row.is_deleted for row in rows):
+        return "forgotten"
+    if known.explicit_intent:
+        return "suppressed"
+    if known.summary is None:
+        return None
+    # Two workers may sum up the same turns, as where a partition moves: the first one counts.
+    is_own = known.summary_by == work.intent.actor.id
+    return None if is_own and known.summarized_through != turns[-1] else "already"

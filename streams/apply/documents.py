@@ -8,22 +8,24 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.commands import Actor
-from palimpsest.schemas.document_commands import (
+from palimpsest.schemas.commands import (
+    Actor,
     AddDocumentCommand,
     DeleteDocumentCommand,
     DocumentTextCommand,
 )
-from palimpsest.schemas.document_rows import (
-    DOCUMENT_CHUNK,
-    DocumentMemoryRow,
-    DocumentRow,
-    same_key,
-)
 from palimpsest.schemas.identity import chunk_memory_id, document_id
+from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.messages import CommandIntent, ForgetChunksIntent, MemoryChange, MemoryWrite
 from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
-from palimpsest.schemas.rows import CommandRow, MemoryRow, embedding_key
+from palimpsest.schemas.rows import (
+    DOCUMENT_CHUNK,
+    CommandRow,
+    DocumentMemoryRow,
+    DocumentRow,
+    MemoryRow,
+    same_key,
+)
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.streams.apply.command_work import (
     Refused,

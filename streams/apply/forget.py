@@ -9,9 +9,9 @@ from datetime import timedelta
 from pydantic import JsonValue
 
 from palimpsest.schemas.commands import ForgetCommand, RecoverCommand
-from palimpsest.schemas.document_rows import SOURCE_TYPES
 from palimpsest.schemas.identity import forget_token
-from palimpsest.schemas.rows import MemoryRow, dedup_key
+from palimpsest.schemas.memory_texts import dedup_key
+from palimpsest.schemas.rows import SOURCE_TYPES, MemoryRow
 from palimpsest.schemas.sources import FORGOTTEN
 from palimpsest.streams.apply.cascade import drawn_from_nothing_else
 from palimpsest.streams.apply.command_work import PROTECTED, Refused, Work

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from palimpsest.schemas.commands import ImportCommand
 from palimpsest.schemas.identity import ImportedIds
+from palimpsest.schemas.memory_texts import linked_text
 from palimpsest.schemas.messages import CommandIntent, GraphWork
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.portable import (
@@ -27,7 +28,7 @@ from palimpsest.schemas.portable import (
     PortableState,
     RefusedLine,
 )
-from palimpsest.schemas.rows import FlagsRow, MemoryRow, OutcomeRow, Row, linked_text
+from palimpsest.schemas.rows import FlagsRow, MemoryRow, OutcomeRow, Row
 from palimpsest.streams.apply.categories import ScopeCategories
 from palimpsest.streams.apply.command_work import (
     Refused,

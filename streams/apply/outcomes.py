@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from palimpsest.schemas.commands import ModifyCommand
+from palimpsest.schemas.memory_texts import linked_text
 from palimpsest.schemas.messages import CacheInvalidation, MemoryChange, Outcome
 from palimpsest.schemas.normal_forms import storage_content
-from palimpsest.schemas.rows import MemoryRow, MentionRow, OutcomeRow, linked_text
+from palimpsest.schemas.rows import MemoryRow, MentionRow, OutcomeRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
 from palimpsest.streams.memory_rows import is_erased
 from palimpsest.streams.stage import Emit, Message

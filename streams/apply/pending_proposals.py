@@ -12,7 +12,7 @@ from palimpsest.schemas.commands import ApplyProposalsCommand, DismissProposalsC
 from palimpsest.schemas.identity import fact_memory_id
 from palimpsest.schemas.messages import CommandIntent, Fact, Outcome, Proposal
 from palimpsest.schemas.normal_forms import content_hash, storage_content
-from palimpsest.schemas.rows import HeldRow, MemoryRow
+from palimpsest.schemas.rows import MemoryRow, PendingProposalRow
 from palimpsest.streams.apply.categories import ScopeCategories
 from palimpsest.streams.apply.command_work import (
     Refused,
@@ -46,10 +46,10 @@ Left = dict[tuple[str, int | None], int]
 HeldCommand = ApplyProposalsCommand | DismissProposalsCommand
 
 
-def held_row(proposal: Proposal, origin: Origin, turn_memory_id: str) -> HeldRow:
+def held_row(proposal: Proposal, origin: Origin, turn_memory_id: str) -> PendingProposalRow:
     """A change to carry out later, should a person say so."""
     fact = proposal.fact
-    return HeldRow(
+    return PendingProposalRow(
         item_id=proposal.item_id,
         scope=origin.scope,
         action=proposal.action,
@@ -105,7 +105,7 @@ def held_step(
     return done(work, command, results)
 
 
-def _load(scope: str, held: tuple[HeldRow, ...]) -> Load:
+def _load(scope: str, held: tuple[PendingProposalRow, ...]) -> Load:
     return replace(
         load_names(scope, [row.content for row in held]),
         memory_ids=tuple(key for row in held for key in (row.target_id, row.turn_memory_id)),
@@ -114,7 +114,7 @@ def _load(scope: str, held: tuple[HeldRow, ...]) -> Load:
     )
 
 
-def _dismiss(work: Work, held: HeldRow, command: DismissProposalsCommand) -> JsonValue:
+def _dismiss(work: Work, held: PendingProposalRow, command: DismissProposalsCommand) -> JsonValue:
     said = Verdict("skipped", "dismissed", held.target_id)
     _settle(work, held, said, None, command.reason)
     return {"id": held.item_id, "status": "dismissed", "memory_id": held.target_id}
@@ -122,7 +122,7 @@ def _dismiss(work: Work, held: HeldRow, command: DismissProposalsCommand) -> Jso
 
 def _apply(
     work: Work,
-    held: HeldRow,
+    held: PendingProposalRow,
     command: ApplyProposalsCommand,
     left: Left,
     categories: ScopeCategories,
@@ -166,7 +166,7 @@ def _apply(
 
 
 def _settle(
-    work: Work, held: HeldRow, said: Verdict, target: MemoryRow | None, reason: str
+    work: Work, held: PendingProposalRow, said: Verdict, target: MemoryRow | None, reason: str
 ) -> None:
     """The fact's end in the balance, in place of `blocked`, and its event in the history."""
     row = said.row
@@ -199,7 +199,7 @@ def _settle(
     work.writes.append(Put(replace(end, reason=said.reason)))
 
 
-def _proposal_of(held: HeldRow, target_version: int | None) -> Proposal:
+def _proposal_of(held: PendingProposalRow, target_version: int | None) -> Proposal:
     fact = Fact.model_validate(
         {
             "item_id": held.item_id,

@@ -6,7 +6,7 @@ import json
 from dataclasses import fields, replace
 from datetime import datetime
 
-from palimpsest.schemas.promotion_commands import PromotedFact, PromotedMemory
+from palimpsest.schemas.commands import PromotedFact, PromotedMemory
 from palimpsest.schemas.promotion_rows import PROMOTION
 from palimpsest.schemas.rows import (
     ArchiveRow,

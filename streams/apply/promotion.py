@@ -14,10 +14,7 @@ from dataclasses import replace
 
 from pydantic import JsonValue, TypeAdapter
 
-from palimpsest.schemas.envelope import derived_id
-from palimpsest.schemas.messages import CommandIntent, GraphWork
-from palimpsest.schemas.normal_forms import content_hash, storage_content
-from palimpsest.schemas.promotion_commands import (
+from palimpsest.schemas.commands import (
     GainChange,
     KeepChange,
     LoseChange,
@@ -26,12 +23,19 @@ from palimpsest.schemas.promotion_commands import (
     PromotionChange,
     ReplaceChange,
 )
+from palimpsest.schemas.envelope import derived_id
+from palimpsest.schemas.memory_texts import embedding_key
+from palimpsest.schemas.messages import (
+    CommandIntent,
+    GraphWork,
+)
+from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.promotion_rows import (
     PROMOTION,
     PromotionPartRow,
     PromotionRow,
 )
-from palimpsest.schemas.rows import MemoryRow, embedding_key
+from palimpsest.schemas.rows import MemoryRow
 from palimpsest.schemas.words import OutcomeEvent
 from palimpsest.streams.apply.command_work import (
     Refused,

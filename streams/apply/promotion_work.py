@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from palimpsest.schemas.commands import PromoteCommand
 from palimpsest.schemas.messages import GraphWork, MemoryChange, Outcome
-from palimpsest.schemas.promotion_commands import PromoteCommand
 from palimpsest.schemas.promotion_rows import PromotionItemRow
 from palimpsest.schemas.rows import MemoryRow
 from palimpsest.schemas.topics import MEMORY_CHANGES

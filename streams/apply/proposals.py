@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
+from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.messages import (
     FactsExtracted,
     GraphWork,
@@ -16,7 +17,7 @@ from palimpsest.schemas.messages import (
     ProposalsIntent,
 )
 from palimpsest.schemas.normal_forms import content_hash, storage_content
-from palimpsest.schemas.rows import MemoryRow, embedding_key
+from palimpsest.schemas.rows import MemoryRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED
 from palimpsest.streams.apply.categories import ScopeCategories
 from palimpsest.streams.apply.outcomes import (

@@ -9,9 +9,10 @@ from pydantic import JsonValue
 
 from palimpsest.schemas.commands import RememberCommand
 from palimpsest.schemas.identity import command_memory_id
+from palimpsest.schemas.memory_texts import dedup_key, embedding_key
 from palimpsest.schemas.messages import GraphWork, NormalizedTurn
 from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
-from palimpsest.schemas.rows import MemoryRow, dedup_key, embedding_key
+from palimpsest.schemas.rows import MemoryRow
 from palimpsest.schemas.topics import TURNS_NORMALIZED
 from palimpsest.streams.apply.command_work import LOWERED, Work, command_id, is_guarded
 from palimpsest.streams.claims.grammar import categories_of

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
+from palimpsest.schemas.commands import RollbackPromotionCommand
 from palimpsest.schemas.messages import CommandIntent
-from palimpsest.schemas.promotion_commands import RollbackPromotionCommand
 from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionRow
 from palimpsest.schemas.rows import MemoryRow
 from palimpsest.streams.apply.command_work import (

@@ -17,8 +17,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from palimpsest.schemas.messages import MemoryChange, NormalizedTurn, Outcome
-from palimpsest.schemas.rows import MemoryRow
-from palimpsest.schemas.session_rows import OpenSessionsRow, SessionRow, ShortTermRow
+from palimpsest.schemas.rows import MemoryRow, OpenSessionsRow, SessionRow, ShortTermRow
 from palimpsest.schemas.topics import MEMORY_CHANGES
 from palimpsest.streams.settings import SessionSettings, ShortTermSettings
 from palimpsest.streams.stage import Emit, Message

@@ -48,6 +48,22 @@ def outgoing(topic: Topic, message: Message, key: str | None = None) -> Outgoing
     )
 
 
+def published(
+    topic: Topic, message_id: str, scope: str, occurred_at: datetime, body: Frozen
+) -> Outgoing:
+    """A message that no other message caused, as a record to append. Raises ValidationError and
+    ValueError for what no record can hold."""
+    message = Envelope[Frozen](
+        id=message_id,
+        schema=topic.schemas[0],
+        scope=scope,
+        occurred_at=occurred_at,
+        correlation_id=message_id,
+        body=body,
+    )
+    return outgoing(topic, message)
+
+
 def emitted(stage: str, cause: Message, emits: Sequence[Emit]) -> list[Outgoing]:
     """The messages that a stage emits because of `cause`, each with its deterministic id."""
     if not emits:

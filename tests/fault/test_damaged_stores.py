@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.maintenance.doctor import examine
 from palimpsest.ops.parts import embedding_model, open_shard, shard_options
-from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import SqlRequest
+from palimpsest.ops.requests import SqlRequest
+from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.database.damage import StoreDamaged
 from palimpsest.stores.shard import StoreError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.schemas.document_commands import AddDocumentCommand
+from palimpsest.schemas.commands import AddDocumentCommand
 from palimpsest.streams.document_intents import texts_of
 from palimpsest.streams.text.chunks import chunks
 from tests.documents import active_chunks, added, deleted, sentences, statuses

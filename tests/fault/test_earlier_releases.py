@@ -13,8 +13,8 @@ import pytest
 from palimpsest.ops.embedded import application
 from palimpsest.ops.maintenance.doctor import examine
 from palimpsest.ops.operations.memories import Recall
-from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.requests import SqlRequest
+from palimpsest.ops.requests import SqlRequest
+from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.models.settings import EmbeddingSettings
 from palimpsest.streams.settings import PipelineSettings

@@ -100,7 +100,7 @@ def folder(erased: Path, tmp_path: Path) -> Path:
     return shutil.copytree(erased, tmp_path / "folder")
 
 
-def carry_out(pipeline: Pipeline) -> None:
+def execute(pipeline: Pipeline) -> None:
     erasing.carry_out_in(pipeline.log, 0, pipeline.shard)
 
 
@@ -113,14 +113,14 @@ class Whole:
 def whole(erased: Path, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     folder = shutil.copytree(erased, tmp_path_factory.mktemp("whole") / "folder")
     with opened(folder) as pipeline:
-        carry_out(pipeline)
+        execute(pipeline)
         assert where(folder, SECRET) == []
         return Whole(pipeline.state_by_table())
 
 
 def assert_ends_as(whole: Whole, folder: Path, pipeline: Pipeline) -> None:
     assert pipeline.shard.has_erasures
-    carry_out(pipeline)
+    execute(pipeline)
     assert not pipeline.shard.has_erasures
     assert where(folder, SECRET) == []
     assert [path for path in folder.rglob("*.new*") if path.is_file()] == []
@@ -137,7 +137,7 @@ def test_a_stop_at_a_step_changes_nothing(step: str, when: str, folder: Path, wh
     with opened(folder) as pipeline:
         crashes = (crash, nothing) if when == "before" else (nothing, crash)
         with told(step, *crashes), pytest.raises(Crash):
-            carry_out(pipeline)
+            execute(pipeline)
         if (step, when) == ("end", "after"):
             assert not pipeline.reopen().shard.has_erasures
             assert where(folder, SECRET) == []
@@ -154,7 +154,7 @@ def run(folder: Path, step: str, after: bool, line: Connection) -> None:
 
     around = (nothing, stay) if after else (stay, nothing)
     with opened(folder) as pipeline, told(step, *around):
-        carry_out(pipeline)
+        execute(pipeline)
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -186,10 +186,10 @@ def test_what_the_graph_forgets_later_leaves_the_file_too(tmp_path: Path) -> Non
         forget = ForgetCommand(memory_ids=(gone,), reason="gone", hard=True, cascade=True)
         pipeline.command(forget, first=9)
         pipeline.run("normalize", "apply-writes")
-        carry_out(pipeline)
+        execute(pipeline)
         pipeline.run()
         assert pipeline.shard.has_erasures
-        carry_out(pipeline)
+        execute(pipeline)
         assert where(tmp_path, "zebrafish", "allergic_to") == []
         pipeline.reopen()
         assert not pipeline.shard.has_erasures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from palimpsest.schemas.promotion_commands import RollbackPromotionCommand
+from palimpsest.schemas.commands import RollbackPromotionCommand
 from palimpsest.streams.runtime.runner import STEPS
 from tests.fault.stops import run_and_copy
 from tests.flows.scripted import scripted

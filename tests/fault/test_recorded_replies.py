@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from palimpsest.ops.embedded import Application, application
-from palimpsest.ops.queries.dead_letters import redrive
+from palimpsest.ops.operations.dead_letters import Redrive
 from palimpsest.ops.service.running import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
@@ -106,7 +106,7 @@ async def test_a_reply_that_cannot_be_read_is_asked_for_again(tmp_path: Path) ->
             assert len(server.posts) == 3
             server.script = [garbage, Text(json.dumps({"facts": [], "entities": []}))]
             server._answered = 0
-            answer = await redrive(sources_of(app))
+            answer = await Redrive(all=True).read(sources_of(app))
             assert answer["refused"] == []
         async with application(settings, clock=Clock()) as app:
             await app.run(until_drained=True)

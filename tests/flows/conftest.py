@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.queries.sql_processes import QueryProcess, QueryProcesses
+from palimpsest.ops.sql.processes import QueryProcess, QueryProcesses
 from tests.flows.program import SAID, Program
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from palimpsest.ops.maintenance.earning import Earning
-from palimpsest.schemas.rows import FlagsRow, HeldRow, OutcomeRow, Row
+from palimpsest.schemas.rows import FlagsRow, OutcomeRow, PendingProposalRow, Row
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from tests.messages import BEGIN
@@ -30,7 +30,7 @@ async def proposed(lab: Lab) -> object:
 def judged(number: int, agreed: bool) -> list[Row]:
     """A held-back change that a person applied or dismissed."""
     item_id = f"item-{number}"
-    held = HeldRow(
+    held = PendingProposalRow(
         item_id=item_id,
         scope="ana",
         action="UPDATE",

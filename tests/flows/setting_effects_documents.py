@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from palimpsest.ops.documents.adding import text_document
-from palimpsest.ops.documents.fetching import fetch
+from palimpsest.ops.documents.fetcher import fetch
 from palimpsest.ops.documents.reading import NotReadError
 from palimpsest.streams.text.chunks import chunks
 from tests.flows.web import HELD, answer, web

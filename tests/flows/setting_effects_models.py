@@ -54,7 +54,7 @@ async def asked_again(lab: Lab) -> object:
     async with application(lab.settings, clock=lab.clock) as app:
         await app.models.answer(Generate(PROMPT), "ana")
         lab.clock.advance(days=2)
-        async with Expiry(app.replies or app.log, lab.clock, 60).going_on():
+        async with Expiry(app.replies or app.log, lab.clock, 60).running():
             await app.models.answer(Generate(PROMPT), "ana")
     return len(lab.server.posts)
 

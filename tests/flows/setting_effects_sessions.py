@@ -7,7 +7,7 @@ from typing import Any
 from palimpsest.ops.maintenance.session_summaries import SummaryTimer
 from palimpsest.ops.operations.memories import Context
 from palimpsest.ops.operations.sessions import SessionMemory
-from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.service.queries import DirectQueries
 from palimpsest.ops.service.running import sources_of
 from palimpsest.schemas.commands import RememberCommand, UpdateShortTermCommand
 from palimpsest.schemas.topics import CONVERSATION_TURNS

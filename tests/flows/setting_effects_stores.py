@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from palimpsest.ops.embedded import application
-from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.errors import SqlTooLargeError, SqlTooSlowError
-from palimpsest.ops.queries.requests import SqlRequest
+from palimpsest.ops.errors import SqlTooLargeError, SqlTooSlowError
+from palimpsest.ops.requests import SqlRequest
+from palimpsest.ops.service.queries import DirectQueries
 from palimpsest.ops.service.running import sources_of
-from palimpsest.schemas.rows import MentionRow, NameRow, Row, embedding_key
+from palimpsest.schemas.memory_texts import embedding_key
+from palimpsest.schemas.rows import MentionRow, NameRow, Row
 from tests.memory_rows import memory
 from tests.messages import BEGIN
 from tests.setting_lab import REMOTE_VECTORS, Case, Lab, recall_of

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 from palimpsest.ops.cli.main import app as program
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.maintenance.earning import Earning, Judged, change_of
-from palimpsest.ops.operations.pipeline import Agreement, Flags
-from palimpsest.ops.queries.dispatch import DirectQueries
+from palimpsest.ops.operations.replay import Agreement
+from palimpsest.ops.operations.scopes import Flags
+from palimpsest.ops.service.queries import DirectQueries
 from palimpsest.ops.service.running import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import (

@@ -10,9 +10,9 @@ import duckdb
 import pytest
 
 from palimpsest.ops.awaited_results import AwaitedResults
-from palimpsest.ops.queries import command_results as queries
-from palimpsest.ops.queries.errors import NotOpenError
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.errors import NotOpenError
+from palimpsest.ops.operations import results as queries
+from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import RememberCommand
 from tests.harness import Pipeline
 

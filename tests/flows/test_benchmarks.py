@@ -11,10 +11,10 @@ import pytest
 from palimpsest.ops.bench.peer_runs import ALL, Peer, installed, measure_all
 from palimpsest.ops.bench.retrieval import DataSet
 from palimpsest.ops.bench.service_load import ANALYST_QUERIES
-from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.requests import SqlRequest
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.requests import SqlRequest
+from palimpsest.ops.service.queries import DirectQueries
 from palimpsest.ops.settings.sources import load_settings
+from palimpsest.ops.sources import Sources
 from tests.conversations import write_conversations
 from tests.flows.program import Program
 from tests.harness import Pipeline

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.embedded import application
-from palimpsest.ops.replay import live_embeddings
+from palimpsest.ops.replay import reextraction
 from palimpsest.ops.replay.branches import branch_folder
 from palimpsest.ops.service.running import serving_reads
 from palimpsest.streams.models.base import Vector
@@ -45,7 +45,7 @@ async def test_only_what_the_live_memory_does_not_have_is_embedded(
         await live.branch("whole")  # of few records: all is embedded anew
         assert len(embedded) > 8
         embedded.clear()
-        monkeypatch.setattr(live_embeddings, "LEAST_RECORDS", 1)
+        monkeypatch.setattr(reextraction, "LEAST_RECORDS", 1)
         if worker:
             async with application(live.settings) as app, serving_reads(app):
                 await live.branch()

@@ -9,8 +9,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from palimpsest.schemas.category_rows import CategoriesRow
 from palimpsest.schemas.commands import ApplyProposalsCommand, ForgetCommand
+from palimpsest.schemas.rows import CategoriesRow
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.stores.database.migrations import MIGRATIONS, migrate
 from palimpsest.stores.database.tables import select

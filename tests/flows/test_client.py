@@ -25,8 +25,8 @@ from palimpsest import (
     RequestError,
     UnauthorizedError,
 )
+from palimpsest.ops.errors import SqlRefusedError
 from palimpsest.ops.library.memory_methods import MemoryMethods
-from palimpsest.ops.queries.errors import SqlRefusedError
 from tests.flows.http_server import Served, server
 from tests.flows.program import until
 

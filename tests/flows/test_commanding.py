@@ -14,12 +14,14 @@ import pytest
 
 from palimpsest.ops.command_kinds import KINDS, CommandError, kind_of
 from palimpsest.ops.commanding import CommandRequest, Commands, SubmittedCommand
-from palimpsest.ops.operations.forgetting import Forget, PreviewForget
+from palimpsest.ops.errors import RequestError
+from palimpsest.ops.operations.checking import checked
+from palimpsest.ops.operations.forgetting import Forget
 from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.operations.operation import Operation, Read
-from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.operations.selection import PreviewForget
+from palimpsest.ops.service.queries import DirectQueries
+from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import (
     Actor,
     Command,
@@ -324,9 +326,9 @@ async def test_what_filters_choose(desk: Desk) -> None:
     assert (len(limited["candidates"]), limited["more"]) == (2, True)
     assert limited["needs_confirmation"] is True
     with pytest.raises(RequestError, match="nothing says what to forget"):
-        await asked(desk)
-    with pytest.raises(RequestError, match="from 1 to 200"):
-        await asked(desk, types=("fact",), limit=201)
+        checked(PreviewForget, {})
+    with pytest.raises(RequestError, match="less than or equal to 200"):
+        checked(PreviewForget, {"types": ("fact",), "limit": 201})
 
 
 async def test_nothing_found_and_too_much_found(desk: Desk) -> None:

@@ -97,6 +97,9 @@ def test_a_discarded_dead_letter_stays_counted(program: Program) -> None:
     assert program.json("dead-letters", "discard", dead_letter_id) == {
         "discarded": [dead_letter_id]
     }
+    assert program.json("dead-letters", "list")["dead_letters"] == []
+    [discarded] = program.json("dead-letters", "list", "--status", "all")["dead_letters"]
+    assert discarded["id"] == dead_letter_id
     status = program.json("status")
     assert status["dead_letters"] == 0
     assert status["balance"]["turns"]["dead"] == 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.replay import jobs
 from palimpsest.ops.replay.diff import DiffRequest, diff
 from palimpsest.ops.replay.diff_output import diff_json, write_lines

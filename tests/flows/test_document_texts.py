@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.schemas.commands import SetFlagsCommand
-from palimpsest.schemas.document_commands import AddDocumentCommand, DocumentTextCommand
+from palimpsest.schemas.commands import AddDocumentCommand, DocumentTextCommand, SetFlagsCommand
 from palimpsest.streams.document_intents import texts_of
 from tests.documents import active_chunks, added, deleted, documents, run, sentences, statuses
 from tests.harness import Pipeline

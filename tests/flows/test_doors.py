@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from palimpsest import Memory
 from palimpsest.ops.http.tokens import Tokens
-from palimpsest.ops.queries.sql_output import as_csv
+from palimpsest.ops.sql.output import as_csv
 from tests.flows.http_server import problem, server
 from tests.flows.program import Program
 

@@ -170,7 +170,7 @@ def erase_scope(running: Pipeline, number: int) -> None:
     running.command(command, first=number)
     running.run()
     assert running.result(number)[0] is None
-    carry_out(running)
+    execute(running)
 
 
 def left_in(folder: Path, marks: Marks) -> list[str]:
@@ -207,7 +207,7 @@ def test_a_rebuild_of_what_is_left_is_the_same(tmp_path: Path) -> None:
         assert again.balance().holds
 
 
-def carry_out(running: Pipeline) -> None:
+def execute(running: Pipeline) -> None:
     """Twice: what the graph forgets is in the files until then."""
     for _ in range(2):
         running.run()
@@ -230,7 +230,7 @@ def erase_all_memories(running: Pipeline) -> None:
     ids = running.values("SELECT memory_id FROM memory_rows WHERE content_hash <> ''")
     command = ForgetCommand(memory_ids=tuple(ids), reason="asked", hard=True, cascade=True)
     running.command(command, first=500)
-    carry_out(running)
+    execute(running)
 
 
 @pytest.mark.parametrize("what", ["turns", "commands", "import"])
@@ -262,7 +262,7 @@ def test_an_imported_graph_goes_and_does_not_come_back(tmp_path: Path) -> None:
         [memory] = running.values("SELECT memory_id FROM memory_rows")
         command = ForgetCommand(memory_ids=(memory,), reason="asked", hard=True)
         running.command(command, first=500)
-        carry_out(running)
+        execute(running)
         told = {word for word, field in marks.fields.items() if field.startswith("import.")}
         assert where(tmp_path, *told) == []
         running.raw(MEMORY_COMMANDS, imported.replace(b"000000000300", b"000000000301"))

@@ -11,6 +11,7 @@ import pytest
 from palimpsest.ops.maintenance.erasing import carry_out_in
 from palimpsest.schemas.commands import (
     Actor,
+    AddDocumentCommand,
     EraseScopeCommand,
     ForgetCommand,
     MemoryPatch,
@@ -19,7 +20,6 @@ from palimpsest.schemas.commands import (
     RememberCommand,
     UpdateShortTermCommand,
 )
-from palimpsest.schemas.document_commands import AddDocumentCommand
 from palimpsest.schemas.identity import erase_token, turn_memory_id
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from tests.erased_bytes import where

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.documents.fetching import fetch, is_public
+from palimpsest.ops.documents.fetcher import fetch, is_public
 from palimpsest.ops.documents.reading import NotReadError
 from palimpsest.ops.documents.settings import DocumentSettings
 from tests.flows.web import HELD, Web, answer, web
@@ -269,7 +269,7 @@ async def test_a_redirect_to_this_machine_is_refused(
     served: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first hop is a public name (here: let through); the second is not looked up, but read."""
-    from palimpsest.ops.documents import fetching
+    from palimpsest.ops.documents import fetcher as fetching
 
     served.pages["/"] = answer(status="302 Found", Location=served.url("/secret", "inner.example"))
     served.pages["/secret"] = answer(b"secret", "text/plain")

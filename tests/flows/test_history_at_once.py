@@ -7,11 +7,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from palimpsest.ops.operations.memories import Explain, History, List
+from palimpsest.ops.operations.memories import List
 from palimpsest.ops.operations.operation import Read
-from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.operations.provenance import Explain, History
+from palimpsest.ops.service.queries import DirectQueries
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import MemoryPatch, ModifyCommand, RememberCommand
 from tests.harness import Pipeline
 

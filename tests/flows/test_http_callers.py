@@ -14,13 +14,13 @@ from typing import Any
 import httpx
 import pytest
 
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.http.callers import PERMISSIONS, Caller, matches
 from palimpsest.ops.http.problems import Problem
 from palimpsest.ops.http.rates import Rates
 from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.parts import SetupError
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from tests.flows.http_server import Served, made_token, problem, server
 from tests.flows.program import Program
 

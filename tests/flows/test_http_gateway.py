@@ -19,13 +19,13 @@ from palimpsest.ops.http.rates import Rates
 from palimpsest.ops.http.service import Service
 from palimpsest.ops.http.serving import pipeline_status, without_owner
 from palimpsest.ops.http.tokens import Tokens
-from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.sources import Sources
 from palimpsest.ops.service.local import local_interface
+from palimpsest.ops.service.queries import DirectQueries
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.service.server import listening, served
 from palimpsest.ops.service.workers import own_folder
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.sources import Sources
 from palimpsest.streams.logs.base import partition_for
 from palimpsest.streams.logs.settings import LogSettings
 from tests.flows.http_server import problem

@@ -17,7 +17,7 @@ import pytest
 
 from palimpsest.ops.http.application import document
 from palimpsest.ops.http.gate import PUBLIC_PATHS, Gate
-from palimpsest.ops.http.unprocessed import UnprocessedBytes
+from palimpsest.ops.http.service import UnprocessedBytes
 from palimpsest.ops.operations.catalogue import OPERATIONS as CATALOGUE
 from palimpsest.ops.replay.branches import keep_branch
 from palimpsest.ops.settings.sections import Settings

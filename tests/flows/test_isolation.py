@@ -15,27 +15,19 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from palimpsest.ops.operations.forgetting import PreviewForget
+from palimpsest.ops.errors import NotFoundError
 from palimpsest.ops.operations.graph import Entities, GetEntity
-from palimpsest.ops.operations.memories import (
-    Context,
-    Embeddings,
-    Explain,
-    Get,
-    History,
-    List,
-    Recall,
-    Search,
-    Weak,
-)
+from palimpsest.ops.operations.memories import Context, Embeddings, Get, List, Recall, Search, Weak
 from palimpsest.ops.operations.operation import Read
-from palimpsest.ops.operations.pipeline import Agreement, Stats
 from palimpsest.ops.operations.privacy import Privacy
+from palimpsest.ops.operations.provenance import Explain, History
+from palimpsest.ops.operations.replay import Agreement
+from palimpsest.ops.operations.scopes import Stats
+from palimpsest.ops.operations.selection import PreviewForget
 from palimpsest.ops.operations.sessions import SessionMemory, Sessions
-from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.errors import NotFoundError
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.service.queries import DirectQueries
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.sources import Sources
 from palimpsest.schemas.messages import ConversationTurn
 from tests.harness import Pipeline, pipeline_settings
 from tests.messages import BEGIN, published

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations.graph import GetEntity
 from palimpsest.ops.operations.memories import Weak
 from palimpsest.ops.operations.operation import Read
-from palimpsest.ops.operations.pipeline import Stats
-from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.operations.scopes import Stats
+from palimpsest.ops.service.queries import DirectQueries
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import (
     AliasCommand,
     ConfirmCommand,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from palimpsest.schemas.commands import (
+    AddDocumentCommand,
     ImportCommand,
     MemoryPatch,
     ModifyCommand,
@@ -17,7 +18,6 @@ from palimpsest.schemas.commands import (
     SetFlagsCommand,
     UpdateShortTermCommand,
 )
-from palimpsest.schemas.document_commands import AddDocumentCommand
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import MemoryWrite, RawTurnIntent
 from palimpsest.schemas.portable import NumberedLine, PortableMemory, PortablePrivacy

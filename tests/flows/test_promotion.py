@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.operations.memories import Get, History
-from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
+from palimpsest.ops.errors import NotFoundError, RequestError
+from palimpsest.ops.operations.memories import Get
+from palimpsest.ops.operations.provenance import History
 from palimpsest.ops.replay.branches import Selection, keep_branch, read_branch
 from palimpsest.ops.replay.diff import DiffRequest, diff
 from palimpsest.ops.replay.differences import FactDifference
@@ -25,6 +25,7 @@ from palimpsest.ops.replay.promotions import (
     rollback,
     unfinished,
 )
+from palimpsest.ops.service.queries import queries
 from palimpsest.schemas.commands import (
     ConfirmCommand,
     ForgetCommand,

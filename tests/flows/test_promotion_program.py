@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from palimpsest.ops.operations.pipeline import Status
-from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.requests import SqlRequest
+from palimpsest.ops.requests import SqlRequest
+from palimpsest.ops.service.queries import queries
 from tests.branches_by_hand import Lab
 from tests.flows.program import Program, until
 from tests.traffic import Traffic

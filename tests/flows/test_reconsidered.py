@@ -91,19 +91,19 @@ def test_reconsidering_does_not_depend_on_batches_or_crashes(
     with overtaken(tmp_path / "begun", TALK, meanwhile) as pipeline:
         begun = pipeline.folder
 
-    def going_on(name: str, batch: int) -> Pipeline:
+    def running(name: str, batch: int) -> Pipeline:
         return opened(shutil.copytree(begun, tmp_path / name), FULL, batch)
 
-    with going_on("whole", 256) as pipeline:
+    with running("whole", 256) as pipeline:
         pipeline.run()
         assert pipeline.values("SELECT max(round) FROM proposals")[0] > 0
         assert pipeline.balance().holds
         whole = pipeline.state_by_table()
-    with going_on("1", 1) as pipeline:
+    with running("1", 1) as pipeline:
         assert differing(pipeline.run().state_by_table(), whole) == []
     last = {"decide": 2 if meanwhile == "forgotten" else 1, "apply-writes": 2}
     stops = {(stage, step, nth) for stage, nth in last.items() for step in STEPS}
-    with going_on("2", 2) as pipeline:
+    with running("2", 2) as pipeline:
         stopped = run_and_copy(pipeline, stops.__contains__, tmp_path)
         assert differing(pipeline.state_by_table(), whole) == []
     assert stopped.keys() == stops

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.embedded import application
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.parts import SetupError
-from palimpsest.ops.queries.errors import NotFoundError, RequestError
 from palimpsest.ops.replay.branches import (
     Branch,
     Selection,

@@ -8,7 +8,7 @@ from typing import Any
 
 from palimpsest.ops.embedded import application
 from palimpsest.ops.operations.dead_letters import DeadLetters, Discard, Redrive
-from palimpsest.ops.queries.access import queries
+from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.messages import ConversationTurn

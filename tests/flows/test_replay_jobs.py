@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from palimpsest import Client, Memory, NotFoundError, RequestError
-from palimpsest.ops.queries.errors import UnavailableError
+from palimpsest.ops.errors import UnavailableError
 from palimpsest.ops.replay import jobs
 from palimpsest.ops.settings.sections import Settings
 from tests.flows.http_server import server

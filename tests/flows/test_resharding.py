@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from palimpsest.ops.embedded import open_log
-from palimpsest.ops.operations.memories import Explain, History
-from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.errors import RequestError
+from palimpsest.ops.errors import RequestError
+from palimpsest.ops.operations.provenance import Explain, History
 from palimpsest.ops.replay import exchanging
 from palimpsest.ops.replay.branches import branches, drop_branch
 from palimpsest.ops.replay.progress import Progress
@@ -21,6 +20,7 @@ from palimpsest.ops.replay.promotion import PromoteRequest, promote
 from palimpsest.ops.replay.rebuild import RebuildRequest, rebuild
 from palimpsest.ops.replay.resharding import ReshardRequest, reshard
 from palimpsest.ops.replay.standing import standings
+from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import ForgetCommand, MemoryPatch, ModifyCommand, SessionEndCommand
 from palimpsest.schemas.topics import DEAD_LETTERS, MEMORY_HISTORY

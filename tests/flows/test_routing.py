@@ -12,16 +12,7 @@ import duckdb
 import pytest
 from pydantic import JsonValue
 
-from palimpsest.ops.operations.dead_letters import Redrive
-from palimpsest.ops.operations.documents import Documents
-from palimpsest.ops.operations.forgetting import PreviewForget
-from palimpsest.ops.operations.graph import Entities, GetEntity
-from palimpsest.ops.operations.memories import Context, Get, List, Recall, Search, Weak
-from palimpsest.ops.operations.operation import Read
-from palimpsest.ops.operations.pipeline import Agreement, Stats
-from palimpsest.ops.operations.sessions import SessionMemory, Sessions
-from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.errors import (
+from palimpsest.ops.errors import (
     NotFoundError,
     NotOpenError,
     RequestError,
@@ -31,14 +22,24 @@ from palimpsest.ops.queries.errors import (
     SqlTooSlowError,
     UnavailableError,
 )
-from palimpsest.ops.queries.requests import SqlRequest
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.operations.dead_letters import Redrive
+from palimpsest.ops.operations.documents import Documents
+from palimpsest.ops.operations.graph import Entities, GetEntity
+from palimpsest.ops.operations.memories import Context, Get, List, Recall, Search, Weak
+from palimpsest.ops.operations.operation import Read
+from palimpsest.ops.operations.replay import Agreement
+from palimpsest.ops.operations.scopes import Stats
+from palimpsest.ops.operations.selection import PreviewForget
+from palimpsest.ops.operations.sessions import SessionMemory, Sessions
+from palimpsest.ops.requests import SqlRequest
 from palimpsest.ops.service import routing
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
 from palimpsest.ops.service.local import ListenAddress, local_interface
+from palimpsest.ops.service.queries import DirectQueries
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.service.workers import own_folder
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.sources import Sources
 from palimpsest.streams.logs.base import partition_for
 from tests.harness import Pipeline
 
@@ -133,7 +134,7 @@ async def test_errors_keep_their_kind_on_the_way(tmp_path: Path) -> None:
         with pytest.raises(NotFoundError, match="there is no memory"):
             await client.answer(Get("0123456789"))
         with pytest.raises(RequestError) as refused:
-            await client.answer(Recall(" ", "ana"))
+            await client.answer(GetEntity(" ", "ana"))
         assert type(refused.value) is RequestError
         sources.shards = {}
         with pytest.raises(NotOpenError, match="not open"):

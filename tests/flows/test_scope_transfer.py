@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from palimpsest.ops.http.unprocessed import UnprocessedBytes
+from palimpsest.ops.http.service import UnprocessedBytes
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.portable import Line
 from tests.flows.http_server import Served, problem, server
@@ -426,7 +426,7 @@ def stored(program: Program) -> int:
 
 
 def test_every_kind_of_line_is_exported() -> None:
-    from palimpsest.ops.queries.exporting import _LINES
+    from palimpsest.ops.exporting import _LINES
 
     kinds = [kind.model_fields["kind"].default for kind in Line.__args__[0].__args__]
     assert sorted(kinds) == sorted(_LINES)

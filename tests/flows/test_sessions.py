@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.sessions import Sessions
-from palimpsest.ops.queries.errors import RequestError
 from palimpsest.schemas.commands import Actor, SessionEndCommand, SetFlagsCommand
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.streams.apply.sessions import MOST_OPEN

@@ -16,9 +16,8 @@ from palimpsest.ops.maintenance import shadow_deciding
 from palimpsest.ops.replay.rebuild import RebuildRequest, rebuild
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import SettingsError, load_settings
-from palimpsest.schemas.commands import ForgetCommand
+from palimpsest.schemas.commands import ForgetCommand, RecordShadowProposalsCommand, ShadowProposal
 from palimpsest.schemas.identity import turn_memory_id
-from palimpsest.schemas.shadow_commands import RecordShadowProposalsCommand, ShadowProposal
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS
 from palimpsest.streams.logs.base import LogError, Outgoing
 from palimpsest.streams.runtime.output import outgoing

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.maintenance.session_timers import SilenceTimer
+from palimpsest.ops.maintenance.publishing import SilenceTimer
 from palimpsest.schemas.commands import SessionEndCommand, SetFlagsCommand
 from palimpsest.schemas.topics import MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.stores.shard import Shard
@@ -167,7 +167,7 @@ def test_a_partition_that_comes_back_is_waited_for_anew(pipeline: Pipeline) -> N
     say(pipeline, "b", "in another scope", scope="ben")
     shards: dict[int, Shard] = {0: pipeline.shard}
     known = (pipeline.log, pipeline.log.append, pipeline.settings, pipeline.clock)
-    silence = SilenceTimer(lambda: shards, *known, once)
+    silence = SilenceTimer(lambda: shards, *known, wait=once)
 
     def looks() -> None:
         with pytest.raises(Once):

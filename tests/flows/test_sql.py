@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from palimpsest.ops.queries.saved_queries import SAVED_QUERIES
+from palimpsest.ops.sql.saved_queries import SAVED_QUERIES
 from palimpsest.streams.logs.base import partition_for
 from tests.flows.program import SAID, Program, one
 

@@ -20,10 +20,10 @@ from palimpsest.ops.bench.stale_set import (
     shown_line,
     stated_facts,
 )
+from palimpsest.ops.errors import NotFoundError
 from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods
 from palimpsest.ops.mcp.tools import WORDS
 from palimpsest.ops.operations.catalogue import OPERATIONS
-from palimpsest.ops.queries.errors import NotFoundError
 from palimpsest.ops.surfaces.mcp import tool_of
 from palimpsest.stores.recall.query import Mark
 from tests.flows.http_server import server

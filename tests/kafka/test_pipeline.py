@@ -24,8 +24,8 @@ from kafka import KafkaAdminClient, TopicPartition
 
 from palimpsest.ops.bench.throughput import Load, records
 from palimpsest.ops.operations.memories import Recall
-from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.requests import SqlRequest
+from palimpsest.ops.requests import SqlRequest
+from palimpsest.ops.service.queries import queries
 from palimpsest.streams.kafka.cluster import ROLES, STATELESS, STORE
 from palimpsest.streams.logs.base import Outgoing, partition_for
 from tests.soak.lab import Lab, MakeLab, States, different, embedded_states

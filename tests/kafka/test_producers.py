@@ -22,7 +22,8 @@ from palimpsest.streams.logs.base import partition_for
 from palimpsest.streams.logs.settings import KafkaSettings
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = sorted((ROOT / "ops" / "examples").glob("publish_*.py"))
+EXAMPLE = ROOT / "ops" / "examples" / "publish.py"
+CLIENTS = ("kafka-python", "confluent-kafka", "aiokafka")
 PARTITIONS = 4
 SCOPES = ["ana", "ben", "日本語", "Zoë", "a scope with spaces", "x" * 200]
 
@@ -39,21 +40,21 @@ def lines() -> list[dict[str, object]]:
     ]
 
 
-def run(example: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(client: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The file alone in a folder, in a Python that finds nothing of the project beside it."""
-    alone = Path(shutil.copy(example, folder))
+    alone = Path(shutil.copy(EXAMPLE, folder))
     shutil.copy(ROOT / "schemas" / "json" / "conversation-turn-1.json", folder)
-    command = [sys.executable, "-I", str(alone), *arguments]
+    command = [sys.executable, "-I", str(alone), client, *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, cwd=folder, timeout=60, check=False
     )
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("client", CLIENTS)
 def test_turns_arrive_in_their_partitions_in_order(
-    example: Path, broker: Broker, tmp_path: Path
+    client: str, broker: Broker, tmp_path: Path
 ) -> None:
-    if "confluent" in example.stem:
+    if client == "confluent-kafka":
         pytest.importorskip("confluent_kafka")
     prefix = f"e{uuid.uuid4().hex[:8]}-"
     servers = broker.bootstrap_servers
@@ -64,7 +65,7 @@ def test_turns_arrive_in_their_partitions_in_order(
     turns.write_text("\n".join(json.dumps(line) for line in lines()), encoding="utf-8")
     topic = cluster.physical("conversation-turns")
     given = (broker.bootstrap_servers, "conversation-turn-1.json", str(turns), topic)
-    done = run(example, tmp_path, *given)
+    done = run(client, tmp_path, *given)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "30 turns published"
     with KafkaLog.open(cluster) as log:
@@ -79,16 +80,14 @@ def test_turns_arrive_in_their_partitions_in_order(
     assert found == {scope: [f"t{n}" for n in range(5)] for scope in SCOPES}
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_a_bad_turn_is_told_before_it_is_sent(
-    example: Path, broker: Broker, tmp_path: Path
-) -> None:
-    if "confluent" in example.stem:
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_bad_turn_is_told_before_it_is_sent(client: str, broker: Broker, tmp_path: Path) -> None:
+    if client == "confluent-kafka":
         pytest.importorskip("confluent_kafka")
     turns = tmp_path / "turns.jsonl"
     bad = {"scope": "", "occurred_at": "2026-03-01T09:30:00Z", "turn": {"turn_id": "t1"}}
     turns.write_text(json.dumps(bad), encoding="utf-8")
     given = (broker.bootstrap_servers, "conversation-turn-1.json", str(turns), "nowhere")
-    done = run(example, tmp_path, *given)
+    done = run(client, tmp_path, *given)
     assert done.returncode != 0
     assert "ValidationError" in done.stderr

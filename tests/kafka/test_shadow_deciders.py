@@ -10,9 +10,9 @@ import pytest
 
 from palimpsest.ops.kafka.application import kafka_application
 from palimpsest.ops.operations.operation import Read
-from palimpsest.ops.operations.pipeline import Agreement
 from palimpsest.ops.operations.proposals import Proposals
-from palimpsest.ops.queries.access import queries
+from palimpsest.ops.operations.replay import Agreement
+from palimpsest.ops.service.queries import queries
 from palimpsest.schemas.commands import ApplyProposalsCommand, Command, DismissProposalsCommand
 from palimpsest.streams.logs.base import partition_for
 from tests.branches_by_hand import outgoing_turn, record

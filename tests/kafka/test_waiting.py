@@ -23,10 +23,10 @@ from aiokafka.protocol.group import HeartbeatRequest
 from faust.types import TP
 
 from palimpsest.ops.bench.throughput import Load, records
+from palimpsest.ops.errors import UnavailableError
 from palimpsest.ops.http.serving import without_owner
 from palimpsest.ops.kafka.application import kafka_application
 from palimpsest.ops.kafka.broker import Broker
-from palimpsest.ops.queries.errors import UnavailableError
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.service.workers import announcements
 from palimpsest.streams.kafka import faust_agents

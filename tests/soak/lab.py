@@ -27,9 +27,9 @@ from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.kafka.topics import create_topics
 from palimpsest.ops.operations.pipeline import Status
-from palimpsest.ops.queries.access import queries
-from palimpsest.ops.queries.requests import JsonObject, SqlRequest
+from palimpsest.ops.requests import JsonObject, SqlRequest
 from palimpsest.ops.service.client import NotThereError
+from palimpsest.ops.service.queries import queries
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from palimpsest.ops.bench.throughput import MODEL, Load, records, running_provider
 from palimpsest.ops.kafka.broker import Broker
-from palimpsest.ops.queries.requests import JsonObject
+from palimpsest.ops.requests import JsonObject
 from tests.soak.lab import Lab, told
 from tests.soak.steady_load import SteadyLoad
 

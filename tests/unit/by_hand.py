@@ -10,6 +10,7 @@ import numpy as np
 
 from palimpsest.schemas.envelope import Frozen
 from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.schemas.memory_texts import dedup_key, embedding_key
 from palimpsest.schemas.messages import (
     Fact,
     MemoryChange,
@@ -23,13 +24,12 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.normal_forms import content_hash, normalized_content
 from palimpsest.schemas.rows import (
     FlagsRow,
-    HeldRow,
     MemoryRow,
+    PendingProposalRow,
     Row,
-    dedup_key,
-    embedding_key,
+    SessionRow,
+    ShortTermRow,
 )
-from palimpsest.schemas.session_rows import SessionRow, ShortTermRow
 from palimpsest.schemas.sources import Source
 from palimpsest.schemas.topics import MEMORY_WRITES, Topic
 from palimpsest.streams.logs.base import Record
@@ -92,7 +92,7 @@ class Store:
     derived: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sources: Mapping[str, Source] = field(default_factory=dict)
     known_facts: Mapping[str, Any] = field(default_factory=dict)
-    held: Mapping[str, HeldRow] = field(default_factory=dict)
+    held: Mapping[str, PendingProposalRow] = field(default_factory=dict)
     graph: Graph = field(default_factory=lambda: Graph({}, {}, {}, {}))
     replies: list[str | Exception | None] = field(default_factory=list)
     without_vectors: bool = False

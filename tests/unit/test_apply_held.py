@@ -15,7 +15,14 @@ from palimpsest.schemas.commands import (
     DismissProposalsCommand,
 )
 from palimpsest.schemas.messages import CommandIntent, MemoryWrite, Proposal
-from palimpsest.schemas.rows import ArchiveRow, EdgeRow, FlagsRow, HeldRow, MemoryRow, OutcomeRow
+from palimpsest.schemas.rows import (
+    ArchiveRow,
+    EdgeRow,
+    FlagsRow,
+    MemoryRow,
+    OutcomeRow,
+    PendingProposalRow,
+)
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS
 from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.store_port import KeepVector
@@ -37,19 +44,19 @@ from tests.unit.commands_by_hand import AGENT, HUMAN, error, result
 from tests.unit.proposals_by_hand import DELETE, FORGOTTEN, SAME, TEA, UPDATE, apply
 
 
-def held(given: Proposal = UPDATE) -> HeldRow:
+def held(given: Proposal = UPDATE) -> PendingProposalRow:
     """What apply-writes keeps of a proposal that the flags do not allow."""
     driven = apply(proposals(given), Store.of(TEA), CAREFUL)
     assert [row.event for row in driven.rows(OutcomeRow)] == ["blocked"]
-    [row] = driven.rows(HeldRow)
-    assert isinstance(row, HeldRow)
+    [row] = driven.rows(PendingProposalRow)
+    assert isinstance(row, PendingProposalRow)
     return row
 
 
 def carry_out(
     command: Command,
     *rows: MemoryRow,
-    given: tuple[HeldRow, ...],
+    given: tuple[PendingProposalRow, ...],
     actor: Actor = HUMAN,
     **rest: Any,
 ) -> Driven:

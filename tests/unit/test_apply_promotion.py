@@ -13,20 +13,18 @@ from palimpsest.schemas.commands import (
     Actor,
     Command,
     ForgetCommand,
-    MemoryPatch,
-    ModifyCommand,
-    RecoverCommand,
-    RememberCommand,
-    SetFlagsCommand,
-)
-from palimpsest.schemas.messages import CacheInvalidation, MemoryChange
-from palimpsest.schemas.promotion_commands import (
     GainChange,
     KeepChange,
     LoseChange,
+    MemoryPatch,
+    ModifyCommand,
     PromoteCommand,
+    RecoverCommand,
+    RememberCommand,
     RollbackPromotionCommand,
+    SetFlagsCommand,
 )
+from palimpsest.schemas.messages import CacheInvalidation, MemoryChange
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
 from palimpsest.stores.database.migrations import MIGRATIONS, migrate
 from palimpsest.stores.shard import DATABASE_FILE

@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from palimpsest.schemas.identity import entity_id, turn_item_id, turn_memory_id
+from palimpsest.schemas.memory_texts import outline
 from palimpsest.schemas.messages import (
     MemoryWrite,
     NormalizedTurn,
     RawTurnIntent,
     RejectedTurnIntent,
 )
-from palimpsest.schemas.outline import outline
-from palimpsest.schemas.rows import EdgeRow, FlagsRow, MemoryRow, MentionRow, OutcomeRow
-from palimpsest.schemas.session_rows import SessionRow
+from palimpsest.schemas.rows import EdgeRow, FlagsRow, MemoryRow, MentionRow, OutcomeRow, SessionRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES, TURNS_NORMALIZED
 from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.normalize import normalized

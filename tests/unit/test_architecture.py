@@ -120,30 +120,18 @@ def test_imports_point_down(package: str) -> None:
     )
 
 
-CONTRACT = "ops.operations.operation"
-"""What an operation is: all of `operations` that may be known below it."""
-LAYERS = (
-    ("ops.queries.", "stores.", "streams.", "schemas."),
-    ("ops.operations.",),
-    ("ops.transport.", "ops.surfaces.", "ops.http.", "ops.cli.", "ops.mcp.", "ops.library."),
-)
-"""From below: what answers, the operations, and the ways to them."""
+SURFACES = ("ops.transport.", "ops.surfaces.", "ops.http.", "ops.cli.", "ops.mcp.", "ops.library.")
+"""The ways to the operations."""
 
 
-def test_operations_stand_between_what_answers_and_the_surfaces() -> None:
-    above = {
-        start: tuple(other for upper in LAYERS[at + 1 :] for other in upper)
-        for at, layer in enumerate(LAYERS)
-        for start in layer
-    }
+def test_operations_stand_below_the_surfaces() -> None:
     report(
         [
             complaint(module, line, f"imports {name}, which stands above it")
             for module in MODULES.values()
-            for start, upper in above.items()
-            if module.name.startswith(start)
+            if module.name.startswith("ops.operations.")
             for name, line in module.imports()
-            if name.startswith(upper) and own(name) != CONTRACT
+            if name.startswith(SURFACES)
         ]
     )
 

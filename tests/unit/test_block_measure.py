@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from palimpsest.ops.bench.block_measure import answer_words, plain_list, shares
+from palimpsest.ops.bench.context import answer_words, plain_list, shares
 
 TURN = (
     "I finally moved to a bright apartment near the old harbour last Tuesday,"

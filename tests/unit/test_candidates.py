@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palimpsest.schemas.rows import MemoryRow
-from palimpsest.stores.index.need import Need
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.scoring import (
     at_least_best,
@@ -20,6 +19,7 @@ from palimpsest.stores.index.scoring import (
     row_cosines,
     row_products,
 )
+from palimpsest.stores.index.search_plan import SearchPlan
 from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.writing.newest_facts import NewestFacts
 from palimpsest.streams.store_port import FindCandidates, NearDuplicates, Vector
@@ -35,7 +35,7 @@ TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
 class OneScope:
     index: ScopeIndex = field(default_factory=lambda: ScopeIndex(DIMENSIONS))
 
-    def search(self, need: Need) -> ScopeIndex:
+    def search(self, need: SearchPlan) -> ScopeIndex:
         return self.index
 
 

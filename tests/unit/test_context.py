@@ -19,12 +19,12 @@ from palimpsest.stores.recall.context import (
 )
 from palimpsest.stores.recall.context_lines import LEAST_RESULTS, NEAREST, found_pieces
 from palimpsest.stores.recall.excerpts import excerpt
-from palimpsest.stores.recall.filters import Allowed
+from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.recall.query import RecallAnswer, RecallResult, Scores
 from palimpsest.stores.recall.token_estimate import estimate_tokens
 
 EXPLAINED = cast("Explained", None)
-ALLOWED = cast("Allowed", None)
+ALLOWED = cast("VisibilityMask", None)
 """Not looked at by what is tested here."""
 BEGIN = datetime(2026, 3, 1, 23, 30, tzinfo=UTC)
 

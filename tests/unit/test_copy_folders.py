@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.queries.copy_folders import PREFIX, TEMPORARY_PREFIX, CopyFolder
-from palimpsest.ops.queries.copy_folders import remove_abandoned as removed
+from palimpsest.ops.sql.queries import PREFIX, TEMPORARY_PREFIX, CopyFolder
+from palimpsest.ops.sql.queries import remove_abandoned as removed
 
 
 def test_only_what_nobody_has_locked_is_removed(

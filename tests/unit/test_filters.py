@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.queries.memories import list_memories
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.operations.memories import List
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.sources import Sources
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, Row
 from palimpsest.stores.recall.answers import Retrieval, RetrievalConstants
 from palimpsest.stores.recall.query import Query
@@ -199,7 +199,7 @@ def test_who_means_the_same_in_a_list(shard: Shard, tmp_path: Path) -> None:
     model = HashingEmbeddingModel(DIMENSIONS)
     with EmbeddedLog.open(tmp_path, 1, lambda: BEGIN) as log:
         sources = Sources(Settings(data_dir=tmp_path), log, {0: shard}, 1, model, log.append)
-        page = list_memories(sources, scope=SCOPE, who="ana", limit=100)
+        page = List(scope=SCOPE, who="ana", limit=100).read(sources)
     listed = page["memories"]
     assert isinstance(listed, list)
     ids = {str(row["id"]) for row in listed if isinstance(row, dict)}

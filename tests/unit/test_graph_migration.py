@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from palimpsest.schemas.identity import entity_id
-from palimpsest.schemas.rows import embedding_key
+from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.stores.database import migrations
 from palimpsest.stores.database.migrations import MIGRATIONS, migrate
 from palimpsest.stores.database.views import install_views

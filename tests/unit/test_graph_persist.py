@@ -9,6 +9,7 @@ import pytest
 
 from palimpsest.schemas.commands import StructuredAttribute, StructuredEntity
 from palimpsest.schemas.identity import aspect_id, entity_id
+from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.messages import GraphChange, GraphWork, MemoryChange
 from palimpsest.schemas.rows import (
     AspectRow,
@@ -17,7 +18,6 @@ from palimpsest.schemas.rows import (
     MentionRow,
     NameRow,
     RelationRow,
-    embedding_key,
 )
 from palimpsest.schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
 from palimpsest.schemas.triples import Triple

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from palimpsest.ops.errors import NotOpenError, RequestError, UnavailableError
 from palimpsest.ops.http.problems import install
-from palimpsest.ops.queries.errors import NotOpenError, RequestError, UnavailableError
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.streams.logs.base import LogUnavailable

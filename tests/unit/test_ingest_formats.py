@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palimpsest.ops.ingest.base import Bad, Choices, Document, Note, Said, Unreadable
+from palimpsest.ops.ingest.base import Bad, Choices, Document, Note, Unreadable, Utterance
 from palimpsest.ops.ingest.formats import FORMATS, PARSERS, format_of_text
 from palimpsest.ops.ingest.lines import Watch, near_miss, turn_of
 from palimpsest.ops.ingest.opening import IngestOptions, open_source
@@ -251,7 +251,7 @@ def test_the_order_of_day_and_month_is_found_over_the_whole_file(
     items = list(PARSERS["whatsapp"](document, Choices(SINCE)))
     assert isinstance(items[0], Note)
     assert why in items[0].text
-    said = next(item for item in items if isinstance(item, Said))
+    said = next(item for item in items if isinstance(item, Utterance))
     assert said.at is not None
     assert said.at.date().isoformat() == first
 
@@ -345,7 +345,7 @@ def test_no_reader_raises_for_any_text(form: str, lines: list[str], choices: Cho
 def survives(form: str, text: str, choices: Choices) -> None:
     with contextlib.suppress(Unreadable):
         for item in PARSERS[form](Document("x", "x", text), choices):
-            if isinstance(item, Said):
+            if isinstance(item, Utterance):
                 made = record_of(
                     item, item.at or SINCE, form, RecordOptions(None, 1_000_000, SINCE)
                 )

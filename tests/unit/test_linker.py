@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from palimpsest.schemas.identity import entity_id
-from palimpsest.schemas.rows import MemoryRow, NameRow, linked_text
+from palimpsest.schemas.memory_texts import linked_text
+from palimpsest.schemas.rows import MemoryRow, NameRow
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
 from palimpsest.stores.writing.known_names import NameCache, NameView

@@ -29,7 +29,7 @@ from palimpsest.ops.library import memory_methods
 from palimpsest.ops.library.memory_methods import MemoryMethods, offer
 from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.operation import Doc, Json, Read, Scope, Surface
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.sources import Sources
 from palimpsest.ops.surfaces.command_line import register
 from tests.flows.http_server import Served, problem, server
 

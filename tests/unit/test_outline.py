@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.schemas.outline import OUTLINE_CHARACTERS, outline
+from palimpsest.schemas.memory_texts import OUTLINE_CHARACTERS, outline
 
 ADVICE = (
     "Here is how to keep a sourdough starter alive while you travel. "

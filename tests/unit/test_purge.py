@@ -80,10 +80,10 @@ def test_after_a_crash_before_it_is_noted_the_rest_goes(
 async def test_it_runs_only_where_it_is_asked_for(log: EmbeddedLog) -> None:
     came_to(log, normalize=4, audit=4)
     for settings in (PiiSettings(), PiiSettings(mode="off", purge_raw=True)):
-        async with Purge(log, settings).going_on():
+        async with Purge(log, settings).running():
             pass
         assert left(log) == [0, 1, 2, 3]
-    async with Purge(log, WANTED).going_on():
+    async with Purge(log, WANTED).running():
         pass
     assert left(log) == [0, 2]
 
@@ -93,6 +93,6 @@ async def test_a_log_that_cannot_be_written_ends_no_worker(
 ) -> None:
     came_to(log, normalize=4, audit=4)
     with EmbeddedLog.open(tmp_path, 1, Clock(), "read") as reading:
-        async with Purge(reading, WANTED).going_on():
+        async with Purge(reading, WANTED).running():
             pass
     assert "raw records with secrets stay in the log for now" in caplog.text

@@ -14,7 +14,7 @@ from palimpsest.stores.index.segment import META, Floats
 from palimpsest.stores.recall.asked_speaker import AskedSpeaker
 from palimpsest.stores.recall.query import Fusion
 from palimpsest.stores.recall.ranking_steps import (
-    SECOND_LOOK,
+    RERANK_STEPS,
     STEPS,
     Ranking,
     RankingContext,
@@ -81,7 +81,7 @@ def test_a_score_rises_with_either_leg(vector: list[float], alpha: float) -> Non
 
 def test_the_order_of_the_steps_is_documented() -> None:
     text = DOCS.read_text(encoding="utf-8")
-    places = [text.find(f"`{step.__name__}`") for step in (*STEPS, *SECOND_LOOK[:-1])]
+    places = [text.find(f"`{step.__name__}`") for step in (*STEPS, *RERANK_STEPS[:-1])]
     assert -1 not in places
     assert places == sorted(places)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.schemas.rows import MemoryRow, MentionRow, NameRow, RelationRow, Row
-from palimpsest.stores.recall.filters import Allowed
+from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.recall.graph_boost import (
     Graph,
     GraphBoost,
@@ -187,7 +187,7 @@ def compare(shard: Shard, chance: random.Random) -> int:
             named = stored.named(question, 20, "english")
             settings = chance.choice((StrategySettings(), StrategySettings(max_additions=2)))
             query = chance.choice((Query(SCOPE, question), Query(SCOPE, question, types=("fact",))))
-            allowed = Allowed.by(resident.index, query)
+            allowed = VisibilityMask.by(resident.index, query)
             seeds = [Hit(memory_id, 0.9) for memory_id in list(one.hits)[:2]]
             ask = partial(additions, reader, SCOPE, "what", seeds, named, 2, settings, allowed)
             assert ask(resident=resident) == ask()

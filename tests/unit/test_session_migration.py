@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 
-from palimpsest.schemas.session_rows import OpenSessionsRow, SessionRow
+from palimpsest.schemas.rows import OpenSessionsRow, SessionRow
 from palimpsest.stores.database.migrations import MIGRATIONS, migrate
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.shard import DATABASE_FILE

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import duckdb
 
-from palimpsest.schemas.rows import FlagsRow
-from palimpsest.schemas.shadow_rows import ShadowProposalRow
+from palimpsest.schemas.rows import FlagsRow, ShadowProposalRow
 from palimpsest.stores.database.migrations import MIGRATIONS, migrate
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.shard import DATABASE_FILE

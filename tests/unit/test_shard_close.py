@@ -11,11 +11,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from palimpsest.ops.queries.dispatch import DirectQueries
-from palimpsest.ops.queries.errors import RequestError
-from palimpsest.ops.queries.requests import SqlRequest
-from palimpsest.ops.queries.sources import Sources
+from palimpsest.ops.errors import RequestError
+from palimpsest.ops.requests import SqlRequest
+from palimpsest.ops.service.queries import DirectQueries
 from palimpsest.ops.settings.sources import load_settings
+from palimpsest.ops.sources import Sources
 from palimpsest.stores import shard as shards
 from palimpsest.stores.database.cursors import StoreClosed, interrupted_after
 from palimpsest.stores.lock import FolderInUse

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from palimpsest.ops.queries.saved_queries import SAVED_QUERIES
+from palimpsest.ops.sql.saved_queries import SAVED_QUERIES
 from palimpsest.stores.database.sql import (
     QueryLimits,
     QueryTooLarge,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
-from palimpsest.ops.queries.sql_output import FORMS, json_rows
+from palimpsest.ops.sql.output import FORMS, json_rows
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from palimpsest.streams.kafka.stall_detector import StallDetector
+from palimpsest.streams.kafka.faust_agents import StallDetector
 
 A, B = ("turns", 0), ("turns", 1)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from palimpsest.schemas.rows import MemoryRow, MentionRow, OutcomeRow, dedup_key
+from palimpsest.schemas.memory_texts import dedup_key
+from palimpsest.schemas.rows import MemoryRow, MentionRow, OutcomeRow
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.memory_rows import changed, deleted, with_content

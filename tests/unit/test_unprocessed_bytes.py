@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.http.problems import Problem
-from palimpsest.ops.http.unprocessed import UnprocessedBytes
+from palimpsest.ops.http.service import UnprocessedBytes
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.streams.logs.base import LogError, Outgoing, Position
 from palimpsest.streams.logs.embedded import EmbeddedLog

@@ -74,7 +74,7 @@ async def test_what_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(upkeep, "missing_count", failing_once)
     monkeypatch.setattr(upkeep, "TRACK_SECONDS", 0.0)
-    async with Upkeep(lambda: {0: shard}, model).going_on(), asyncio.timeout(30):
+    async with Upkeep(lambda: {0: shard}, model).running(), asyncio.timeout(30):
         await model.went_on.wait()
     shard.close()
 
@@ -84,7 +84,7 @@ async def test_a_shard_that_is_closed_meanwhile_does_not_end_it(tmp_path: Path) 
     for shard in shards.values():
         write(shard, [memory("m", "Ana likes tea", 1)], vectors=False)
     model = Revoking(shards)
-    async with Upkeep(shards.copy, model).going_on(), asyncio.timeout(30):
+    async with Upkeep(shards.copy, model).running(), asyncio.timeout(30):
         await model.went_on.wait()
     shards[1].close()
 
@@ -171,7 +171,7 @@ async def test_what_is_too_old_leaves_at_the_rhythm_that_is_set(tmp_path: Path) 
     with EmbeddedLog.open(tmp_path, 1, clock) as log:
         log.append([invalidation()])
         clock.advance(days=1, seconds=1)
-        async with Expiry(log, clock, 7.0, pass_a_day).going_on(), asyncio.timeout(30):
+        async with Expiry(log, clock, 7.0, pass_a_day).running(), asyncio.timeout(30):
             assert log.read("cache-invalidations", 0, 0, 10) == []
             await twice.wait()
             assert log.read("cache-invalidations", 0, 0, 10) == []
@@ -186,6 +186,6 @@ async def test_a_log_that_cannot_be_written_ends_no_worker(
         EmbeddedLog.open(tmp_path, 1, Clock()),
         EmbeddedLog.open(tmp_path, 1, Clock(), "read") as log,
     ):
-        async with Expiry(log, Clock(), 60.0).going_on():
+        async with Expiry(log, Clock(), 60.0).running():
             pass
     assert "what is too old stays for now" in caplog.text

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from palimpsest.ops.maintenance.upkeep import catch_up, missing_count
-from palimpsest.schemas.rows import embedding_key, embedding_text
+from palimpsest.schemas.memory_texts import embedding_key, embedding_text
 from palimpsest.stores.index import lance as vectors
 from palimpsest.stores.index.lance import Synced, VectorTable
 from palimpsest.stores.recall.query import Query

@@ -1,0 +1,134 @@
+"""Rows of the stores as JSON, and lists of them in pages, the newest first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from palimpsest.ops.errors import RequestError
+
+if TYPE_CHECKING:
+    from palimpsest.ops.operations.operation import Json
+    from palimpsest.ops.sources import Sources
+    from palimpsest.stores.shard import Shard
+
+Row: TypeAlias = dict[str, Any]
+Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
+"""For `?` in a query in order, or for `$name`."""
+SHORTEST_ID: Final = 8
+"""Characters of an id that are enough to name it."""
+
+
+def rows(shard: Shard, query: str, parameters: Parameters = ()) -> list[Row]:
+    """The rows of a query as JSON objects; times as RFC 3339 in UTC."""
+    with shard.reading() as reader:
+        given = parameters if isinstance(parameters, Mapping) else list(parameters)
+        result = reader.execute(query, given)
+        names = [column[0] for column in result.description or ()]
+        return [
+            {name: plain(value) for name, value in zip(names, row, strict=True)}
+            for row in result.fetchall()
+        ]
+
+
+def from_all(sources: Sources, query: str, parameters: Parameters = ()) -> list[tuple[int, Row]]:
+    """The rows of a query on every partition, with the partition's number."""
+    return [
+        (number, row)
+        for number, shard in sources.shards.items()
+        for row in rows(shard, query, parameters)
+    ]
+
+
+def all_rows(sources: Sources, query: str, parameters: Parameters = ()) -> list[Row]:
+    """The rows of a query on every partition."""
+    return [row for _, row in from_all(sources, query, parameters)]
+
+
+def rows_of(
+    sources: Sources, scope: str | None, query: str, parameters: Parameters = ()
+) -> list[Row]:
+    """The rows of a query on the partition of a scope; of all of them without one."""
+    if scope is None:
+        return all_rows(sources, query, parameters)
+    return rows(sources.shard_of(scope), query, parameters)
+
+
+def by_id(
+    sources: Sources, select: str, column: str, named: str, unknown: Exception
+) -> tuple[int, Row]:
+    """The row whose id, in this column of what is selected, is or begins with what is named; with
+    its partition. Raises `unknown`, and RequestError where several begin so."""
+    matches = from_all(
+        sources,
+        f"{select} WHERE {column} = $id"
+        f" OR (len($id) >= {SHORTEST_ID} AND starts_with({column}, $id)) ORDER BY {column} LIMIT 2",
+        {"id": named},
+    )
+    if not matches:
+        raise unknown
+    if len(matches) > 1:
+        raise RequestError(f"more than one id begins with {named}; write more of it")
+    return matches[0]
+
+
+def plain(value: object) -> Json:
+    """A value of the database as JSON."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no name for it
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, datetime):
+        return rfc3339(value)
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): plain(item) for name, item in value.items()}
+    return str(value)
+
+
+def rfc3339(value: datetime) -> str:
+    """UTC, with a Z, in as few digits as the time needs."""
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def cursor(before: str) -> tuple[datetime, str]:
+    """Time and id that the `next_cursor` of a page names. Raises RequestError."""
+    at, _, identity = before.partition("/")
+    try:
+        return datetime.fromisoformat(at).astimezone(UTC), identity
+    except (ValueError, OverflowError):
+        raise no_cursor(before) from None
+
+
+def no_cursor(given: str) -> RequestError:
+    return RequestError(
+        f"{given!r} is no place in this list; give the `next_cursor` of the page before"
+    )
+
+
+def page(
+    found: Sequence[Row], limit: int, name: str, columns: Sequence[str], more: bool = False
+) -> Row:
+    """The newest rows by these columns, of equal ones the first given, as `name`; `next_cursor` is
+    the page after, null on the last. `more`: some are left that are not among the rows."""
+
+    def place(row: Row) -> list[datetime | str]:
+        values = [(column, str(row[column])) for column in columns]
+        return [datetime.fromisoformat(v) if c.endswith("_at") else v for c, v in values]
+
+    newest = sorted(found, key=place, reverse=True)
+    last = newest[:limit][-1] if newest and (more or len(newest) > limit) else None
+    named = dict.fromkeys((*columns, "id"))
+    return {
+        name: newest[:limit],
+        "next_cursor": last and "/".join(str(last[column]) for column in named),
+    }
+
+
+def paged(parts: Sequence[Row], limit: int, name: str, columns: Sequence[str]) -> Row:
+    """Pages of several workers as one."""
+    found = [row for part in parts for row in part[name]]
+    return page(found, limit, name, columns, any(part["next_cursor"] for part in parts))

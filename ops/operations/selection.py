@@ -1,0 +1,379 @@
+"""Which memories are to be forgotten: the fields by which they are chosen, what these find, and
+what would go with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, cast
+
+from palimpsest.ops.errors import RequestError
+from palimpsest.ops.operations.memories import SAID_AS, SAID_BY, Recall
+from palimpsest.ops.operations.operation import (
+    Doc,
+    Json,
+    MinScore,
+    Read,
+    Roles,
+    Scope,
+    Since,
+    Surface,
+    Tags,
+    Texts,
+    Types,
+    Until,
+    Who,
+)
+from palimpsest.ops.operations.rows import rows
+
+if TYPE_CHECKING:
+    from palimpsest.ops.operations.rows import Row
+    from palimpsest.ops.sources import Sources
+    from palimpsest.stores.shard import Shard
+
+MOST: Final = 200
+OF_A_QUESTION: Final = 20
+SCORE_SHARE: Final = 0.8
+VECTOR_SHARE: Final = 0.85
+"""Of the best, above which something is meant by a question, too. Fitted to the statements of
+tests/data/forgetting.jsonl: other facts of the same person reach .76 and .84 at most, the same in
+other words or another language .84 and .88 at least."""
+_COLUMNS = (
+    "memory_id AS id, type, content, who, role, session_id, source_type, tags, pinned, version,"
+    " occurred_at"
+)
+
+MemoryIds = Annotated[
+    Texts,
+    Doc(
+        "ids of memories, or their first 8 characters (whole over HTTP)",
+        max_length=MOST,
+        item_length=64,
+        argument=True,
+        metavar="ID…",
+    ),
+]
+Cascade = Annotated[bool, Doc("also what was drawn from nothing else", option="--cascade")]
+Query = Annotated[
+    str | None,
+    Doc("what is found for this question", min_length=1, max_length=100_000, not_blank=True),
+]
+SourceType = Annotated[str | None, Doc("of this kind of source", min_length=1, max_length=256)]
+Limit = Annotated[
+    int | None, Doc("maximum number of memories; else 200, and 20 of a question", ge=1, le=200)
+]
+
+
+CRITERIA = ("query", "types", "tags", "who", "roles", "source_type", "since", "until")
+"""What memories can be chosen by, beside ids."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What to forget: by ids, by a question, or by what all other fields say."""
+
+    memory_ids: MemoryIds = ()
+    scope: Scope = ""
+    query: Query = None
+    types: Types = ()
+    tags: Tags = ()
+    who: Who = None
+    roles: Roles = ()
+    min_score: MinScore = None
+    source_type: SourceType = None
+    since: Since = None
+    until: Until = None
+    limit: Limit = None
+    cascade: Cascade = False
+
+    def check_selection(self) -> None:
+        """Raise RequestError where nothing is said that memories could be chosen by."""
+        if not self.memory_ids and not any(getattr(self, name) for name in CRITERIA):
+            raise RequestError(
+                "nothing says what to forget; name ids, a question, or a type, tag, person, role,"
+                " source type or time"
+            )
+
+    @property
+    def is_by_ids(self) -> bool:
+        """Whether memories are named and nothing else, so that none has to be searched for."""
+        return bool(self.memory_ids) and not any(getattr(self, name) for name in CRITERIA)
+
+    def selected(self) -> dict[str, Any]:
+        """The fields of the selection."""
+        return {each.name: getattr(self, each.name) for each in fields(Selection)}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A memory that would be forgotten; `score` where a question found it. `drawn_from` are the
+    memories because of which it would go."""
+
+    id: str
+    type: str
+    content: str
+    who: str
+    role: str
+    session_id: str
+    source_type: str
+    tags: tuple[str, ...]
+    pinned: bool
+    version: int
+    occurred_at: datetime
+    score: float | None = None
+    drawn_from: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenText:
+    """A text in which what is forgotten would be hidden; `left` is what would be shown of it, None
+    for nothing."""
+
+    id: str
+    content: str
+    left: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetPreview:
+    """What would be forgotten (`candidates`), and what was drawn from that and nothing else
+    (`cascade`); `hides` are the texts in which it would be hidden. `more`: further ones match.
+    `needs_confirmation`: they are so many that `forget` wants the `confirm_token`, which stands for
+    these memories in these versions."""
+
+    scope: str
+    candidates: tuple[Candidate, ...]
+    cascade: tuple[Candidate, ...]
+    not_found: tuple[str, ...]
+    more: bool
+    needs_confirmation: bool
+    confirm_token: str
+    hides: tuple[HiddenText, ...] = ()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Those of the candidates, as `forget` takes them."""
+        return tuple(each.id for each in self.candidates)
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewForget(Selection, Read[ForgetPreview]):
+    """Show what forgetting would forget, with the token that confirms it.
+
+    The token is for exactly these memories in these versions, with `cascade` also for those that
+    would go with them. `hard`: what erasing would erase, also of what was forgotten before.
+    """
+
+    hard: Annotated[bool, Doc("what erasing would erase")] = False
+
+    surface: ClassVar = Surface(("POST", "/api/memory/forget/preview"), permission="forget")
+
+    def validate(self) -> None:
+        self.check_selection()
+
+    async def read(self, sources: Sources) -> Json:
+        import asyncio
+
+        limit = self.limit or (MOST if self.query is None else OF_A_QUESTION)
+        scores: dict[str, float] = {}
+        if self.query is not None:
+            scores = await _chosen(sources, self, self.query, limit)
+        return await asyncio.to_thread(_preview, sources, self, limit, scores)
+
+
+async def _chosen(
+    sources: Sources, request: PreviewForget, text: str, limit: int
+) -> dict[str, float]:
+    """The scores of what a question means. With a least score all that reach it; else what has the
+    identifiers that it gives; else, of what has its names, what is about as near to it as the
+    nearest."""
+    import asyncio
+
+    from palimpsest.stores.index.analysis import STOP_WORDS, algorithm
+
+    names = ("scope", "types", "tags", "who", "roles", "min_score", "since", "until")
+    filters = {name: getattr(request, name) for name in names}
+    answer = await Recall(text, limit=MOST, group=False, **filters).read(sources)
+    found = answer["results"]
+    scores = {row["id"]: row["score"] for row in found}
+    if request.min_score is not None:
+        return scores
+    texts = await asyncio.to_thread(_texts, sources, request)
+    ignored = STOP_WORDS.get(algorithm(sources.settings.search.language), frozenset())
+    chosen = _meant(text, texts, [row for row in found if not row["unlikely"]], ignored)
+    best = sorted(chosen, key=lambda key: (-scores.get(key, 0.0), key))
+    return {key: scores.get(key, 0.0) for key in best[: limit + 1]}
+
+
+def _meant(
+    question: str, texts: Mapping[str, str], found: Sequence[Row], ignored: frozenset[str]
+) -> set[str]:
+    """The ids of the texts that a question means; `found` is what a recall found likely."""
+    from palimpsest.streams.text.identifiers import (
+        alike,
+        asked,
+        has_case,
+        having_words,
+        identifiers,
+        identifiers_asked,
+        naming,
+    )
+
+    chosen = _having(identifiers(question), texts)
+    if not chosen:
+        about, is_all, is_thing = asked(question)
+        named = naming(about, texts, ignored)
+        whole = having_words(named.rest, {key: texts[key] for key in named.ids or texts})
+        is_exact = is_all or (is_thing and (bool(named.ids) or len(named.rest) > 1))
+        if (whole and is_exact) or (named.ids and not named.rest):
+            chosen = whole
+        else:
+            pool = [
+                row
+                for row in found
+                if not named.ids or row["id"] in named.ids or not has_case(row["content"])
+            ]
+            chosen = _nearest(pool)
+        chosen -= alike(about, texts)
+    kinds = identifiers_asked(question, [texts[key] for key in sorted(chosen & texts.keys())])
+    return chosen | _having(kinds, texts)
+
+
+def _having(patterns: Sequence[re.Pattern[str]], texts: Mapping[str, str]) -> set[str]:
+    return {key for key, text in texts.items() if any(each.search(text) for each in patterns)}
+
+
+def _nearest(found: Sequence[Row]) -> set[str]:
+    """What is about as near as the nearest, by its score or by its vector."""
+    scores = {row["id"]: row["score"] for row in found}
+    vectors = {row["id"]: row["scores"]["vector"] or 0.0 for row in found}
+    best, nearest = max(scores.values(), default=0.0), max(vectors.values(), default=0.0)
+    return {
+        key
+        for key, score in scores.items()
+        if score >= SCORE_SHARE * best or vectors[key] >= max(VECTOR_SHARE * nearest, 0.01)
+    }
+
+
+def _texts(sources: Sources, request: PreviewForget) -> dict[str, str]:
+    """All that could be forgotten, each with who said it."""
+    found = rows(
+        sources.shard_of(request.scope),
+        "SELECT memory_id, concat_ws(': ', nullif(who, ''), content) AS text FROM memory_rows"
+        f" WHERE scope = ? AND {_left(request)}",
+        [request.scope],
+    )
+    return {row["memory_id"]: row["text"] for row in found}
+
+
+def _preview(
+    sources: Sources, request: PreviewForget, limit: int, scores: Mapping[str, float]
+) -> Row:
+    from palimpsest.schemas.identity import forget_token
+    from palimpsest.streams.normalize import FORGOTTEN_UNCONFIRMED
+
+    shard = sources.shard_of(request.scope)
+    found = _matching(shard, request, limit, scores)
+    more = len(found) > limit
+    found = found[:limit]
+    for row in found:
+        row["score"] = scores.get(row["id"])
+    ids = [row["id"] for row in found]
+    along = _cascade(shard, request.scope, ids, _left(request))
+    forgotten = [*found, *along] if request.cascade else found
+    versions = {row["id"]: row["version"] for row in forgotten}
+    return {
+        "scope": request.scope,
+        "candidates": found,
+        "cascade": along,
+        "hides": [] if request.hard else _hides(shard, request.scope, [*versions]),
+        "not_found": [key for key in request.memory_ids if key not in ids],
+        "more": more,
+        "needs_confirmation": more or len(found) > FORGOTTEN_UNCONFIRMED,
+        "confirm_token": forget_token(request.scope, versions),
+    }
+
+
+def _hides(shard: Shard, scope: str, ids: Sequence[str]) -> list[Row]:
+    """The texts that these were drawn from, and that would be changed."""
+    from palimpsest.schemas.rows import DOCUMENT_CHUNK
+    from palimpsest.streams.apply.hiding import hidden_text
+    from palimpsest.streams.store_port import Load, Loaded
+
+    unit = shard.unit()
+    loaded = unit.answer(Load(scope, sources_of=tuple(ids)))
+    assert isinstance(loaded, Loaded)
+    hidden = []
+    for source_id, source in sorted(loaded.sources.items()):
+        if source.row.is_deleted or source_id in ids or source.row.type == DOCUMENT_CHUNK:
+            continue
+        forgotten = {each.memory_id for each in source.statements if each.is_forgotten}
+        left = hidden_text(source, forgotten | set(ids)).text
+        if left != source.row.content:
+            row = source.row
+            hidden.append({"id": source_id, "content": row.content, "left": left or None})
+    return hidden
+
+
+def _matching(
+    shard: Shard, request: PreviewForget, limit: int, scores: Mapping[str, float]
+) -> list[Row]:
+    """One more than the limit, where there are so many."""
+    given: list[tuple[str, object]] = [
+        ("memory_id IN (SELECT unnest(?))", list(request.memory_ids) or None),
+        ("memory_id IN (SELECT unnest(?))", None if request.query is None else list(scores)),
+        ("type IN (SELECT unnest(?))", list(request.types) or None),
+        ("list_has_any(tags, ?)", list(request.tags) or None),
+        (SAID_BY, request.who),
+        (SAID_AS, list(request.roles) or None),
+        ("source_type = ?", request.source_type),
+        ("occurred_at >= ?", request.since),
+        ("occurred_at < ?", request.until),
+    ]
+    conditions, values = ["scope = ?", _left(request)], [cast("object", request.scope)]
+    for condition, value in given:
+        if value is not None:
+            conditions.append(condition)
+            values += [value] * condition.count("?")
+    found = rows(
+        shard,
+        f"SELECT {_COLUMNS} FROM memory_rows WHERE {' AND '.join(conditions)}"
+        f" ORDER BY occurred_at DESC, created_at DESC, memory_id LIMIT {limit + 1}",
+        values,
+    )
+    return sorted(found, key=lambda row: -scores.get(row["id"], 0.0))
+
+
+def _left(request: PreviewForget) -> str:
+    """The condition on memories that may be forgotten still."""
+    return "content_hash <> ''" if request.hard else "NOT is_deleted"
+
+
+def _cascade(shard: Shard, scope: str, ids: Sequence[str], left: str) -> list[Row]:
+    """What would go with these, each with its sources in `drawn_from`."""
+    from palimpsest.stores.database.derivations import by_memory, said_by, sources_of
+    from palimpsest.streams.apply.cascade import drawn_from_nothing_else
+
+    sources: dict[str, tuple[str, ...]] = {}
+    asked: set[str] = set()
+    frontier = set(ids)
+    with shard.reading() as reader:
+        while frontier:
+            asked |= frontier
+            sources.update(by_memory(*sources_of(reader, scope, said_by(reader, scope, frontier))))
+            frontier = sources.keys() - asked
+    named = {*ids, *sources, *(source for known in sources.values() for source in known)}
+    known = {row["id"]: row for row in _rows_of(shard, scope, named, left)}
+    going = drawn_from_nothing_else(ids, sources, known.keys())
+    return [known[key] | {"drawn_from": [*sources[key]]} for key in going]
+
+
+def _rows_of(shard: Shard, scope: str, ids: Iterable[str], left: str) -> list[Row]:
+    return rows(
+        shard,
+        f"SELECT {_COLUMNS} FROM memory_rows WHERE scope = ? AND {left}"
+        " AND memory_id IN (SELECT unnest(?))",
+        [scope, sorted(ids)],
+    )

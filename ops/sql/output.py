@@ -1,0 +1,120 @@
+"""The result of a query in SQL as bytes: JSON, CSV, an Arrow stream, Parquet."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv, parquet
+
+from palimpsest.ops.operations.operation import Json
+from palimpsest.ops.operations.rows import Row, plain
+
+ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
+
+
+def json_rows(table: pa.Table) -> list[Row]:
+    """The rows as JSON objects. Times are RFC 3339, whole decimals integers, other decimals
+    floats, bytes base64; NaN and infinity, which JSON has not, are null."""
+    named = table.rename_columns(_apart(table.column_names))
+    return [{name: json_value(value) for name, value in row.items()} for row in named.to_pylist()]
+
+
+def as_json(table: pa.Table) -> bytes:
+    """An array of `json_rows`."""
+    return json.dumps(json_rows(table), indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+FORMULA: Final = r"^[=+\-@\t\r\n＝＋－＠]"
+"""What a spreadsheet takes for the beginning of a formula, which may reach out of the sheet."""
+
+
+def as_csv(table: pa.Table) -> bytes:
+    """With a header; lists and structs as JSON text, bytes as base64: CSV has no other way to hold
+    them. A text that a spreadsheet would run has a quotation mark (') before it."""
+    sink = pa.BufferOutputStream()
+    columns = [_in_csv(column) for column in table.columns]
+    csv.write_csv(pa.table(columns, names=table.column_names), sink)
+    return _bytes(sink)
+
+
+def _in_csv(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        return pa.array([json_value(value) for value in column.to_pylist()], pa.string())
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        begins = pc.match_substring_regex(column, FORMULA)
+        return pc.if_else(begins, pc.binary_join_element_wise("'", column, ""), column)
+    if not pa.types.is_nested(column.type):
+        return column
+    values = column.to_pylist()
+    return pa.array(
+        [
+            None if value is None else json.dumps(json_value(value), ensure_ascii=False)
+            for value in values
+        ],
+        pa.string(),
+    )
+
+
+def as_arrow(table: pa.Table) -> bytes:
+    """An Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return _bytes(sink)
+
+
+def as_parquet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    parquet.write_table(table.rename_columns(_apart(table.column_names)), sink)
+    return _bytes(sink)
+
+
+FORMS: Final[Mapping[str, tuple[str, Callable[[pa.Table], bytes]]]] = {
+    "json": ("application/json", as_json),
+    "csv": ("text/csv; charset=utf-8", as_csv),
+    "arrow": (ARROW_TYPE, as_arrow),
+    "parquet": ("application/vnd.apache.parquet", as_parquet),
+}
+"""By name, the media type and what writes it."""
+
+
+def _bytes(sink: pa.BufferOutputStream) -> bytes:
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _apart(names: list[str]) -> list[str]:
+    """The names, those that were there before with a number."""
+    found: list[str] = []
+    for name in names:
+        number, unlike = 1, name
+        while unlike in found:
+            unlike, number = f"{name}_{number}", number + 1
+        found.append(unlike)
+    return found
+
+
+def json_value(value: object) -> Json:
+    """A value of a result as JSON has it, as `json_rows` tells."""
+    if isinstance(value, Decimal):
+        whole = value.is_finite() and value == value.to_integral_value()
+        return int(value) if whole else float(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {str(name): json_value(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(inner) for inner in value]
+    return plain(value)

@@ -1,0 +1,87 @@
+"""What is made of a memory's text: its keys, what is embedded, and what is indexed."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import datetime
+from typing import Final
+
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
+    *("October", "November", "December"),
+)
+# A page of advice of an assistant is embedded by its outline: a vector of all of it is near to
+# everything, and takes ten times as long to make as that of a person's message.
+OUTLINE_CHARACTERS: Final = 320
+"""Some 70 pieces of an embedding model's vocabulary, as in a person's message."""
+LEAD_CHARACTERS: Final = 160
+PART_CHARACTERS: Final = 16
+"""Of a paragraph: what there is no room for is left out from the end."""
+_PART: Final = re.compile(r"\s(?=(?:\d{1,3}[.)]|[-*+•–—]|#{1,6})\s)")
+"""Where a paragraph begins that is an item of a list or has a heading: texts are stored without
+their lines."""
+_MARKUP: Final = re.compile(r"\*\*|__|`+|\|+|(?<!\S)(?:#{1,6}|-{3,}|={3,})(?!\S)")
+"""Each sign of it is a piece of the vocabulary like a word, and says nothing."""
+
+
+def dedup_key(scope: str, content_hash: str) -> str:
+    """The value of `MemoryRow.dedup_key` of an active, non-episodic memory."""
+    return f"{content_hash}|{scope}"
+
+
+def embedding_text(
+    memory_type: str, who: str, content: str, occurred_at: datetime, role: str = "user"
+) -> str:
+    """The text that a memory's vector is made from: a turn with its day (UTC) and speaker, of one
+    that no person wrote (no role is as a person's) its outline."""
+    if memory_type != "episodic":
+        return content
+    day = f"{occurred_at.day} {MONTHS[occurred_at.month - 1]} {occurred_at.year}"
+    text = content if role in ("", "user") else outline(content)
+    return f"{day}. {linked_text(memory_type, who, text)}"
+
+
+def embedding_key(text: str) -> str:
+    """SHA-256 hex of an embedded text: equal texts share one stored vector."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def linked_text(memory_type: str, who: str, content: str) -> str:
+    """The text in which names of entities are looked for: a turn's speaker is named too."""
+    return f"{who}: {content}" if memory_type == "episodic" and who else content
+
+
+def index_text(memory_type: str, who: str, content: str, occurred_at: datetime) -> str:
+    """The text that is indexed: a turn with its day (UTC) and speaker, as people ask for it."""
+    if memory_type != "episodic":
+        return content
+    day = f"({occurred_at.day} {MONTHS[occurred_at.month - 1]}, {occurred_at.year})"
+    return f"{day} {linked_text(memory_type, who, content)}"
+
+
+def outline(text: str) -> str:
+    """How a long text begins and how each of its paragraphs does, without the signs of Markdown; a
+    short one as it is."""
+    if len(text) <= OUTLINE_CHARACTERS:
+        return text
+    found = _beginnings(text)
+    return " ".join(_MARKUP.sub(" ", found).split()) or found
+
+
+def _beginnings(text: str) -> str:
+    first, *others = _PART.split(text)
+    beginnings = [_beginning(first, LEAD_CHARACTERS if others else OUTLINE_CHARACTERS)]
+    room = OUTLINE_CHARACTERS - len(beginnings[0])
+    for number, part in enumerate(others):
+        if room <= 0:
+            break
+        share = max(room // (len(others) - number), PART_CHARACTERS)
+        beginnings.append(_beginning(part, share))
+        room -= len(beginnings[-1]) + 1
+    return " ".join(beginnings)
+
+
+def _beginning(text: str, characters: int) -> str:
+    """Whole words, unless the first one is longer than that."""
+    return text if len(text) <= characters else text[:characters].rsplit(" ", 1)[0]
