@@ -17,7 +17,7 @@ from palimpsest.ops.command_kinds import CommandError
 from palimpsest.ops.commanding import CommandRequest, Commands, SubmittedCommand
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.requests import JsonObject
-from palimpsest.schemas.codec import describe
+from palimpsest.schemas.codec import MAX_DEPTH, describe, nesting
 from palimpsest.schemas.commands import Actor, ImportCommand
 from palimpsest.schemas.portable import (
     FORMAT,
@@ -132,6 +132,9 @@ class Importer:
             self.imported.complete = line.lines == number - 2
             if not self.imported.complete:
                 self._refuse(number, f"{line.lines} lines were written, and {number - 2} came")
+            return
+        if nesting(raw) > MAX_DEPTH:
+            self._refuse(number, f"it is nested deeper than {MAX_DEPTH} levels")
             return
         numbered = NumberedLine(number=number, line=line)
         size = len(numbered.model_dump_json())

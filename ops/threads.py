@@ -21,6 +21,12 @@ _POOLS: Final[dict[Kind, ThreadPoolExecutor]] = {
 """Beside the event loop's own threads, in which single things are read."""
 
 
+async def threads_are_free() -> None:
+    """Return once each kind of thread that every caller needs has had a turn."""
+    appending, reading = (in_thread_of(kind, lambda: None) for kind in ("append", "body"))
+    await asyncio.gather(asyncio.to_thread(lambda: None), appending, reading)
+
+
 async def in_thread_of(kind: Kind, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The result of `call`, run in a thread of this kind."""
     loop = asyncio.get_running_loop()

@@ -21,6 +21,10 @@ MAX_DEPTH: Final = 64
 """Levels that the objects and arrays of a producer's record may be nested. The pipeline wraps what
 it reads, and JSON readers give up at 200 levels: what is taken must stay readable when wrapped."""
 
+IMPORT_DEPTH: Final = 5
+"""Levels that the record of an import has around a line: what was taken, and exported, can be taken
+again."""
+
 _DECLARED: Final = re.compile(r"([a-z][a-z0-9-]*)/([1-9][0-9]{0,5})")
 _JSON_NAMES: Final = {
     list: "an array",
@@ -106,11 +110,23 @@ def _check_bounds(value: bytes, max_bytes: int) -> None:
 
 def refuse_depth(value: bytes) -> None:
     """Raises InvalidRecord for a record that is nested so deeply that no stage would take it."""
-    if value.count(b"{") + value.count(b"[") > MAX_DEPTH and nesting(value) > MAX_DEPTH:
+    depth = nesting(value) if value.count(b"{") + value.count(b"[") > MAX_DEPTH else 0
+    if depth > MAX_DEPTH + IMPORT_DEPTH or (depth > MAX_DEPTH and not _imports(value)):
         raise InvalidRecord(
             f"the record's objects and arrays are nested deeper than {MAX_DEPTH} levels;"
             " send deep structures as text, for example metadata as a JSON string"
         )
+
+
+def _imports(value: bytes) -> bool:
+    """Whether a record, nested but little too deeply, is the command of an import."""
+    try:
+        node = from_json(value)
+    except ValueError:
+        return False
+    for name in ("body", "command", "command"):
+        node = node.get(name) if isinstance(node, dict) else None
+    return bool(node == "import")
 
 
 def nesting(value: bytes) -> int:

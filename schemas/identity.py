@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -19,10 +20,13 @@ from palimpsest.schemas.messages import (
     RawTurnIntent,
     RejectedTurnIntent,
 )
+from palimpsest.schemas.normal_forms import canonical_name, shown_name
 from palimpsest.schemas.topics import CONVERSATION_TURNS, Topic
 
 UNREADABLE_SCOPE = "(unreadable)"
 """The scope under which a record counts whose own cannot be read."""
+ERASED_NAME = re.compile(r"erased (?:[0-9a-f-]{36}(?: \d+)?|\d+)")
+"""Names in the graph that stand for erased ones."""
 FACT_MEMORY_NAME = NAMESPACE.bytes + b"memory\x1f"
 """What stands before an item's id in what `fact_memory_id` is the SHA-1 of."""
 
@@ -165,6 +169,21 @@ def relation_id(source_name: str, target_name: str, relation_type: str) -> str:
     return derived_id("relation", source_name, target_name, relation_type)
 
 
+def erased_name(scope: str, name: str) -> str:
+    """What stands for a name that was erased: it has the id of the name, so that a store which is
+    made anew from it knows what an import must not bring back."""
+    known = canonical_name(shown_name(name))
+    return known if ERASED_NAME.fullmatch(known) else f"erased {entity_id(scope, known)}"
+
+
+def erased_relation(scope: str, source: str, target: str, relation_type: str) -> str:
+    """The same of what was said of two names."""
+    known = canonical_name(relation_type)
+    first, second = (entity_id(scope, canonical_name(shown_name(end))) for end in (source, target))
+    is_erased = ERASED_NAME.fullmatch(known) is not None
+    return known if is_erased else f"erased {relation_id(first, second, known)}"
+
+
 def aspect_id(entity: str, canonical_name: str) -> str:
     return derived_id("aspect", entity, canonical_name)
 
@@ -172,6 +191,27 @@ def aspect_id(entity: str, canonical_name: str) -> str:
 def document_id(scope: str, command_id: str) -> str:
     """The document that an add-document command creates."""
     return derived_id("document", scope, command_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedIds:
+    """What the ids of a file are in the scope that takes it."""
+
+    from_scope: str
+    scope: str
+
+    def of(self, given: str) -> str:
+        if self.from_scope == self.scope:
+            return given
+        return derived_id("imported", self.scope, given)
+
+    def maybe(self, given: str | None) -> str | None:
+        return None if given is None else self.of(given)
+
+    def of_end(self, given: str) -> str:
+        """Of the end of an edge, which may be a state: `<id>@<version>`."""
+        memory_id, at, version = given.partition("@")
+        return f"{self.of(memory_id)}{at}{version}"
 
 
 def chunk_memory_id(document: str, content_hash: str) -> str:

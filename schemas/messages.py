@@ -24,20 +24,9 @@ from palimpsest.schemas.envelope import Frozen, UtcTime
 from palimpsest.schemas.portable import ImportedGraph
 from palimpsest.schemas.privacy import Privacy
 from palimpsest.schemas.triples import Share, Triple
+from palimpsest.schemas.words import Action, FactType, OutcomeEvent, TemporalKind
 
 Role = Literal["user", "assistant", "tool", "system"]
-FactType = Literal["fact", "preference", "decision", "procedural", "semantic", "opinion"]
-TemporalKind = Literal["persistent", "temporal"]
-Action = Literal["ADD", "UPDATE", "DELETE", "NONE"]
-
-FACT_TYPES: tuple[FactType, ...] = (
-    "fact",
-    "preference",
-    "decision",
-    "procedural",
-    "semantic",
-    "opinion",
-)
 
 
 class ConversationTurn(Frozen):
@@ -278,29 +267,6 @@ class MemoryWrite(Frozen):
 
     write: Intent
     settings: dict[str, dict[str, JsonValue]] | None = None
-
-
-OutcomeEvent = Literal[
-    "created",
-    "modified",
-    "deleted",
-    "recovered",
-    "none",
-    "deduped",
-    "skipped",
-    "blocked",
-    "shadowed",
-    "dropped",
-    "reconsidered",
-    "archived",
-    "purged",
-    "rejected",
-    "flags",
-    "privacy",
-    "graph",
-    "imported",
-    "session-ended",
-]
 
 
 class Outcome(Frozen):

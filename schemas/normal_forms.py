@@ -7,6 +7,7 @@ import re
 import unicodedata
 
 _SPACE = re.compile(r"\s+")
+_QUOTES = "\"“”„«»「」『』‘’'"
 _FINAL_PUNCTUATION = re.compile(r"(?<![.,!?;:])[.,!?;:]++$")
 
 
@@ -29,3 +30,18 @@ def content_hash(stored: str) -> str:
     """SHA-256 hex of the normalized content, or of the lower-cased storage content where that is
     empty: the dedup key within a scope."""
     return hashlib.sha256((normalized_content(stored) or stored.lower()).encode()).hexdigest()
+
+
+def canonical_name(name: str) -> str:
+    """The name by which an entity is known: NFKC, lower-cased, white space folded."""
+    if not name.isascii():
+        name = unicodedata.normalize("NFKC", name)
+    return " ".join(name.split()).lower()
+
+
+def shown_name(name: str) -> str:
+    """A given name without the quotes around it."""
+    name = name.strip()
+    while len(name) > 2 and name[0] in _QUOTES and name[-1] in _QUOTES:
+        name = name[1:-1].strip()
+    return name

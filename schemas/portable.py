@@ -13,6 +13,7 @@ from pydantic import Field, JsonValue
 
 from palimpsest.schemas.envelope import Frozen, UtcTime
 from palimpsest.schemas.privacy import Privacy
+from palimpsest.schemas.words import Action, FactOutcome, FactType, OutcomeEvent, TemporalKind
 
 FORMAT: Final = "palimpsest-scope"
 FORMAT_VERSION: Final = 1
@@ -22,20 +23,6 @@ Word = Annotated[str, Field(max_length=256)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 ActorName = Literal["human", "agent", "pipeline", "system"]
-
-
-FactOutcome = Literal[
-    "created",
-    "modified",
-    "deleted",
-    "none",
-    "deduped",
-    "skipped",
-    "blocked",
-    "shadowed",
-    "dropped",
-]
-"""How a fact ends; the balance knows no other end."""
 
 
 class PortableMemory(Frozen):
@@ -59,7 +46,7 @@ class PortableMemory(Frozen):
     source_type: Word = ""
     source_id: str | None = Field(default=None, max_length=1024)
     extraction_model: Word | None = None
-    temporal_kind: Word = "persistent"
+    temporal_kind: TemporalKind = "persistent"
     valid_from: UtcTime | None = None
     valid_until: UtcTime | None = None
     occurred_at: UtcTime
@@ -90,7 +77,7 @@ class PortableEvent(Frozen):
     kind: Literal["event"] = "event"
     id: Id
     memory_id: Id
-    event: Word
+    event: OutcomeEvent
     old_content: str | None = None
     new_content: str | None = None
     changed_by: Word
@@ -140,7 +127,7 @@ class PortableProposal(Frozen):
 
     round: Count
     memory_id: Id
-    action: Word
+    action: Action
     target_id: Id | None = None
     confidence: float
     reason: str = ""
@@ -159,7 +146,7 @@ class PortableProposal(Frozen):
 class PortableHeld(Frozen):
     """A change that waits for a person."""
 
-    action: Word
+    action: Action
     target_id: Id
     target_version: Count | None = None
     reason: str = ""
@@ -173,10 +160,10 @@ class PortableFact(Frozen):
     id: Id
     turn_memory_id: Id
     content: str
-    type: Word
+    type: FactType
     confidence: float
     importance: float | None = None
-    temporal_kind: Word
+    temporal_kind: TemporalKind
     valid_until: UtcTime | None = None
     categories: tuple[str, ...] = ()
     model: Word

@@ -12,24 +12,34 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pydantic import JsonValue
 
 from palimpsest.schemas.identity import (
+    ImportedIds,
     command_memory_id,
     document_id,
+    entity_id,
+    erased_name,
+    erased_relation,
     fact_memory_id,
     turn_item_id,
     turn_memory_id,
 )
 from palimpsest.schemas.messages import ConversationTurn
-from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
+from palimpsest.schemas.normal_forms import (
+    canonical_name,
+    content_hash,
+    normalized_content,
+    shown_name,
+    storage_content,
+)
 from palimpsest.schemas.quotations import ERASED, LONG, Quotations
+from palimpsest.schemas.vocabulary import SOURCES, field_names, is_plain
 
 MARK: Final = re.compile(r"\[erased [^\s\]]+(?: \d+)?\]")
-_NAME_MARK: Final = re.compile(r"erased [0-9a-f-]{36} \d+")
 
 OWN: Final = frozenset(
     {"content", "normalized_content", "published_content", "old_content", "new_content", "fact"}
@@ -45,14 +55,25 @@ OF_MODEL: Final = frozenset({"raw_output", "warnings", "dropped", "decision_reas
 """Fields in which a model speaks about what it was shown."""
 _PROPOSED: Final = frozenset({"created", "modified", "deleted", "none", "dropped"})
 """Outcomes of a fact whose reason is the decision's."""
-SOURCES: Final = frozenset({"conversation", "extraction", "manual", "document", "self-taught"})
-"""Kinds of sources that the program knows; of others the name may tell something."""
 _GRAPH_LINES: Final = ("name", "relation", "mention", "aspect", "attribute")
 """Kinds of imported lines that tell of the graph."""
 _LABELS: Final = frozenset({"project", "source_id", "normalized_content", "content_hash"})
 """What else a command may say of the memory that it makes."""
 _CALLED: Final = ("title", "source")
 """What a document is called by."""
+_NOTED: Final = frozenset(
+    {"proposed_action", "target_id", "fact", "fact_type", "confidence", "decision_reason"}
+    | {"candidates", "source_memory", "extraction_model", "prompt_version", "decision_model"}
+    | {"fact_count", "entity_count", "contradiction_risk", "review_needed", "round", "warnings"}
+    | {"blocked_reason", "skipped_reason", "was", "drawn_from", "lowered", "confirmed"}
+)
+"""What the program notes of what becomes of a memory: its texts go like all others."""
+_STAYS: Final = frozenset(
+    {"id", "memory_id", "turn_memory_id", "source_id", "target_id", "session_id", "correlation_id"}
+    | {"name", "canonical_name", "main", "source", "target", "entity"}
+    | {"changed_by", "updated_by", "model", "prompt_version", "extraction_model", "reason"}
+)
+"""Of an imported line: ids, names (which go by themselves), who and what made it."""
 _AUTHORED: Final = frozenset({"entities", "attributes"})
 """What the graph is told of a memory beside triples."""
 CHANGING: Final = (
@@ -99,10 +120,12 @@ def marks_of(texts: Mapping[str, Sequence[str]]) -> dict[str, str]:
 @dataclass(slots=True)
 class _Place:
     """Where in a record the walk is: whose text this is, if an erased memory's (`owner`), and of
-    what the next `content` is (`subject`)."""
+    what the next `content` is (`subject`). Within imported lines `ids` are what their ids are in
+    this scope."""
 
     owner: str | None = None
     subject: str | None = None
+    ids: ImportedIds | None = None
 
 
 @dataclass(slots=True)
@@ -110,8 +133,8 @@ class Redaction:
     """Replaces what was erased in a scope: the `erased` memories' own `texts` (by their folded
     form, with their marks), and all that was drawn from them. What `kept` memories say stays,
     `kept_texts` in folded form, also where it is the same; and of what the graph was told the names
-    that they have: `told_by` gives which by the name in lower case, and is asked where there is
-    something to be told. Of `documents` no chunk is left."""
+    that they have: `told_by` gives which by the ids of names (none for erased ones), and is asked
+    where there is something to be told. Of `documents` no chunk is left."""
 
     scope: str
     erased: frozenset[str]
@@ -122,6 +145,7 @@ class Redaction:
     told_by: Callable[[], Mapping[str, frozenset[str]]] = dict
     documents: frozenset[str] = frozenset()
     hashes: dict[str, str] = field(init=False)
+    _labels: dict[str, str] = field(default_factory=dict)
     quotations: Quotations = field(init=False)
 
     def __post_init__(self) -> None:
@@ -155,9 +179,9 @@ class Redaction:
             return self._object(node, self._placed(node, place))
         if isinstance(node, list):
             if name in _AUTHORED and place.owner is not None:
-                return []
-            if name == "triples" and place.owner is not None:
-                return [*self._triples(node, place.owner)]
+                return [self._authored(_object(each)) for each in node]
+            if name in ("triples", "relations") and place.owner is not None:
+                return [*self._triples(node)]
             return [self.node(each, place, name) for each in node]
         return self._text(node, place, name) if isinstance(node, str) else node
 
@@ -182,6 +206,8 @@ class Redaction:
     def _placed(self, node: Mapping[str, JsonValue], place: _Place) -> _Place:
         """Whose an object is, by the memories that it names."""
         owner, subject = place.owner, None
+        if place.ids is not None:
+            node = self._of_scope(node, place.ids)
         turn = node.get("turn")
         ids = [node.get("turn_memory_id"), node.get("source_memory"), node.get("memory_id")]
         ids += [turn.get("memory_id")] if isinstance(turn, dict) else []
@@ -201,12 +227,34 @@ class Redaction:
                 owner = None
             elif fact in self.erased or owner is not None:
                 owner, subject = owner or fact, fact
-        return _Place(owner, subject or place.subject or owner)
+        return _Place(owner, subject or place.subject or owner, place.ids)
+
+    def _of_scope(self, part: Mapping[str, JsonValue], ids: ImportedIds) -> Mapping[str, JsonValue]:
+        """What an imported line, or a part of one, is of: as the row that it becomes."""
+        names: tuple[str, ...] = ("memory_id", "source_memory")
+        match part.get("kind"):
+            case "memory":
+                return {"memory_id": ids.of(str(part.get("id")))}
+            case "state":
+                return self._of_scope({"kind": "memory", **_object(part.get("memory"))}, ids)
+            case "fact":
+                named = {"item_id": "id", "turn_memory_id": "turn_memory_id"}
+                return {name: ids.of(str(part.get(each))) for name, each in named.items()}
+            case "edge":
+                ends = [ids.of_end(str(part.get(f"{end}_id"))) for end in ("source", "target")]
+                ends = [end.partition("@")[0] for end in ends]
+                return {"memory_id": next((end for end in ends if end in self.erased), ends[0])}
+            case None if "action" in part:
+                names = ()  # what was proposed is the turn's
+        return {name: ids.of(str(part[name])) for name in names if part.get(name) is not None}
 
     def _object(self, node: Mapping[str, JsonValue], place: _Place) -> JsonValue:
         if "value_base64" in node:
             return self._dead_letter(node, place)
         redacted = {name: self.node(each, place, name) for name, each in node.items()}
+        if isinstance(node.get("from_scope"), str) and "lines" in node:
+            ids = ImportedIds(str(node["from_scope"]), self.scope)
+            redacted["lines"] = self.node(node["lines"], replace(place, ids=ids), "lines")
         self._command(node, redacted)
         if "speaker" in node and node.get("content") != redacted.get("content"):
             redacted["speaker"] = ""
@@ -216,6 +264,8 @@ class Redaction:
             redacted |= self._graph_line(node)
         if place.owner is not None:
             self._owned(node, redacted, place.owner)
+            if place.ids is not None and "kind" in node:
+                self._line(node, redacted)
         return redacted
 
     def _command(self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue]) -> None:
@@ -223,19 +273,35 @@ class Redaction:
             redacted["text"] = self._document(node.get("text"))
         if node.get("command") == "update-short-term-memory" and not self.kept:
             redacted["summary"] = ERASED  # of a scope of which nothing is left
+        if "command" not in node:
+            return
+        patches = _list(node.get("patches"))
+        named = [*_list(node.get("memory_ids"))]
+        named += [node.get("memory_id"), *(_object(each).get("memory_id") for each in patches)]
+        about = {each for each in named if isinstance(each, str)}
+        if about and about <= self.erased and not node.get("hard"):
+            redacted["reason"] = ERASED  # why an erasure was asked for stays
+        for patch, left in zip(patches, _list(redacted.get("patches")), strict=False):
+            if _object(patch).get("memory_id") in self.erased and isinstance(left, dict):
+                self._patch(_object(patch), left)
 
     def _owned(
         self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue], owner: str
     ) -> None:
         """What else goes with an erased memory's texts."""
-        if "action" in node or self._is_proposed(node):
+        if "action" in node or self._is_told(node):
             redacted["reason"] = ERASED
+        if isinstance(node.get("metadata"), dict) and "event" in node:
+            redacted["metadata"] = _plain_part(redacted["metadata"])
+        if isinstance(kind := node.get("type"), str) and kind and not is_plain(kind):
+            redacted["type"] = ERASED
         if "item_id" in node and "categories" in node:
             redacted["categories"] = []
         if "turn_id" in node and "content" in node:
             self._turn(node, redacted, owner)
         if node.get("command") == "remember":
-            redacted |= {"tags": [], "metadata": {}, "who": None, "structured": None}
+            redacted |= {"metadata": {}, "who": None}
+            redacted |= {name: self._label(node[name]) for name in ("tags", "type") if name in node}
             redacted |= dict.fromkeys(_LABELS & redacted.keys())
             if redacted.get("source_type") not in SOURCES:
                 redacted.pop("source_type", None)
@@ -250,10 +316,47 @@ class Redaction:
         ids = [fact_memory_id(str(each.get("item_id"))) for each in facts if isinstance(each, dict)]
         return turn.get("memory_id") in self.erased and self.kept.isdisjoint(ids)
 
-    def _is_proposed(self, node: Mapping[str, JsonValue]) -> bool:
-        if str(node.get("event")) not in _PROPOSED or node.get("reason") == "turn stored":
+    def _patch(self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue]) -> None:
+        """What a command changes of a memory: what was a change is one afterwards."""
+        labels = ("tags", "type", "who")
+        redacted |= {name: self._label(node[name]) for name in labels if name in node}
+        if node.get("reason") is not None:
+            redacted["reason"] = ERASED
+
+    def _label(self, node: JsonValue) -> JsonValue:
+        """What stands for a word that someone gave: equal ones for equal words."""
+        if isinstance(node, list):
+            return [self._label(each) for each in node]
+        if not isinstance(node, str) or not node or is_mark(node) or is_plain(node):
+            return node
+        return self._labels.setdefault(node, f"[erased label {len(self._labels) + 1}]")
+
+    def _is_told(self, node: Mapping[str, JsonValue]) -> bool:
+        """Whether a reason tells of what became of a memory: that of the erasure itself stays."""
+        event = str(node.get("event", node.get("outcome")))
+        if event == "purged" or node.get("reason") == "turn stored":
             return False
-        return node.get("item_kind") == "fact" or str(node.get("changed_by")).startswith("pipeline")
+        by = str(node.get("changed_by", "pipeline"))
+        is_command = "changed_by" in node and node.get("item_kind") != "fact"
+        return event in _PROPOSED or (is_command and not by.startswith("pipeline"))
+
+    def _line(self, line: Mapping[str, JsonValue], redacted: dict[str, JsonValue]) -> None:
+        """What is left of an imported line: what the program counts and knows it by."""
+        for name, held in [*redacted.items()]:
+            if name in _STAYS or name in OWN:
+                continue
+            if isinstance(held, str) and held and not is_mark(held) and not is_plain(held):
+                redacted[name] = ERASED
+            elif isinstance(held, list) and name in ("tags", "categories"):
+                redacted[name] = []
+        if line["kind"] == "memory":
+            redacted |= {"metadata": {}, "extraction_model": None}
+            if line.get("source_type") != "extraction":
+                redacted["source_id"] = None
+        if line["kind"] == "state":
+            redacted["reason"] = ERASED
+        if line["kind"] == "mention":
+            redacted["text_key"] = ERASED  # a hash of the text
 
     def _turn(
         self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue], owner: str
@@ -280,62 +383,78 @@ class Redaction:
         if "normalized_content" in node and mark is not None:
             redacted |= {"normalized_content": mark, "content_hash": content_hash(mark)}
 
-    def _triples(self, triples: Sequence[JsonValue], owner: str) -> Iterator[JsonValue]:
+    def _triples(self, triples: Sequence[JsonValue]) -> Iterator[JsonValue]:
         """With marks for names that no other memory has, and without what is said of two names that
         no other memory has both."""
-        marks: dict[str, str] = {}
-        told_by = self.told_by() if triples else {}
         for triple in triples:
             if not isinstance(triple, dict) or not {"source", "target"} <= triple.keys():
                 continue  # a producer's field of that name
-            said = dict(triple)
-            known = []
-            for end in ("source", "target"):
-                name = str(triple[end]).lower()
-                known.append(told_by.get(name, frozenset()))
-                if not known[-1] and not _NAME_MARK.fullmatch(name):
-                    mark = marks.setdefault(name, f"Erased {owner} {len(marks) + 1}")
-                    said |= {end: mark, f"{end}_type": "unknown"}
-            if known[0].isdisjoint(known[1]):
-                said["relationship"] = "erased"
-            yield said
+            ends = {end: str(triple[end]) for end in ("source", "target")}
+            left: dict[str, JsonValue] = {}
+            for end, name in ends.items():
+                if not self._tellers(name):
+                    left |= {end: erased_name(self.scope, name), f"{end}_type": "unknown"}
+            source, target = ends["source"], ends["target"]
+            if "relationship" in triple and self._is_untold(source, target):
+                relation = str(triple["relationship"])
+                left["relationship"] = erased_relation(self.scope, source, target, relation)
+            yield triple | left
+
+    def _authored(self, said: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        """An entity or an attribute of one that somebody wrote down, in the same way."""
+        left: dict[str, JsonValue] = {**said}
+        for name in ("name", "entity"):
+            if name in said and not self._tellers(str(said[name])):
+                left |= {name: erased_name(self.scope, str(said[name]))}
+                left |= {"type": "unknown"} if "type" in said else {}
+        left |= {"aspect": "erased"} if "aspect" in said else {}
+        aliases = [str(each) for each in _list(said.get("aliases"))]
+        if aliases:
+            left["aliases"] = [
+                each if self._tellers(each) else erased_name(self.scope, each) for each in aliases
+            ]
+        return left
+
+    def _tellers(self, name: str) -> frozenset[str]:
+        """The memories that have a name and are not erased."""
+        known = entity_id(self.scope, canonical_name(shown_name(name)))
+        return self.told_by().get(known, frozenset())
+
+    def _is_untold(self, source: str, target: str) -> bool:
+        return self._tellers(source).isdisjoint(self._tellers(target))
 
     def _graph_line(self, node: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """Of an imported line of the graph what only erased memories tell: the names that stand in
         their texts, and what is said of such names that no other memory has both."""
-        told_by = self.told_by()
-        ends = {
-            name: str(node[name])
-            for name in ("canonical_name", "name", "main", "source", "target", "entity")
-            if isinstance(node.get(name), str)
+        kind = str(node["kind"])
+        of_names = {"main", "source", "target", "entity"}
+        of_names |= set() if kind == "aspect" else {"canonical_name", "name"}
+        ends = {name: str(node[name]) for name in node if name in of_names}
+        left: dict[str, JsonValue] = {
+            name: erased_name(self.scope, each)
+            for name, each in ends.items()
+            if self._is_erased_name(each)
         }
-        marks = {name: self._name_mark(each, told_by) for name, each in ends.items()}
-        left: dict[str, JsonValue] = {name: mark for name, mark in marks.items() if mark}
-        if node["kind"] == "aspect":
-            for name in ("canonical_name", "name"):
-                left.pop(name, None)  # of a facet
         if left:
             left |= {name: ERASED for name in ("mention_text", "summary") if node.get(name)}
+            left |= {name: "unknown" for name in ("entity_type",) if name in node}
             of_facet = {"aspect": ("canonical_name", "name"), "attribute": ("aspect",)}
-            left |= dict.fromkeys(of_facet.get(str(node["kind"]), ()), "erased")
-        if node["kind"] == "relation" and left:
-            known = [told_by.get(ends[end].lower(), frozenset()) for end in ("source", "target")]
-            if known[0].isdisjoint(known[1]):
-                left["relation_type"] = "erased"
+            left |= dict.fromkeys(of_facet.get(kind, ()), "erased")
+        if left and kind == "relation" and self._is_untold(ends["source"], ends["target"]):
+            relation = str(node["relation_type"])
+            left["relation_type"] = erased_relation(
+                self.scope, ends["source"], ends["target"], relation
+            )
         return left
 
-    def _name_mark(self, name: str, told_by: Mapping[str, frozenset[str]]) -> str | None:
-        """What stands for a name that erased memories have and no other: the same wherever it is
-        told. None for a name that stays."""
+    def _is_erased_name(self, name: str) -> bool:
+        """Whether erased memories have a name and no other has."""
+        if self._tellers(name):
+            return False
         wanted = folded(name)
-        if told_by.get(name.lower()) or not wanted or _NAME_MARK.fullmatch(name.lower()):
-            return None
-        for text, mark in self.texts.items():
-            place = f" {text} ".find(f" {wanted} ")
-            if place >= 0:
-                memory_id, _, number = mark[len("[erased ") : -1].partition(" ")
-                return f"erased {memory_id} {int(number or 1) * 1_000_000 + place}"
-        return None
+        known = entity_id(self.scope, canonical_name(shown_name(name)))
+        told = known in self.told_by() or any(f" {wanted} " in f" {text} " for text in self.texts)
+        return bool(wanted) and told
 
     def _dead_letter(self, node: Mapping[str, JsonValue], place: _Place) -> JsonValue:
         redacted = {
@@ -415,6 +534,29 @@ class Redaction:
         text = value.decode(errors="surrogateescape")
         left = self.quotations.left_out(text)
         return value if left == text else left.encode(errors="surrogateescape")
+
+
+def _object(node: JsonValue) -> dict[str, JsonValue]:
+    return node if isinstance(node, dict) else {}
+
+
+def _list(node: JsonValue) -> list[JsonValue]:
+    return node if isinstance(node, list) else []
+
+
+def _plain_part(node: JsonValue) -> JsonValue:
+    """What the program notes of an event, and of all else what can tell nothing."""
+    if isinstance(node, dict):
+        known = field_names()
+        return {
+            name: each if name in _NOTED else _plain_part(each)
+            for name, each in node.items()
+            if name in known | _NOTED
+        }
+    if isinstance(node, list):
+        return [_plain_part(each) for each in node]
+    is_word = isinstance(node, str) and not is_mark(node) and not is_plain(node)
+    return ERASED if is_word and node else node
 
 
 def _unnamed(turn: JsonValue) -> JsonValue:

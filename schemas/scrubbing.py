@@ -10,38 +10,21 @@ from __future__ import annotations
 import base64
 import json
 import re
-import types
-import typing
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
 from typing import Final
 
-from pydantic import BaseModel, JsonValue
+from pydantic import JsonValue
 
-from palimpsest.schemas.envelope import Envelope, Frozen
-from palimpsest.schemas.identity import turn_item_id, turn_memory_id
-from palimpsest.schemas.messages import SCHEMAS, ConversationTurn
+from palimpsest.schemas.identity import erased_name, erased_relation, turn_item_id, turn_memory_id
+from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.privacy import erased_person
 from palimpsest.schemas.quotations import ERASED
-from palimpsest.schemas.redaction import SOURCES, dumped, is_mark, mark_of
-from palimpsest.schemas.row_types import ROW_TYPES
-from palimpsest.schemas.topics import CONVERSATION_TURNS, TOPICS
+from palimpsest.schemas.redaction import dumped, is_mark, mark_of
+from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.schemas.vocabulary import field_names, is_plain
 
-EDGES: Final = frozenset(
-    {"temporal", "causal", "entity", "derived_from", "supersedes", "restates", "contradicts"}
-)
-"""Relations that the program draws between memories."""
-_WORDS: Final = (
-    EDGES
-    | SOURCES
-    | {"episodic", "document-chunk", "unknown", "local", "pipeline"}
-    | {"dead", "turn stored", "graph updated", "imported"}
-)
-_STAGES: Final = frozenset(
-    {"normalize", "extract", "decide", "apply-writes", "graph-persist", "audit"}
-)
 _IDS: Final = frozenset({"turn_id", "session_id", "scope", "from_scope"})
 """What producers choose for things to be known by."""
 _COUNTED: Final = ("turn_id", "session_id", "role", "privacy")
@@ -51,61 +34,13 @@ _OPEN: Final = frozenset({"headers", "extensions"})
 _NAMES: Final = frozenset(
     {"name", "alias", "canonical_name", "main", "source", "target", "entity", "aspect", "aliases"}
 )
-"""Names in the graph: what is the same within a record stays the same."""
+"""Names in the graph: what is the same stays the same."""
 _CODE: Final = re.compile(
     r"(?:forbidden|frozen|private|not_found|not_deleted|invalid_request|unknown_person"
     r"|confirm_mismatch|version_conflict|retention_expired|duplicate_content_hash"
     r"|confirmation_required): "
 )
 """What an error begins with, by which programs know it."""
-_PLAIN: Final = re.compile(
-    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:@\d{1,19})?|[0-9a-f]{64}"
-    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]{0,10}(?:Z|[+-]\d\d:?\d\d)?"
-    r"|erased (?:[0-9a-f-]{36} )?\d{1,9}|\[erased [0-9a-f]{32}\]",
-    re.ASCII | re.IGNORECASE,
-)
-"""Ids (of a memory's state too), hashes, times, and what was scrubbed before."""
-
-
-@cache
-def vocabulary() -> frozenset[str]:
-    """All words that a closed field of a message can have."""
-    literals = {word for part in _parts() for word in _literals(part)}
-    return frozenset(literals) | _WORDS | _STAGES | SCHEMAS.keys() | TOPICS.keys()
-
-
-@cache
-def _field_names() -> frozenset[str]:
-    rows = {each.name for row_type in ROW_TYPES for each in fields(row_type)}
-    models = {name for part in _parts() if isinstance(part, type) for name in part.model_fields}
-    others = {"drawn_from", "source_memory", "before", "schema", "erased_item_id"}
-    return frozenset(rows | models | others)
-
-
-@cache
-def _parts() -> tuple[type[BaseModel], ...]:
-    """The classes of all messages and of their parts."""
-    found: dict[type[BaseModel], None] = {}
-    left: list[object] = [Envelope[Frozen], *SCHEMAS.values()]
-    while left:
-        each = left.pop()
-        if isinstance(each, type) and issubclass(each, BaseModel):
-            if each not in found:
-                found[each] = None
-                left += [info.annotation for info in each.model_fields.values()]
-        else:
-            left += typing.get_args(each)
-    return tuple(found)
-
-
-def _literals(part: type[BaseModel]) -> Iterator[str]:
-    left: list[object] = [info.annotation for info in part.model_fields.values()]
-    while left:
-        each = left.pop()
-        if typing.get_origin(each) is typing.Literal:
-            yield from (word for word in typing.get_args(each) if isinstance(word, str))
-        elif isinstance(each, types.UnionType) or typing.get_origin(each) is not None:
-            left += typing.get_args(each)
 
 
 @dataclass(slots=True)
@@ -119,7 +54,6 @@ class Scrub:
     at: datetime
     erased: Collection[str]
     own: set[str] = field(default_factory=set)
-    _names: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.own.add(self.erasure_id)
@@ -134,7 +68,6 @@ class Scrub:
         if not isinstance(raw, dict):
             return _NOTHING if is_dead else value
         left = raw | {"body": self._dead_turn(raw.get("body"))} if is_dead else raw
-        self._names.clear()
         try:
             scrubbed = self.node(left)
         except RecursionError:
@@ -158,8 +91,7 @@ class Scrub:
             code = _CODE.match(node)
             return f"{code.group()}{ERASED}" if code else ERASED
         if name in _NAMES:
-            known = " ".join(node.lower().split())
-            return self._names.setdefault(known, f"erased {len(self._names) + 1}")
+            return erased_name(self.scope, node)
         return ERASED
 
     def tells_of_others(self, node: JsonValue) -> bool:
@@ -180,14 +112,19 @@ class Scrub:
     def _stays(self, text: str, name: str) -> bool:
         if not text or text == self.scope or name in _IDS or text == ERASED or is_mark(text):
             return True
-        return text in vocabulary() or _PLAIN.fullmatch(text) is not None
+        return is_plain(text)
 
     def _object(self, node: Mapping[str, JsonValue], name: str) -> JsonValue:
         if name in _OPEN:
             return {}
         if "value_base64" in node:
             node = {**node, "value_base64": self._held(node)}
-        known = _field_names()
+        known = field_names()
+        told = next((name for name in ("relationship", "relation_type") if name in node), "")
+        if told and {"source", "target"} <= node.keys() and not is_plain(str(node[told])):
+            source, target = str(node["source"]), str(node["target"])
+            left = erased_relation(self.scope, source, target, str(node[told]))
+            node = {**node, told: left}
         # The settings by which an intent is carried out are the program's.
         as_is = {"value_base64", "settings"} if "write" in node else {"value_base64"}
         return {
@@ -214,7 +151,5 @@ class Scrub:
             held = base64.b64decode(str(node["value_base64"]), validate=True)
         except ValueError:
             held = b""
-        names = dict(self._names)
         value = self.value(held, is_dead=node.get("topic") == CONVERSATION_TURNS.name)
-        self._names = names
         return base64.b64encode(value).decode()

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 
 from pydantic import JsonValue
 
 from palimpsest.schemas.audit_rows import HistoryRow
-from palimpsest.schemas.envelope import Frozen, derived_id
+from palimpsest.schemas.envelope import Frozen
+from palimpsest.schemas.identity import ImportedIds
 from palimpsest.schemas.portable import (
     PortableEdge,
     PortableEvent,
@@ -41,27 +42,6 @@ from palimpsest.schemas.rows import (
 from palimpsest.streams.memory_rows import state_of, with_content
 
 
-@dataclass(frozen=True, slots=True)
-class Ids:
-    """What the ids of a file are in the scope that takes it."""
-
-    from_scope: str
-    scope: str
-
-    def of(self, given: str) -> str:
-        if self.from_scope == self.scope:
-            return given
-        return derived_id("imported", self.scope, given)
-
-    def maybe(self, given: str | None) -> str | None:
-        return None if given is None else self.of(given)
-
-    def of_end(self, given: str) -> str:
-        """Of the end of an edge, which may be a state: `<id>@<version>`."""
-        memory_id, at, version = given.partition("@")
-        return f"{self.of(memory_id)}{at}{version}"
-
-
 def same_fields(line: Frozen, row_type: type[Row], *but: str) -> dict[str, object]:
     """What line and row call the same."""
     told = type(line).model_fields
@@ -76,20 +56,20 @@ def _json(value: Mapping[str, JsonValue]) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-NAMING_MEMORIES = frozenset(("memory_id", "target_id", "source_memory", "drawn_from"))
+_NAMING_MEMORIES = frozenset(("memory_id", "target_id", "source_memory", "drawn_from"))
 """Fields of an event's metadata that name memories."""
 
 
-def _of_scope(ids: Ids, value: JsonValue, name: str = "") -> JsonValue:
+def _of_scope(ids: ImportedIds, value: JsonValue, name: str = "") -> JsonValue:
     """An event's metadata, naming memories as they are called here."""
     if isinstance(value, dict):
         return {key: _of_scope(ids, each, key) for key, each in value.items()}
     if isinstance(value, list):
         return [_of_scope(ids, each, name) for each in value]
-    return ids.of(value) if isinstance(value, str) and name in NAMING_MEMORIES else value
+    return ids.of(value) if isinstance(value, str) and name in _NAMING_MEMORIES else value
 
 
-def memory_row(ids: Ids, line: PortableMemory) -> MemoryRow:
+def memory_row(ids: ImportedIds, line: PortableMemory) -> MemoryRow:
     """The memory; its sequence number is given when it is stored."""
     given = same_fields(line, MemoryRow, "metadata", "source_id")
     made = MemoryRow(
@@ -108,7 +88,7 @@ def memory_row(ids: Ids, line: PortableMemory) -> MemoryRow:
     return replace(made, dedup_key=None) if line.is_deleted else made
 
 
-def state_row(ids: Ids, line: PortableState) -> ArchiveRow:
+def state_row(ids: ImportedIds, line: PortableState) -> ArchiveRow:
     row = memory_row(ids, line.memory)
     return ArchiveRow(
         memory_id=row.memory_id,
@@ -122,7 +102,7 @@ def state_row(ids: Ids, line: PortableState) -> ArchiveRow:
     )
 
 
-def event_row(ids: Ids, line: PortableEvent) -> HistoryRow:
+def event_row(ids: ImportedIds, line: PortableEvent) -> HistoryRow:
     return HistoryRow(
         **same_fields(line, HistoryRow, "memory_id", "metadata"),  # type: ignore[arg-type]
         event_id=ids.of(line.id),
@@ -132,7 +112,7 @@ def event_row(ids: Ids, line: PortableEvent) -> HistoryRow:
     )
 
 
-def edge_row(ids: Ids, line: PortableEdge) -> EdgeRow:
+def edge_row(ids: ImportedIds, line: PortableEdge) -> EdgeRow:
     return EdgeRow(
         **same_fields(line, EdgeRow, "source_id", "target_id"),  # type: ignore[arg-type]
         source_id=ids.of_end(line.source_id),
@@ -141,7 +121,7 @@ def edge_row(ids: Ids, line: PortableEdge) -> EdgeRow:
     )
 
 
-def session_row(ids: Ids, line: PortableSession) -> SessionRow:
+def session_row(ids: ImportedIds, line: PortableSession) -> SessionRow:
     """A session that came is complete: it has ended until it goes on here."""
     return SessionRow(
         **same_fields(line, SessionRow, "last_turn", "extracted_turns"),  # type: ignore[arg-type]
@@ -155,7 +135,7 @@ def session_row(ids: Ids, line: PortableSession) -> SessionRow:
     )
 
 
-def fact_rows(ids: Ids, line: PortableFact, as_of: int) -> list[Row]:
+def fact_rows(ids: ImportedIds, line: PortableFact, as_of: int) -> list[Row]:
     """A fact with its end, without which it would be lost in the balance, and what was decided."""
     item_id = ids.of(line.id)
     fact = FactRow(
@@ -177,7 +157,7 @@ def fact_rows(ids: Ids, line: PortableFact, as_of: int) -> list[Row]:
     return rows if line.held is None else [*rows, _held(ids, fact, line.held)]
 
 
-def _proposal(ids: Ids, item_id: str, told: PortableProposal, as_of: int) -> ProposalRow:
+def _proposal(ids: ImportedIds, item_id: str, told: PortableProposal, as_of: int) -> ProposalRow:
     candidates = [
         {**each.model_dump(mode="json"), "memory_id": ids.of(each.memory_id)}
         for each in told.candidates
@@ -193,7 +173,7 @@ def _proposal(ids: Ids, item_id: str, told: PortableProposal, as_of: int) -> Pro
     )
 
 
-def _held(ids: Ids, fact: FactRow, told: PortableHeld) -> PendingProposalRow:
+def _held(ids: ImportedIds, fact: FactRow, told: PortableHeld) -> PendingProposalRow:
     known = {field.name for field in fields(PendingProposalRow)}
     of_fact = {name: value for name, value in asdict(fact).items() if name in known}
     of_change = same_fields(told, PendingProposalRow, "target_id")

@@ -43,6 +43,7 @@ from palimpsest.ops.sources import Sources
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import entity_id
 from palimpsest.schemas.memory_texts import MONTHS, embedding_text
+from palimpsest.schemas.normal_forms import canonical_name
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, NameRow, RelationRow, Row
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.recall.query import Query
@@ -51,7 +52,6 @@ from palimpsest.streams.apply.outcomes import link_writes
 from palimpsest.streams.memory_rows import with_content
 from palimpsest.streams.models.base import Vector, embeddings
 from palimpsest.streams.store_port import KeepVector, Put, Write
-from palimpsest.streams.text.linker import canonical_name
 
 SCOPE: Final = "bench"
 QUESTIONS: Final = 200

@@ -321,9 +321,10 @@ def failed(text: str) -> None:
         print_json({"error": text})
 
 
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""What a terminal obeys instead of showing it: all control characters but tab and line feed, and
-what turns the direction of writing around."""
+_UNSEEN: Final = r"\x7f-\x9f\u200b\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f"
+_CONTROL: Final = re.compile(rf"[\x00-\x08\x0b-\x1f{_UNSEEN}]")
+"""What a terminal obeys instead of showing it: all control characters but tab and line feed, what
+turns the direction of writing around, and what no one sees."""
 
 
 def visible(text: str) -> str:
@@ -331,14 +332,17 @@ def visible(text: str) -> str:
     return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
-_OBEYED: Final = re.compile(r"[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_LEFT_IN_JSON: Final = re.compile(f"[{_UNSEEN}]")
+
+
+def visible_json(text: str) -> str:
+    """The same for JSON, which says the same afterwards."""
+    return _LEFT_IN_JSON.sub(lambda found: json.dumps(found.group())[1:-1], text)
 
 
 def print_json(value: object) -> None:
     """JSON for scripts, on stdout."""
-    shown = json.dumps(value, indent=2, ensure_ascii=False)
-    # In JSON only these are left to escape; a terminal obeys them too.
-    typer.echo(_OBEYED.sub(lambda found: f"\\u{ord(found.group()):04x}", shown))
+    typer.echo(visible_json(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def echo(text: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palimpsest.ops.cli.common import Cli, command, usage_error
+from palimpsest.ops.cli.common import Cli, command, usage_error, visible, visible_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +98,15 @@ def sql(
     elif form is Form.table:
         _print(table)
     else:
-        sys.stdout.buffer.write(_written(table, form))
+        sys.stdout.buffer.write(_shown(_written(table, form), form))
+
+
+def _shown(written: bytes, form: Form) -> bytes:
+    """A result on stdout: JSON says the same with escapes, and CSV has them on a terminal only."""
+    if form is Form.json:
+        return visible_json(written.decode()).encode()
+    is_text = form is Form.csv and sys.stdout.isatty()
+    return visible(written.decode()).encode() if is_text else written
 
 
 def _form(given: Form | None, output: Path | None) -> Form:

@@ -57,7 +57,7 @@ def table(columns: tuple[str, ...], rows: list[tuple[object, ...]], title: str =
             isinstance(row[number], int | float) and not isinstance(row[number], bool)
             for row in rows
         )
-        made.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        made.add_column(text(column), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         made.add_row(*map(text, row))
     return made
@@ -89,7 +89,7 @@ def print_rows(
         for number, row in enumerate(rows, 1):
             out.print(f"[dim]{f'-- {number} --':-<{width + 3}}[/]")
             for name in columns:
-                out.print(f"[bold]{name:<{width}}[/] {text(row[name])}", soft_wrap=True)
+                out.print(f"[bold]{text(f'{name:<{width}}')}[/] {text(row[name])}", soft_wrap=True)
     out.print(f"({len(rows)} row{'' if len(rows) == 1 else 's'})")
 
 

@@ -21,6 +21,7 @@ from palimpsest.ops.http.problems import Problem, answer
 from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.parts import SetupError
+from palimpsest.ops.service.connections import GUARDED
 
 PUBLIC_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json", "/docs"})
 """What anybody may ask who may reach the service at all."""
@@ -155,8 +156,8 @@ def _guarded(send: Send) -> Send:
     async def guarded(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            headers["X-Content-Type-Options"] = "nosniff"
-            headers.setdefault("Cache-Control", "no-store")
+            for name, value in GUARDED.items():
+                headers.setdefault(name, value)
         await send(message)
 
     return guarded

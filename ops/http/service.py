@@ -28,7 +28,7 @@ from palimpsest.ops.operations.operation import Json, Operation, Surface, Write
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.queries import Queries
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.threads import in_thread_of
+from palimpsest.ops.threads import in_thread_of, threads_are_free
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.streams.logs.base import LogReader, Outgoing, Position
 
@@ -125,7 +125,7 @@ class UnprocessedBytes:
 Part = TypeVar("Part")
 MOST_STREAMS = 100
 THREAD_SECONDS = 2.0
-"""How long a request that reads may have to wait for a thread, where the service is ready."""
+"""How long a request may have to wait for a thread, where the service is ready."""
 MOST_PENDING: Final = 10_000
 """Commands without a result whose scopes are remembered."""
 
@@ -238,7 +238,7 @@ class Service:
             return "the stages do not run yet"
         try:
             async with asyncio.timeout(THREAD_SECONDS):
-                await asyncio.to_thread(lambda: None)
+                await threads_are_free()
         except TimeoutError:
             return f"requests wait for others: no thread was free for {THREAD_SECONDS:g} s"
         return await self.lacks()

@@ -27,7 +27,6 @@ from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import InvalidRecord, decode
 from palimpsest.schemas.commands import Actor, RecordShadowProposalsCommand, ShadowProposal
 from palimpsest.schemas.messages import (
-    Action,
     Fact,
     MemoryWrite,
     Proposal,
@@ -35,6 +34,7 @@ from palimpsest.schemas.messages import (
     ScoredCandidate,
 )
 from palimpsest.schemas.topics import MEMORY_WRITES
+from palimpsest.schemas.words import Action
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.database.damage import StoreDamaged
 from palimpsest.stores.shard import Shard

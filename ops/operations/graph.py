@@ -73,7 +73,7 @@ class Entities(Read[EntityPage]):
     surface: ClassVar = Surface(("GET", "/api/entities"), tag="graph", command="entities")
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.streams.text.linker import canonical_name
+        from palimpsest.schemas.normal_forms import canonical_name
 
         conditions, values = ["scope = ?"], [cast("object", self.scope)]
         if self.query is not None:
@@ -138,7 +138,7 @@ class GetEntity(Read[Entity]):
     )
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.streams.text.linker import canonical_name
+        from palimpsest.schemas.normal_forms import canonical_name
 
         if not self.name.strip():
             raise RequestError("the name is empty")
@@ -174,7 +174,7 @@ def _nearest(shard: Shard, scope: str, name: str) -> str:
     """Which name was probably meant; empty where none is near."""
     import difflib
 
-    from palimpsest.streams.text.linker import canonical_name
+    from palimpsest.schemas.normal_forms import canonical_name
 
     known = rows(shard, "SELECT name FROM main.entities WHERE scope = ?", [scope])
     names = {canonical_name(row["name"]): row["name"] for row in known}

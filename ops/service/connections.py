@@ -9,6 +9,7 @@ import resource
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 KEPT_BACK: Final = 256
@@ -16,6 +17,8 @@ KEPT_BACK: Final = 256
 LEAST: Final = 16
 BACKLOG: Final = 128
 """Connections that are accepted at once, before any is looked at."""
+GUARDED: Final = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
+"""Headers of every answer: it is what it is called, and is kept nowhere on its way."""
 STALL_SECONDS: Final = 30.0
 """How long an answer may wait for the other side to take more of it."""
 
@@ -82,6 +85,17 @@ class _Limited(H11Protocol):
     def on_response_complete(self) -> None:
         self._await_head()
         super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """To what is no HTTP, which no application sees: with the headers of every answer."""
+        headers = {"content-type": "text/plain; charset=utf-8", "connection": "close", **GUARDED}
+        for event in (
+            h11.Response(status_code=400, reason=b"Bad Request", headers=[*headers.items()]),
+            h11.Data(data=msg.encode("ascii")),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event))
+        self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()

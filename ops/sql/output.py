@@ -32,7 +32,7 @@ def as_json(table: pa.Table) -> bytes:
     return json.dumps(json_rows(table), indent=2, ensure_ascii=False).encode() + b"\n"
 
 
-FORMULA: Final = r"^[=+\-@\t\r]"
+FORMULA: Final = r"^[=+\-@\t\r\n＝＋－＠]"
 """What a spreadsheet takes for the beginning of a formula, which may reach out of the sheet."""
 
 

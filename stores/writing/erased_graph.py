@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import duckdb
 
-from palimpsest.schemas.identity import relation_id
+from palimpsest.schemas.identity import ERASED_NAME, relation_id
 
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _OF_GRAPH = ("name_rows", "relation_rows", "mention_rows", "aspect_rows", "attribute_rows")
 
 # A memory that tells of both ends stands for what is said of them.
@@ -17,20 +19,24 @@ DELETE FROM relation_rows WHERE scope = $scope
     AND NOT EXISTS (
         SELECT 1 FROM mention_rows a JOIN mention_rows b ON a.memory_id = b.memory_id
         WHERE a.name_id = source_name_id AND b.name_id = target_name_id)"""
-# A name that someone told to mean an entity stays, and so does what others are names of.
 _UNTOLD_NAMES = """
-DELETE FROM name_rows WHERE scope = $scope AND name_id IN (SELECT unnest($names)) AND NOT is_alias
-    AND entity_id = name_id AND NOT pinned
+DELETE FROM name_rows WHERE scope = $scope AND name_id IN (SELECT unnest($names)) AND NOT pinned
     AND name_id NOT IN (SELECT name_id FROM mention_rows WHERE scope = $scope)
-    AND name_id NOT IN (SELECT entity_id FROM name_rows
-        WHERE scope = $scope AND name_id <> entity_id)
     AND name_id NOT IN (SELECT source_name_id FROM relation_rows WHERE scope = $scope)
     AND name_id NOT IN (SELECT target_name_id FROM relation_rows WHERE scope = $scope)
     AND name_id NOT IN (SELECT name_id FROM aspect_rows WHERE scope = $scope)"""
+# A name that someone told to mean an entity stays, and so does what others are names of.
+_UNTOLD_ALIASES = f"""{_UNTOLD_NAMES} AND entity_id <> name_id AND NOT EXISTS (
+    FROM command_results c WHERE c.scope = $scope AND c.command = 'alias' AND c.error IS NULL
+        AND (c.result->>'name' = name_rows.name
+            OR list_contains(json_extract_string(c.result, '$.aliases[*]'), name_rows.name)))"""
+_UNTOLD_MAIN_NAMES = f"""{_UNTOLD_NAMES} AND entity_id = name_id AND NOT is_alias
+    AND name_id NOT IN (SELECT entity_id FROM name_rows
+        WHERE scope = $scope AND name_id <> entity_id)"""
 
 
 _RELATION = " RETURNING source_name_id, target_name_id, relation_type"
-_NAME = " RETURNING name_id"
+_NAME = " RETURNING name_id, canonical_name"
 _WHOLE_RELATIONS = f"DELETE FROM relation_rows WHERE scope = $scope{_RELATION}"
 _WHOLE_NAMES = f"DELETE FROM name_rows WHERE scope = $scope{_NAME}"
 
@@ -46,53 +52,64 @@ def erase_graph(
 ) -> None:
     """As part of the running transaction; the whole graph of the scope for None."""
     if memory_ids is None:
-        _note_erased(connection, scope, _WHOLE_RELATIONS, _WHOLE_NAMES, {"scope": scope})
+        _note_erased(connection, scope, _WHOLE_RELATIONS, (_WHOLE_NAMES,), {"scope": scope})
         for table in _OF_GRAPH:
             connection.execute(f"DELETE FROM {table} WHERE scope = ?", [scope])
         return
-    given = {"scope": scope, "ids": [*memory_ids]}
+    told = {"scope": scope, "ids": [*memory_ids]}
     names = [
         name_id
         for (name_id,) in connection.execute(
-            "SELECT DISTINCT name_id FROM mention_rows"
-            " WHERE scope = $scope AND memory_id IN (SELECT unnest($ids)) ORDER BY 1",
-            given,
+            "SELECT name_id FROM mention_rows"
+            " WHERE scope = $scope AND memory_id IN (SELECT unnest($ids))"
+            # As a log has them from which something was erased before.
+            " UNION SELECT name_id FROM name_rows WHERE scope = $scope"
+            "  AND regexp_full_match(canonical_name, $erased) ORDER BY 1",
+            told | {"erased": ERASED_NAME.pattern},
         ).fetchall()
     ]
     for table in ("mention_rows", "attribute_rows"):
         connection.execute(
             f"DELETE FROM {table} WHERE scope = $scope AND memory_id IN (SELECT unnest($ids))",
-            given,
+            told,
         )
     connection.execute(
         "DELETE FROM aspect_rows WHERE scope = $scope AND name_id IN (SELECT unnest($names))"
         " AND aspect_id NOT IN (SELECT aspect_id FROM attribute_rows WHERE scope = $scope)",
         {"scope": scope, "names": names},
     )
-    _note_erased(
-        connection,
-        scope,
-        f"{_UNTOLD_RELATIONS}{_RELATION}",
-        f"{_UNTOLD_NAMES}{_NAME}",
-        {"scope": scope, "names": names},
-    )
+    given: dict[str, object] = {"scope": scope, "names": names}
+    relations = f"{_UNTOLD_RELATIONS}{_RELATION}"
+    of_names = (f"{_UNTOLD_ALIASES}{_NAME}", f"{_UNTOLD_MAIN_NAMES}{_NAME}")
+    _note_erased(connection, scope, relations, of_names, given)
 
 
 def _note_erased(
     connection: duckdb.DuckDBPyConnection,
     scope: str,
     relations: str,
-    names: str,
+    names: Sequence[str],
     given: dict[str, object],
 ) -> None:
-    """Delete by both statements, and keep the ids of what they return: an import must not bring it
+    """Delete by the statements, and keep the ids of what they return: an import must not bring it
     back."""
-    gone = [relation_id(*row) for row in connection.execute(relations, given).fetchall()]
-    gone += [name_id for (name_id,) in connection.execute(names, given).fetchall()]
+    gone = [
+        _erased_id(relation_type, relation_id(source, target, relation_type))
+        for source, target, relation_type in connection.execute(relations, given).fetchall()
+    ]
+    for each in names:
+        rows = connection.execute(each, given).fetchall()
+        gone += [_erased_id(name, name_id) for name_id, name in rows]
     connection.execute(
         "INSERT INTO erased_graph SELECT ?, unnest(?::VARCHAR[]) ON CONFLICT DO NOTHING",
         [scope, gone],
     )
+
+
+def _erased_id(name: str, own: str) -> str:
+    """The id of what has the name, or of what was erased and has left it."""
+    left = name.removeprefix("erased ")
+    return left if left != name and _ID.fullmatch(left) else own
 
 
 def free_again(connection: duckdb.DuckDBPyConnection, scope: str) -> bool:

@@ -32,9 +32,10 @@ from palimpsest.schemas.rows import (
     RelationRow,
     Row,
 )
-from palimpsest.schemas.scrubbing import EDGES, Scrub
+from palimpsest.schemas.scrubbing import Scrub
+from palimpsest.schemas.vocabulary import EDGES
 from palimpsest.stores.state import ShardState
-from palimpsest.stores.writing.erased_graph import erase_graph, free_again
+from palimpsest.stores.writing.erased_graph import erase_graph, erased_ids, free_again
 from palimpsest.stores.writing.redacted_tables import redact_tables
 from palimpsest.streams.store_port import Erase, EraseGraph, NotAlone
 
@@ -125,14 +126,29 @@ def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:
 
 
 def _forget_beside(connection: duckdb.DuckDBPyConnection, scope: str, ids: Sequence[str]) -> None:
-    """What tells of memories without being one: summaries of their sessions, categories that they
-    alone had, and how documents are called of which no chunk is left."""
+    """What tells of memories without being one: summaries of their sessions, what people said of
+    their edges, categories that they alone had, and how documents are called of which no chunk is
+    left."""
+    of_them = (
+        " scope = $scope AND (split_part(source_id, '@', 1) IN (SELECT unnest($ids))"
+        " OR split_part(target_id, '@', 1) IN (SELECT unnest($ids)))"
+    )
+    connection.execute(
+        f"DELETE FROM memory_edges WHERE {of_them}"
+        " AND relation_type NOT IN (SELECT unnest($program))",
+        {"scope": scope, "ids": [*ids], "program": sorted(EDGES)},
+    )
+    connection.execute(
+        f"UPDATE memory_edges SET predicate = '', evidence = '' WHERE {of_them}",
+        {"scope": scope, "ids": [*ids]},
+    )
     connection.execute(
         "UPDATE scope_categories SET names = (SELECT coalesce(list(DISTINCT name ORDER BY name),"
         " []) FROM (SELECT unnest(categories) AS name FROM memory_rows WHERE scope = $scope))"
         " WHERE scope = $scope",
         {"scope": scope},
     )
+    connection.execute("DELETE FROM scope_categories WHERE scope = ? AND names = []", [scope])
     connection.execute(
         "UPDATE short_term_rows SET summary = NULL, summary_by = NULL, summary_at = NULL,"
         " summary_expires_at = NULL, summarized_through = NULL WHERE scope = $scope"
@@ -256,15 +272,15 @@ def _kept(connection: duckdb.DuckDBPyConnection, scope: str) -> tuple[frozenset[
 
 
 def _told_by(connection: duckdb.DuckDBPyConnection, scope: str) -> dict[str, frozenset[str]]:
-    """The memories that are not erased by the names that they have."""
+    """The memories that are not erased by the ids of the names that they have; of names that only
+    erased memories have or had, none."""
     rows = connection.execute(
-        "SELECT n.name, n.canonical_name, list(m.memory_id) FROM name_rows n"
-        " JOIN mention_rows m USING (name_id) JOIN memory_rows r USING (memory_id)"
-        " WHERE n.scope = ? AND r.content_hash <> '' GROUP BY ALL",
+        "SELECT name_id, coalesce(list(memory_id) FILTER (content_hash <> ''), [])"
+        " FROM mention_rows m JOIN memory_rows r USING (memory_id) WHERE m.scope = ? GROUP BY ALL",
         [scope],
     ).fetchall()
-    told = {canonical: frozenset(ids) for _, canonical, ids in rows}
-    return told | {name.lower(): frozenset(ids) for name, _, ids in rows}
+    erased = dict.fromkeys(erased_ids(connection, scope), frozenset[str]())
+    return erased | {name_id: frozenset(ids) for name_id, ids in rows}
 
 
 def history_events(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> list[bytes]:

@@ -222,7 +222,9 @@ def _owned(table: Table) -> str:
 def _left(table: Table, name: str) -> str:
     """Whether there is something in an erased memory's column that was not taken out before."""
     if name in table.json:
-        return f"contains({name}, '\\') OR regexp_matches({name}, $fields)"
+        return f"{name} <> '{{}}'"
+    if name == "categories":
+        return f"len({name}) > 0"
     if name in table.lists:
         return f"len(list_filter({name}, lambda each: each <> '{ERASED}')) > 0"
     if name in QUOTING:

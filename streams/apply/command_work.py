@@ -22,9 +22,9 @@ from palimpsest.schemas.messages import (
     GraphWork,
     MemoryChange,
     Outcome,
-    OutcomeEvent,
 )
 from palimpsest.schemas.rows import CommandRow, MemoryRow
+from palimpsest.schemas.words import OutcomeEvent
 from palimpsest.streams.apply.outcomes import InvalidationKind, changes, kinds_of, link_writes
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.models.base import Embedding

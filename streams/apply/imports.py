@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 
 from palimpsest.schemas.commands import ImportCommand
+from palimpsest.schemas.identity import ImportedIds
 from palimpsest.schemas.memory_texts import linked_text
 from palimpsest.schemas.messages import CommandIntent, GraphWork
 from palimpsest.schemas.normal_forms import content_hash, storage_content
@@ -40,7 +41,6 @@ from palimpsest.streams.apply.command_work import (
 )
 from palimpsest.streams.apply.outcomes import load_names
 from palimpsest.streams.imported_rows import (
-    Ids,
     edge_row,
     event_row,
     fact_rows,
@@ -65,7 +65,7 @@ class NotTaken(Exception):
 @dataclass(slots=True)
 class _Import:
     work: Work
-    ids: Ids
+    ids: ImportedIds
     sessions: set[str]
     settled: set[str]
     categories: ScopeCategories
@@ -95,7 +95,7 @@ def import_step(
     """Take the lines in order; the command's result tells how many, and which were refused."""
     command = intent.command
     assert isinstance(command, ImportCommand)
-    ids = Ids(command.from_scope, message.scope)
+    ids = ImportedIds(command.from_scope, message.scope)
     loaded = yield _load(message, command, ids)
     assert isinstance(loaded, Loaded)
     if loaded.command is not None and loaded.command.error is None:
@@ -141,7 +141,7 @@ def _end(taking: _Import, command: ImportCommand) -> Step:
     return done(work, command, None)  # graph-persist answers it
 
 
-def _load(message: Message, command: ImportCommand, ids: Ids) -> Load:
+def _load(message: Message, command: ImportCommand, ids: ImportedIds) -> Load:
     lines = [each.line for each in command.lines]
     memories = [line for line in lines if isinstance(line, PortableMemory)]
     texts = [storage_content(line.content) for line in memories]

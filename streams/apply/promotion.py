@@ -28,7 +28,6 @@ from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.messages import (
     CommandIntent,
     GraphWork,
-    OutcomeEvent,
 )
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.promotion_rows import (
@@ -37,6 +36,7 @@ from palimpsest.schemas.promotion_rows import (
     PromotionRow,
 )
 from palimpsest.schemas.rows import MemoryRow
+from palimpsest.schemas.words import OutcomeEvent
 from palimpsest.streams.apply.command_work import (
     Refused,
     Work,

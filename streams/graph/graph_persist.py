@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from palimpsest.schemas.commands import StructuredAttribute
 from palimpsest.schemas.identity import aspect_id, entity_id
 from palimpsest.schemas.messages import GraphChange, GraphWork, MemoryChange
+from palimpsest.schemas.normal_forms import canonical_name, shown_name
 from palimpsest.schemas.rows import (
     AspectRow,
     AttributeRow,
@@ -28,12 +29,11 @@ from palimpsest.schemas.triples import Triple
 from palimpsest.streams.graph.imports import imported_names, imported_rows
 from palimpsest.streams.stage import Context, Emit, Message, Process, Stage, Step
 from palimpsest.streams.store_port import EraseGraph, Graph, LoadGraph, MemoryText, Put, Write
-from palimpsest.streams.text.linker import canonical_name, name_fault, names_in
+from palimpsest.streams.text.linker import name_fault, names_in
 
 VAGUE_TYPES = ("extracted", "unknown", "")
 _ANSWERED = "alias"
 """What was answered here before all commands left their own name."""
-_QUOTES = "\"“”„«»「」『』‘’'"
 
 
 def graph_persist_stage(extraction_writes: bool) -> Stage:
@@ -112,16 +112,8 @@ def _is_authored(given: GraphWork) -> bool:
     return by_command or bool(given.aliases or given.entities or given.attributes)
 
 
-def _shown(name: str) -> str:
-    """A given name without the quotes around it."""
-    name = name.strip()
-    while len(name) > 2 and name[0] in _QUOTES and name[-1] in _QUOTES:
-        name = name[1:-1].strip()
-    return name
-
-
 def _canonical(name: str) -> str:
-    return canonical_name(_shown(name))
+    return canonical_name(shown_name(name))
 
 
 def _names(given: GraphWork) -> Iterable[str]:
@@ -154,6 +146,7 @@ def _persist(work: _Work, given: GraphWork) -> None:
                 fault = _alias_fault(entity.name, alias)
                 if fault is None:
                     _join(work, entity.name, alias)
+                    _link(work, work.names[_canonical(alias)], alias)
                 else:
                     work.warnings.append(f"{fault}; it was made no alias")
     for triple in given.triples:
@@ -223,13 +216,13 @@ def _attribute(work: _Work, attribute: StructuredAttribute) -> None:
 
 def _named(work: _Work, given: str, entity_type: str) -> NameRow | None:
     """The name, new or told once more, linked to the change's memories."""
-    fault = name_fault(_shown(given))
+    fault = name_fault(shown_name(given))
     if fault is not None:
         work.warnings.append(f"entity name {given[:100]!r} {fault} and was dropped")
         return None
     known = work.names.get(_canonical(given))
     if known is None:
-        row = _new_name(work, _shown(given), entity_type, mentions=1)
+        row = _new_name(work, shown_name(given), entity_type, mentions=1)
     else:
         better = known.entity_type in VAGUE_TYPES and entity_type not in VAGUE_TYPES
         row = replace(
@@ -239,13 +232,18 @@ def _named(work: _Work, given: str, entity_type: str) -> NameRow | None:
             updated_at=work.message.recorded,
         )
         work.entities_updated += 1
+    _link(work, row, given)
+    return work.keep(row)
+
+
+def _link(work: _Work, row: NameRow, given: str) -> None:
+    """Link a name to the change's memories, which tell of it."""
     for memory_id in work.memory_ids:
         # Its first text is what the change is about; later ones may or may not be there by now.
         for text in work.graph.texts.get(memory_id, ())[:1]:
-            told = names_in(text.text, row.canonical_name) or _shown(given)
+            told = names_in(text.text, row.canonical_name) or shown_name(given)
             _mention(work, memory_id, text, row, told)
             work.mentions_linked += 1
-    return work.keep(row)
 
 
 def _new_name(work: _Work, shown: str, entity_type: str, mentions: int) -> NameRow:
@@ -306,7 +304,7 @@ def _tell_alias(work: _Work, name: str, alias: str, command_id: str | None) -> N
 
 def _alias_fault(name: str, alias: str) -> str | None:
     for given in (name, alias):
-        fault = name_fault(_shown(given))
+        fault = name_fault(shown_name(given))
         if fault is not None:
             return f"{given[:100]!r} {fault}"
     if _canonical(name) == _canonical(alias):
@@ -323,7 +321,8 @@ def _join(work: _Work, name: str, alias: str) -> JsonValue:
     """
     known = [_canonical(given) in work.names for given in (name, alias)]
     rows = [
-        work.names.get(_canonical(given)) or _new_name(work, _shown(given), "unknown", mentions=0)
+        work.names.get(_canonical(given))
+        or _new_name(work, shown_name(given), "unknown", mentions=0)
         for given in (name, alias)
     ]
     entities = {row.entity_id for row in rows}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from palimpsest.schemas.identity import aspect_id, entity_id, relation_id
+from palimpsest.schemas.identity import ImportedIds, aspect_id, entity_id, relation_id
+from palimpsest.schemas.normal_forms import canonical_name
 from palimpsest.schemas.portable import (
     ImportedGraph,
     ImportResult,
@@ -24,9 +25,9 @@ from palimpsest.schemas.rows import (
     RelationRow,
     Row,
 )
-from palimpsest.streams.imported_rows import Ids, same_fields
+from palimpsest.streams.imported_rows import same_fields
 from palimpsest.streams.store_port import Graph
-from palimpsest.streams.text.linker import canonical_name, name_fault
+from palimpsest.streams.text.linker import name_fault
 
 
 class _NotTaken(Exception):
@@ -35,7 +36,7 @@ class _NotTaken(Exception):
 
 @dataclass(slots=True)
 class _Taking:
-    ids: Ids
+    ids: ImportedIds
     names: dict[str, NameRow]
     relations: set[tuple[str, ...]]
     erased: frozenset[str]
@@ -68,7 +69,7 @@ def imported_rows(
     """The rows of the lines, but for names and relations that are there already, which stay; and
     what became of all lines of the command."""
     taking = _Taking(
-        Ids(imported.from_scope, scope),
+        ImportedIds(imported.from_scope, scope),
         dict(graph.names),
         {tuple(map(str, key)) for key in graph.relations},
         graph.erased,

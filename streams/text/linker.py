@@ -15,6 +15,8 @@ from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
 
+from palimpsest.schemas.normal_forms import canonical_name
+
 _WORDS = {
     "english": """i me my mine myself we us our ours ourselves you your yours yourself he him his
         himself she her hers herself it its itself they them their theirs themselves this that these
@@ -137,13 +139,6 @@ _PARTICLES = re.compile(
     "도|만|까지|부터|로|으로|처럼|보다|마다|조차|밖에|야|아|이야|예요|이에요|입니다|이다|라고|이라고)?"
     "(?:은|는|도|만|의)?"
 )
-
-
-def canonical_name(name: str) -> str:
-    """The name by which an entity is known: NFKC, lower-cased, white space folded."""
-    if not name.isascii():
-        name = unicodedata.normalize("NFKC", name)
-    return " ".join(name.split()).lower()
 
 
 @lru_cache(maxsize=1024)

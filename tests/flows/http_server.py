@@ -33,6 +33,7 @@ class Served:
     folder: Path
     address: str
     up: Serving
+    loop: asyncio.AbstractEventLoop
 
     def client(self, token: str | None = None) -> httpx.Client:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -99,7 +100,7 @@ def server(folder: Path, *flags: str) -> Iterator[Served]:
     thread = threading.Thread(target=loop.run_until_complete, args=(run(),), daemon=True)
     thread.start()
     up = started.result(60)
-    served = Served(folder, up.address, up)
+    served = Served(folder, up.address, up, loop)
     try:
         with httpx.Client(base_url=_local(up.address), verify=False, trust_env=False) as client:
             until(lambda: client.get("/ready").status_code == 200)

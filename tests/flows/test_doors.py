@@ -69,7 +69,7 @@ def test_what_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
         assert "64 levels" in answer.text
 
 
-ODD = "Ana \x1b[31mred\x9b0m \u202edrow"
+ODD = "Ana \x1b[31mred\x9b0m \u202edr\u200bow\U000e0041"
 
 
 def test_a_terminal_obeys_nothing_that_a_memory_says(tmp_path: Path) -> None:
@@ -82,16 +82,18 @@ def test_a_terminal_obeys_nothing_that_a_memory_says(tmp_path: Path) -> None:
         ("context", "tea", "--scope", "ana"),
         ("recall", "tea", "--scope", "ana", "--json"),
         ("sql", "SELECT content FROM memories"),
+        ("sql", "SELECT content FROM memories", "--format", "json"),
+        ("sql", f'SELECT content, 1 AS "{ODD} [/x]" FROM memories'),
     ):
         said = program.ok(*command)
-        assert not set(said) & {"\x1b", "\x9b", "\u202e"}, command
+        assert not set(said) & {"\x1b", "\x9b", "\u202e", "\u200b", "\U000e0041"}, command
         assert "red" in said, command
 
 
 def test_no_cell_of_a_sheet_is_a_formula() -> None:
-    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "a=1", None]
+    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "\n=1", "＝1", "a=1", None]
     lines = as_csv(pa.table({"v": texts, "n": [-1] * len(texts)})).decode("utf-8")
-    for text in texts[:6]:
+    for text in texts[:8]:
         assert f'"\'{text}",-1' in lines
     assert '"a=1",-1' in lines
 
@@ -102,6 +104,12 @@ def test_answers_are_kept_nowhere_and_are_what_they_are_called(tmp_path: Path) -
             headers = client.get(path).headers
             assert headers["x-content-type-options"] == "nosniff", path
             assert headers["cache-control"] == "no-store", path
+        with served.connected() as connection:
+            connection.sendall(b"nothing that is HTTP\r\n\r\n")
+            said = b"".join(iter(lambda: connection.recv(4096), b""))
+        assert b" 400 " in said
+        assert b"x-content-type-options: nosniff" in said
+        assert b"cache-control: no-store" in said
 
 
 def test_settings_show_no_password_of_an_address(tmp_path: Path) -> None:

@@ -4,11 +4,14 @@ with a word of its own, made from the schemas."""
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import typing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from palimpsest.ops.maintenance.erasing import carry_out_in
 from palimpsest.schemas.commands import Command, EraseScopeCommand, ForgetCommand
@@ -24,6 +27,8 @@ from tests.messages import BEGIN, turn
 from tests.privacy_by_hand import level
 from tests.spoken_model import ScriptedModel
 
+ERASED_IDS = "SELECT id FROM erased_graph ORDER BY id"
+"""Of names and relations that no import may bring back."""
 UUID = "0123abcd-0123-4123-8123-0123456789ab"
 LINES = typing.get_args(typing.get_args(Line)[0])
 COMMANDS = {
@@ -193,11 +198,12 @@ def test_a_rebuild_of_what_is_left_is_the_same(tmp_path: Path) -> None:
         tell_commands(running, marks, first, but="add-document")
         tell_import(running, marks)
         erase_scope(running, 500)
-        before = running.state_by_table()
+        before, gone = running.state_by_table(), running.values(ERASED_IDS)
     shutil.copytree(tmp_path / "live" / "log", tmp_path / "anew" / "log")
     with opened(tmp_path / "anew", marks) as again:
         again.run("decide").run("apply-writes").run()
         assert set(differing(again.state_by_table(), before)) <= {"proposals"}
+        assert again.values(ERASED_IDS) == gone
         assert again.balance().holds
 
 
@@ -208,14 +214,45 @@ def execute(running: Pipeline) -> None:
         carry_out_in(running.log, 0, running.shard)
 
 
-def test_of_a_memory_nothing_is_left(tmp_path: Path) -> None:
+OF_NO_MEMORY = re.compile(
+    r"(Alias|ApplyProposals|DismissProposals|DeleteDocument|SessionEnd|SetFlags|SetPrivacy)Command\."
+    r"|alias\.|set-privacy\.|PortablePrivacy\."
+    r"|Portable\w+\..*\b(changed_by|updated_by|correlation_id|model|prompt_version):"
+)
+"""What the scope itself was told, and who or what made a memory: it goes with the whole scope."""
+
+
+def of_memories(left: list[str]) -> list[str]:
+    return [each for each in left if not OF_NO_MEMORY.match(each)]
+
+
+def erase_all_memories(running: Pipeline) -> None:
+    ids = running.values("SELECT memory_id FROM memory_rows WHERE content_hash <> ''")
+    command = ForgetCommand(memory_ids=tuple(ids), reason="asked", hard=True, cascade=True)
+    running.command(command, first=500)
+    execute(running)
+
+
+@pytest.mark.parametrize("what", ["turns", "commands", "import"])
+def test_of_single_memories_nothing_is_left(what: str, tmp_path: Path) -> None:
     marks = Marks()
-    with opened(tmp_path, marks) as running:
-        ids = tell_turns(running, marks)
-        command = ForgetCommand(memory_ids=tuple(ids), reason="asked", hard=True, cascade=True)
-        running.command(command, first=500)
-        execute(running)
-        assert left_in(tmp_path, marks) == []
+    with opened(tmp_path / "live", marks) as running:
+        if what == "import":
+            tell_import(running, marks)
+        else:
+            first, _ = tell_turns(running, marks)
+        if what == "commands":
+            tell_commands(running, marks, first, but="add-document")
+        erase_all_memories(running)
+        assert of_memories(left_in(tmp_path, marks)) == []
+        before, gone = running.state_by_table(), running.values(ERASED_IDS)
+    shutil.copytree(tmp_path / "live" / "log", tmp_path / "anew" / "log")
+    with opened(tmp_path / "anew", marks) as again:
+        again.run("decide").run("apply-writes").run()
+        assert set(differing(again.state_by_table(), before)) <= {"proposals"}
+        assert again.values(ERASED_IDS) == gone
+        assert again.balance().holds
+    assert of_memories(left_in(tmp_path, marks)) == []
 
 
 def test_an_imported_graph_goes_and_does_not_come_back(tmp_path: Path) -> None:

@@ -7,14 +7,17 @@ import resource
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from tests.flows.http_server import Served, server
+from palimpsest.ops.threads import in_thread_of
+from tests.flows.http_server import Served, problem, server
 from tests.flows.program import until
 
 IDLE = 600
@@ -55,6 +58,29 @@ def test_idle_connections_keep_nobody_out(running: Served) -> None:
             with running.client() as client:  # a connection of its own
                 works(running, client, number)
         assert time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize("pool", ["of the event loop", "append", "body"])
+def test_a_service_without_a_free_thread_is_not_ready(running: Served, pool: Any) -> None:
+    held = threading.Event()
+
+    def occupy() -> None:
+        for _ in range(64):
+            if pool == "of the event loop":
+                running.loop.run_in_executor(None, held.wait)
+            else:
+                running.loop.create_task(in_thread_of(pool, held.wait))
+
+    with running.client() as client:
+        running.loop.call_soon_threadsafe(occupy)
+        try:
+            said = problem(client.get("/ready"), 503, "unavailable")
+            assert "no thread was free" in said["detail"]
+            assert client.get("/health").status_code == 200
+        finally:
+            held.set()
+        until(lambda: client.get("/ready").status_code == 200)
+        works(running, client)
 
 
 def test_too_few_file_descriptors_are_survived(running: Served) -> None:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.flows.program import PATIENCE_S, SAID, Program, until
 
@@ -102,6 +103,23 @@ def test_neither_a_query_nor_its_copy_outlives_a_kill(program: Program) -> None:
     assert copies()
     with serving(program):
         assert copies() == []
+
+
+@pytest.mark.parametrize("by", ["flag", "environment", "file"])
+def test_others_see_a_key_among_flags_alone(by: str, tmp_path: Path) -> None:
+    key = "sk-of-nobody-else"
+    given = {"PALIMPSEST_LLM__API_KEY": key} if by == "environment" else {}
+    program = Program(tmp_path, **given)
+    if by == "file":
+        (tmp_path / "palimpsest.toml").write_text(f'[llm]\napi_key = "{key}"\n')
+    flags = ("--set", f"llm.api_key={key}") if by == "flag" else ()
+    with serving(program, *flags) as (process, _):
+        assert program.json("settings")["llm.api_key"]["source"]
+        seen = Path(f"/proc/{process.pid}/cmdline").read_text()
+        assert (key in seen) == (by == "flag")
+    assert key not in told(program)
+    told_of = " ".join(program.ok("run", "--help").replace("│", " ").split())
+    assert "a key rather by PALIMPSEST_LLM__API_KEY or palimpsest.toml" in told_of
 
 
 def test_an_open_address_needs_a_token(program: Program) -> None:

@@ -194,6 +194,31 @@ def joined(lines: Lines) -> str:
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 
+def test_the_deepest_that_is_taken_comes_back(served: Served) -> None:
+    """And what is deeper is told by its line, and takes no other along."""
+    with served.client() as client:
+        for levels in range(50, 64):
+            deep: dict[str, Any] = {"home": "Oslo"}
+            for _ in range(levels):
+                deep = {"in": deep}
+            turn = {"turn_id": f"t{levels}", "content": "I live in Oslo.", "metadata": deep}
+            client.post("/api/turns", json={**turn, "scope": "deep"})
+            kept = {"content": f"Ana has {levels} homes.", "metadata": deep, "scope": "deep"}
+            client.post("/api/memory/remember", json=kept)
+        quiet(served, client, "deep")
+        body, lines = exported(client, "deep")
+        told = imported(client, "deeper", body)
+        assert (told["taken"], told["refused"]) == (len(lines) - 2, [])
+        quiet(served, client, "deeper")
+        assert in_order(exported(client, "deeper")[1]) == in_order(moved(lines, "deeper"))
+        memory = next(line for line in lines if line.get("kind") == "memory")
+        for _ in range(70):
+            deep = {"in": deep}
+        told = imported(client, "deepest", joined([lines[0], memory | {"metadata": deep}, memory]))
+        assert told["taken"] == 1
+        assert "nested deeper than 64 levels" in told["refused"][0]["why"]
+
+
 def test_a_bad_line_is_told_and_the_rest_goes_on(served: Served) -> None:
     with served.client() as client:
         lines = exported(client, "ana")[1]

@@ -120,10 +120,21 @@ def test_what_is_no_turn_loses_its_text_and_is_none_then_either(broken: dict[str
     assert redacted(gone) == gone
 
 
-@pytest.mark.parametrize("named", [{"event": ["x"]}, {"triples": ["x", {"source": 1}, {}]}])
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"event": ["x"]},
+        {"triples": ["x", {"source": 1}, {}]},
+        {"from_scope": "x", "lines": [{"kind": "memory"}, {"kind": "edge"}, {"kind": "state"}, 1]},
+        {"command": "modify", "patches": [1, {"memory_id": GONE}], "memory_ids": [{}]},
+    ],
+)
 def test_a_producer_names_its_fields_as_it_likes(named: dict[str, Any]) -> None:
     turn = {"turn_id": "t1", "session_id": "s", "content": SECRET, "metadata": named}
     assert redacted(turn)["metadata"] == {}
+    left = redacted(turn | named)
+    assert SECRET not in str(left)
+    assert left["metadata"] == {}
 
 
 def test_what_is_nested_too_deeply_is_looked_through_as_text() -> None:

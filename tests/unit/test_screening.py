@@ -240,6 +240,7 @@ FOREIGN = "Ана держит ключ под мостом в Твери"
         ("proposals", {"candidates": json.dumps([{"memory_id": GONE, "score": 1.5}])}, False),
         ("proposals", {"candidates": json.dumps([{"content": FOREIGN}])}, True),
         ("extractions", {"warnings": ["x"], "turn_memory_id": GONE}, True),
+        ("fact_rows", {"categories": ["[erased]"], "turn_memory_id": GONE}, True),
         ("extractions", {"warnings": ["[erased]"], "turn_memory_id": GONE}, False),
         ("extractions", {"warnings": ["a", f"it says '{TEXT}'"]}, True),
         ("history_rows", {"metadata": json.dumps({"source_memory": GONE, "fact": "x"})}, True),

@@ -1,0 +1,53 @@
+"""Words of which a field of several messages has one."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+FactType = Literal["fact", "preference", "decision", "procedural", "semantic", "opinion"]
+TemporalKind = Literal["persistent", "temporal"]
+Action = Literal["ADD", "UPDATE", "DELETE", "NONE"]
+
+FACT_TYPES: tuple[FactType, ...] = (
+    "fact",
+    "preference",
+    "decision",
+    "procedural",
+    "semantic",
+    "opinion",
+)
+
+OutcomeEvent = Literal[
+    "created",
+    "modified",
+    "deleted",
+    "recovered",
+    "none",
+    "deduped",
+    "skipped",
+    "blocked",
+    "shadowed",
+    "dropped",
+    "reconsidered",
+    "archived",
+    "purged",
+    "rejected",
+    "flags",
+    "privacy",
+    "graph",
+    "imported",
+    "session-ended",
+]
+
+FactOutcome = Literal[
+    "created",
+    "modified",
+    "deleted",
+    "none",
+    "deduped",
+    "skipped",
+    "blocked",
+    "shadowed",
+    "dropped",
+]
+"""How a fact ends; the balance knows no other end."""
