@@ -35,7 +35,7 @@ from palimpsest.schemas.commands import (
 )
 from palimpsest.schemas.identity import entity_id
 from palimpsest.schemas.messages import CommandIntent, GraphWork
-from palimpsest.schemas.normal_forms import content_hash, storage_content
+from palimpsest.schemas.normal_forms import canonical_name, content_hash, storage_content
 from palimpsest.schemas.rows import (
     SOURCE_TYPES,
     FlagsRow,
@@ -92,7 +92,6 @@ from palimpsest.streams.privacy import (
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Message, Step
 from palimpsest.streams.store_port import ExpireShortTerm, Load, Loaded, Put, Write
-from palimpsest.streams.text.linker import canonical_name
 
 PENDING = None
 """The result of a command that a later stage will answer; no one is shown it."""

@@ -151,7 +151,7 @@ CALLED_FROM_OUTSIDE = {
     "settings_customise_sources": "pydantic-settings",
     "wait_empty": "Faust",
     "collect": "prometheus-client",
-    "render": "Starlette",
+    "send_400_response": "uvicorn",
     "restart": "tests of outages, on a real broker",
     "require_programs": "tests that need a broker",
     "state_hash": "tests that compare whole stores",
