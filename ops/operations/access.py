@@ -16,21 +16,21 @@ class Access(Protocol):
 
     @property
     def actor(self) -> Actor:
-        """By whom commands are given."""
+        """The actor recorded with commands."""
         ...
 
     @property
     def whole_ids(self) -> bool:
-        """Whether ids have to be whole: shorter ones could tell that others have such a memory."""
+        """Whether ids must be whole: a prefix could reveal that others have such a memory."""
         ...
 
     def named(self, scope: str) -> str:
-        """The scope of an operation that is about one; empty for the caller's own. Raises
-        NotFoundError for one that the caller does not see."""
+        """Returns the scope of a single-scope operation; an empty `scope` means the caller's own.
+        Raises NotFoundError for a scope that the caller does not see."""
         ...
 
     def listed(self, scope: str | None) -> str | None:
-        """The scope that a list is narrowed to; None for all that there are."""
+        """The scope that a list is restricted to; None for all scopes."""
         ...
 
     def within(self, scope: str | None) -> str | None:
@@ -42,7 +42,7 @@ class Access(Protocol):
 
 @dataclass(frozen=True)
 class Unrestricted:
-    """The user of this machine, at the command line: every scope of the folder."""
+    """The local user at the command line: sees every scope of the data folder."""
 
     whole_ids: bool = False
 
@@ -66,7 +66,7 @@ class Unrestricted:
 
 @dataclass(frozen=True)
 class OneScope:
-    """A program that works with one scope, and with another only where it names that."""
+    """A program that uses one scope unless it names another."""
 
     scope: str
     actor: Actor

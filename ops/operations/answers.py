@@ -1,4 +1,4 @@
-"""Answers that several subjects share: a memory with all its fields, and what a write did."""
+"""Answers shared by several subjects: a memory with all its fields, and the effect of a write."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from palimpsest.stores.recall.query import Mark
 
 @dataclass(frozen=True, slots=True)
 class StoredMemory:
-    """A memory with all its fields. One of the type `episodic` is a turn itself, and `role` its
-    speaker's (empty where that is not known). `marks` say what of it no longer holds."""
+    """A memory with all its fields. The type `episodic` is a turn, and `role` the role of its
+    speaker (empty when unknown). `marks` list what no longer holds."""
 
     id: str
     scope: str
@@ -53,14 +53,14 @@ DONE: Final = frozenset(
     {"updated", "no_changes", "forgotten", "recovered", "confirmed", "set"}
     | {"deduped", "dismissed", "added", "merged", "already", "ended", "erased"}
 )
-"""The statuses of a change that was made, or that was not needed. `deleted` is one of them for a
-document and a proposal; of a memory it says that it had been forgotten before."""
+"""Statuses of a change that was applied or not needed. `deleted` is one of them for a document and
+a proposal; for a memory it means that the memory was already forgotten."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Applied:
-    """A command that was executed. Where it erased texts, `erasure` says whether files may still
-    hold them (`pending`) or not (`done`), and `left` where else there are copies."""
+    """An executed command. If it erased texts, `erasure` says whether files may still hold them
+    (`pending`) or not (`done`), and `left` lists where other copies remain."""
 
     command_id: str
     applied: bool = True
@@ -70,10 +70,10 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryChange:
-    """What a command did to one memory. `status` is what became of it, empty for a new one;
-    `deduped`: it was there already; `protected`: no machine may change it any more; `why`: why it
-    was left as it is; `lowered`: what a machine asked for and did not get; `hidden_in`: the texts
-    in which what was forgotten is hidden, or what was recovered is shown again."""
+    """The effect of a command on one memory. `status` is the outcome, empty for a new memory;
+    `deduped`: it already existed; `protected`: machines may no longer change it; `why`: why it was
+    left unchanged; `lowered`: what a machine requested and was not granted; `hidden_in`: the texts
+    in which the forgotten statement is hidden, or the recovered one is shown again."""
 
     id: str
     version: int | None = None
@@ -88,11 +88,11 @@ class MemoryChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change(MemoryChange, Applied):
-    """What a command did to the memory that it is about."""
+    """The effect of a command on its memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes(Applied):
-    """What a command did to each of several memories, in order."""
+    """The effect of a command on each of several memories, in order."""
 
     changes: tuple[MemoryChange, ...]

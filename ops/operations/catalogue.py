@@ -1,4 +1,4 @@
-"""All operations, by name. What a subject's file defines is in it; nothing is listed twice."""
+"""All operations by name, collected from the files of the subjects."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SUBJECTS: Final = (
 
 
 def defined_in(module: ModuleType) -> tuple[type[Operation[Any]], ...]:
-    """The operations of a module, in order: the classes that say where they can be reached."""
+    """The operations of a module in order: its classes that have a `surface`."""
     return tuple(
         value
         for value in vars(module).values()

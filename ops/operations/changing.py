@@ -38,19 +38,21 @@ NewContent = Annotated[
 ]
 NewType = Annotated[str | None, Doc("the new type", min_length=1, max_length=256)]
 Importance = Annotated[float | None, Doc("from 0 to 1; else 0.8", ge=0, le=1)]
-NewTags = Annotated[Texts | None, Doc("the new tags, all of them", max_length=50, item_length=256)]
+NewTags = Annotated[
+    Texts | None, Doc("the complete list of new tags", max_length=50, item_length=256)
+]
 Owner = Annotated[str | None, Doc("whose memory it is", min_length=1, max_length=256)]
 SelfTaught = Annotated[
     bool,
-    Doc("on an agent's own, which the scope must allow", surfaces=("library",)),
+    Doc("written by an agent unprompted, which the scope must allow", surfaces=("library",)),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Remember(Write[Change]):
-    """Remember a text. `critical:` before it pins it, `[a,b]:` tags it.
+    """Remember a text. The prefix `critical:` pins it, `[a,b]:` adds tags.
 
-    A text that is known already is not kept twice: `deduped`.
+    A text that is already known is not stored twice: `deduped`.
 
     Example: palimpsest remember "Ana is allergic to peanuts" --scope support --pinned
     """
@@ -58,11 +60,12 @@ class Remember(Write[Change]):
     content: Content
     scope: Scope = ""
     type: Annotated[
-        str | None, Doc("its type; else inferred from its words", min_length=1, max_length=256)
+        str | None,
+        Doc("its type; by default inferred from its words", min_length=1, max_length=256),
     ] = None
     importance: Importance = None
     tags: Annotated[Texts, Doc("its tags", max_length=50, item_length=256)] = ()
-    pinned: Annotated[bool, Doc("no machine may change it", option="--pinned")] = False
+    pinned: Annotated[bool, Doc("machines may not change it", option="--pinned")] = False
     who: Owner = None
     project: Annotated[
         str | None, Doc("the project that it belongs to", min_length=1, max_length=256)
@@ -70,7 +73,9 @@ class Remember(Write[Change]):
     session_id: Annotated[str, Doc("the session that it belongs to", max_length=256)] = ""
     source_type: Annotated[
         str,
-        Doc("where the text is from", min_length=1, max_length=256, surfaces=("http", "library")),
+        Doc(
+            "where the text comes from", min_length=1, max_length=256, surfaces=("http", "library")
+        ),
     ] = "manual"
     source_id: Annotated[
         str | None, Doc("its id there", max_length=512, surfaces=("http", "library"))
@@ -78,17 +83,17 @@ class Remember(Write[Change]):
     structured: Annotated[
         dict[str, Any] | None,
         Doc(
-            "entities, attributes and relations that the graph takes with it",
+            "entities, attributes and relations to add to the graph with it",
             surfaces=("http", "library"),
             model="palimpsest.schemas.commands:Structure",
         ),
     ] = None
     metadata: Annotated[
-        dict[str, Any], Doc("kept with it as it is", surfaces=("http", "library"))
+        dict[str, Any], Doc("stored with it unchanged", surfaces=("http", "library"))
     ] = field(default_factory=dict)
     self_taught: SelfTaught = False
     lineage: Annotated[
-        int | None, Doc("that of the agent's persona", ge=0, surfaces=("library",))
+        int | None, Doc("version of the agent's persona", ge=0, surfaces=("library",))
     ] = None
 
     surface: ClassVar = Surface(
@@ -102,25 +107,25 @@ class Remember(Write[Change]):
     async def command(self, ask: Ask, settings: Settings) -> Command:
         from palimpsest.schemas.commands import RememberCommand
 
-        given = {
+        values = {
             name: getattr(self, name)
             for name in ("content", "type", "importance", "tags", "pinned", "who", "project")
         }
-        given |= {name: getattr(self, name) for name in ("session_id", "source_type", "source_id")}
-        given |= {"structured": self.structured, "metadata": self.metadata}
-        given |= {"self_taught": self.self_taught or None, "lineage": self.lineage}
+        values |= {name: getattr(self, name) for name in ("session_id", "source_type", "source_id")}
+        values |= {"structured": self.structured, "metadata": self.metadata}
+        values |= {"self_taught": self.self_taught or None, "lineage": self.lineage}
         unset = {each.name for each in fields(self) if getattr(self, each.name) == each.default}
         return RememberCommand.model_validate(
             {
                 name: value
-                for name, value in given.items()
+                for name, value in values.items()
                 if name not in unset and value is not None
             }
         )
 
 
 def _modify(operation: Any, **changes: Any) -> Command:
-    """The command that changes one memory. The state before stays in its history."""
+    """The command that changes one memory. Its history keeps the previous state."""
     from palimpsest.schemas.commands import MemoryPatch, ModifyCommand
 
     patch = MemoryPatch(memory_id=operation.memory_id, if_version=operation.if_version, **changes)
@@ -130,7 +135,7 @@ def _modify(operation: Any, **changes: Any) -> Command:
 
 @dataclass(frozen=True, slots=True)
 class Modify(Write[Change]):
-    """Change one memory; the state before stays in its history.
+    """Change one memory; its history keeps the previous state.
 
     Example: palimpsest modify 1f0c9a52 --content "Ana lives in Porto" --reason "she moved"
     """
@@ -141,7 +146,7 @@ class Modify(Write[Change]):
     type: NewType = None
     importance: Annotated[float | None, Doc("the new importance, from 0 to 1", ge=0, le=1)] = None
     tags: NewTags = None
-    pinned: Annotated[bool | None, Doc("pin it, or no longer")] = None
+    pinned: Annotated[bool | None, Doc("pin or unpin it")] = None
     who: Owner = None
     if_version: IfVersion = None
     scope: ScopeOfId = None
@@ -168,12 +173,12 @@ class Modify(Write[Change]):
 
 @dataclass(frozen=True, slots=True)
 class ModifyMany(Write[Changes]):
-    """Change up to 200 memories of a scope, each on its own: `changes` says what became of each."""
+    """Change up to 200 memories of a scope independently: `changes` has the outcome of each."""
 
     patches: Annotated[
         tuple[dict[str, Any], ...],
         Doc(
-            "what to change: `memory_id`, the fields to set, `if_version` and a `reason` each",
+            "the changes: each with `memory_id`, the fields to set, `if_version` and a `reason`",
             min_length=1,
             max_length=200,
             model="palimpsest.ops.operations.patches:Patch",
@@ -181,7 +186,7 @@ class ModifyMany(Write[Changes]):
     ]
     scope: AnyScope = None
     reason: Annotated[
-        str | None, Doc("why, for those without one of their own", min_length=1, max_length=2_000)
+        str | None, Doc("reason for the changes that have none", min_length=1, max_length=2_000)
     ] = None
 
     surface: ClassVar = Surface(
@@ -206,13 +211,13 @@ class ModifyMany(Write[Changes]):
     async def command(self, ask: Ask, settings: Settings) -> Command:
         from palimpsest.schemas.commands import ModifyCommand
 
-        given = {"patches": self.patches, "reason": self.reason or ""}
-        return ModifyCommand.model_validate(given)
+        values = {"patches": self.patches, "reason": self.reason or ""}
+        return ModifyCommand.model_validate(values)
 
 
 @dataclass(frozen=True, slots=True)
 class Correct(Write[Change]):
-    """Replace what a memory says by what is right; the state before stays in its history.
+    """Replace a memory's text with a correct one; its history keeps the previous state.
 
     Example: palimpsest correct 1f0c9a52 "Ana lives in Porto"
     """
@@ -239,7 +244,7 @@ class Correct(Write[Change]):
 
 @dataclass(frozen=True, slots=True)
 class _OneMemory(Write[Change]):
-    """What several changes of one memory share."""
+    """Base of the changes of one memory."""
 
     memory_id: MemoryId
     reason: Reason = ""
@@ -249,7 +254,7 @@ class _OneMemory(Write[Change]):
 
 @dataclass(frozen=True, slots=True)
 class Pin(_OneMemory):
-    """Pin a memory: no machine may change or forget it, and its importance does not decay.
+    """Pin a memory: machines may not change or forget it, and its importance does not decay.
 
     Example: palimpsest pin 1f0c9a52
     """
@@ -283,7 +288,7 @@ class Unpin(_OneMemory):
 
 @dataclass(frozen=True, slots=True)
 class Confirm(_OneMemory):
-    """Confirm a memory: it no longer decays, and no machine may change it.
+    """Confirm a memory: it no longer decays, and machines may not change it.
 
     Example: palimpsest confirm 1f0c9a52
     """

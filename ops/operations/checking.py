@@ -1,5 +1,4 @@
-"""Requests from what a caller passed, and answers typed: by models of pydantic that are made from
-the operations' own fields."""
+"""Checks requests and parses answers with pydantic models generated from the operations' fields."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ O = TypeVar("O", bound=Operation[Any])  # noqa: E741
 
 
 class Strict(BaseModel):
-    """Base of what requests may say. An unknown field is refused: it would be a filter without
-    effect."""
+    """Base of request models. Refuses unknown fields: a misspelled filter would have no effect."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -43,7 +41,7 @@ def _listed(value: object) -> object:
 
 
 def _paired(value: object) -> object:
-    """An object as `key=value` each."""
+    """Turns an object into `key=value` texts."""
     if not isinstance(value, Mapping):
         return _listed(value)
     for key, each in value.items():
@@ -62,7 +60,7 @@ def _is_pair(text: str) -> str:
 
 
 def field_type(parameter: Parameter) -> Any:
-    """The type of a parameter with its bounds, as pydantic checks it."""
+    """The type of a parameter with its bounds, for pydantic."""
     doc: Any = parameter.doc
     plain: Any = parameter.plain_type
     is_optional = plain is not parameter.type
@@ -81,8 +79,8 @@ def field_type(parameter: Parameter) -> Any:
         plain = _annotated(several, BeforeValidator(read, json_schema_input_type=taken))
     if plain is str or parameter.repeated or get_origin(plain) is tuple:
         bounds |= {"min_length": doc.min_length, "max_length": doc.max_length}
-    given = {name: value for name, value in bounds.items() if value is not None}
-    bounded = _annotated(plain, Field(**given)) if given else plain
+    limits = {name: value for name, value in bounds.items() if value is not None}
+    bounded = _annotated(plain, Field(**limits)) if limits else plain
     if doc.not_blank:
         shown = Field(json_schema_extra={"pattern": r"\S" if doc.min_length else r"^$|\S"})
         bounded = _annotated(_annotated(bounded, AfterValidator(_not_blank)), shown)
@@ -110,45 +108,45 @@ def model_of(
     leave_out: tuple[str, ...] = (),
     surface: Literal["http", "command", "library"] | None = None,
 ) -> type[Strict]:
-    """A model of the fields of a request, without some; of a surface only those that it has."""
+    """A model of the fields of a request, without `leave_out`; with a surface, only its fields."""
     return _model_of(kind, leave_out, surface)  # type: ignore[arg-type]
 
 
 @functools.cache
 def _model_of(kind: Any, leave_out: tuple[str, ...], surface: Any) -> type[Strict]:
-    made: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
     for each in parameters(kind):
         if each.name in leave_out or (surface is not None and not each.on(surface)):
             continue
         about = Field(... if each.required else each.default, description=each.doc.text)
-        made[each.name] = (field_type(each), about)
-    return create_model(kind.__name__, __base__=Strict, __doc__=kind.__doc__, **made)
+        definitions[each.name] = (field_type(each), about)
+    return create_model(kind.__name__, __base__=Strict, __doc__=kind.__doc__, **definitions)
 
 
-def checked(kind: type[O], given: Mapping[str, Any]) -> O:
-    """The request, of values by name. Raises RequestError with what is wrong and where."""
+def checked(kind: type[O], values: Mapping[str, Any]) -> O:
+    """Builds the request from values by name. Raises RequestError that names the wrong field."""
     names = [each.name for each in parameters(kind)]
-    for name in given.keys() - {*names}:
+    for name in values.keys() - {*names}:
         near = difflib.get_close_matches(name, names, 1, 0.5)
         meant = f"; did you mean {near[0]}?" if near else ""
         raise RequestError(f"{name}: there is no such argument{meant}")
-    for name, value in given.items():
+    for name, value in values.items():
         if isinstance(value, datetime) and value.tzinfo is None:
             raise RequestError(f"{name}: the time has no zone; give it one, as datetime.UTC")
     try:
-        found = model_of(kind).model_validate({**given})
+        found = model_of(kind).model_validate({**values})
     except ValidationError as error:
         raise RequestError(describe(error)) from None
     return built(kind, found)
 
 
 def built(kind: type[O], model: BaseModel | None, **others: Any) -> O:
-    """The request, of its checked fields, those of a model and others. Raises RequestError for
-    fields that make no sense together."""
+    """Builds the request from a checked model and other fields. Raises RequestError for
+    contradictory fields."""
     names = () if model is None else type(model).model_fields
-    made = kind(**{name: _plain(getattr(model, name)) for name in names}, **others)
-    made.validate()
-    return made
+    request = kind(**{name: _plain(getattr(model, name)) for name in names}, **others)
+    request.validate()
+    return request
 
 
 def _plain(value: Any) -> Any:
@@ -160,11 +158,11 @@ def _plain(value: Any) -> Any:
 
 
 def typed(kind: Any, answer: Any) -> Any:
-    """The JSON of an answer as the type that it has."""
+    """Parses the JSON of an answer into its type."""
     return _adapter(kind).validate_python(answer)
 
 
 @functools.cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    """Making one takes milliseconds, longer than most answers."""
+    """Cached: creating an adapter takes milliseconds, longer than most answers."""
     return TypeAdapter(kind)

@@ -1,4 +1,4 @@
-"""Dead letters: records that could not be processed; looked at, sent again, discarded."""
+"""Dead letters, records that could not be processed: listing, redriving and discarding them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Status = Literal["dead", "redriven", "dropped", "all"]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRow:
-    """A record that could not be processed: where it lies, at which stage it failed and why."""
+    """A record that could not be processed: its position, and at which stage it failed and why."""
 
     id: str
     status: str
@@ -102,7 +102,7 @@ _COLUMNS = (
 Id = Annotated[
     str,
     Doc(
-        "its id, or the first 8 characters",
+        "id of a dead letter, or its first 8 characters",
         min_length=1,
         max_length=64,
         argument=True,
@@ -113,7 +113,7 @@ Id = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter(DeadLetterRow):
-    """A dead letter with its record as it was: `record` as text, also where that is no JSON.
+    """A dead letter with its original record: `record` as text, even if it is not JSON.
     `redrivable`: whether it can be sent again."""
 
     key: str | None
@@ -126,7 +126,7 @@ class DeadLetter(DeadLetterRow):
 
 @dataclass(frozen=True, slots=True)
 class GetDeadLetter(Read[DeadLetter]):
-    """Show a dead letter: why, where, and its record.
+    """Show a dead letter: its reason, its position and its record.
 
     Example: palimpsest dead-letters show 5b1f22aa
     """
@@ -159,7 +159,7 @@ def _one(sources: Sources, dead_letter_id: str) -> tuple[int, Row]:
 
 
 def _joined(answers: Sequence[Json]) -> Json:
-    """Lists of the same name, one after another."""
+    """Concatenates the lists of the same name."""
     lists: dict[str, list[Any]] = {}
     for answer in answers:
         for name, values in answer.items():
@@ -169,7 +169,7 @@ def _joined(answers: Sequence[Json]) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRedrive:
-    """A dead letter that cannot be sent again, and why."""
+    """A dead letter that cannot be sent again, with the reason."""
 
     id: str
     reason: str
@@ -177,7 +177,7 @@ class RefusedRedrive:
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """The dead letters whose records were sent again, and those that cannot be."""
+    """The dead letters whose records were sent again, and those that cannot be sent."""
 
     redriven: tuple[str, ...] = ()
     refused: tuple[RefusedRedrive, ...] = ()
@@ -191,14 +191,14 @@ Ids = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Redrive(Read[Redriven]):
-    """Send the records of dead letters again, to where they were; `palimpsest run` then processes
+    """Send the records of dead letters to their topics again, where `palimpsest run` processes
     them.
 
     Example: palimpsest dead-letters redrive --all
     """
 
     ids: Ids = ()
-    all: Annotated[bool, Doc("all that are dead", option="--all")] = False
+    all: Annotated[bool, Doc("all dead letters", option="--all")] = False
 
     surface: ClassVar = _SURFACE(
         ("POST", "/api/dead-letters/redrive"), command="dead-letters redrive", routing="all"
@@ -209,9 +209,9 @@ class Redrive(Read[Redriven]):
             raise RequestError("name the dead letters by their ids, or say all")
 
     async def read(self, sources: Sources) -> Json:
-        """Appends the records to their topics again, under new ids, then marks the dead letters.
-        Repeating it heals a crash between the two: the record's new id is the same, so the pipeline
-        deduplicates it."""
+        """Appends the records to their topics under new ids, then marks the dead letters. A crash
+        between the two is repaired by a repetition: the new id of a record is the same, so the
+        pipeline deduplicates it."""
         dead = "SELECT letter_id AS id FROM dead_letter_rows WHERE status = 'dead'"
         redriven, refused = [], []
         for each in self.ids or [row["id"] for row in all_rows(sources, dead)]:
@@ -244,7 +244,7 @@ class Discarded:
 
 @dataclass(frozen=True, slots=True)
 class Discard(Read[Discarded]):
-    """Discard dead letters for good; what they held stays counted as dead.
+    """Discard dead letters permanently; the balance still counts their items as dead.
 
     Example: palimpsest dead-letters discard 5b1f22aa
     """
@@ -285,7 +285,7 @@ class Discard(Read[Discarded]):
 
 
 def _value(sources: Sources, row: Row) -> bytes:
-    """What would be sent again: dead letters of before may hold what is taken out now."""
+    """The record to send again, redacted: an old dead letter may predate today's redaction."""
     from palimpsest.schemas.topics import TOPICS
     from palimpsest.streams.sensitive.policy import Policy
 
@@ -296,7 +296,7 @@ def _value(sources: Sources, row: Row) -> bytes:
 
 
 def _why_not(sources: Sources, row: Row, value: bytes) -> str | None:
-    """Why the record cannot be sent again."""
+    """Why the record cannot be sent again, or None."""
     from palimpsest.schemas.codec import InvalidRecord, decode
     from palimpsest.schemas.identity import items_of
     from palimpsest.schemas.topics import TOPICS
@@ -309,7 +309,7 @@ def _why_not(sources: Sources, row: Row, value: bytes) -> str | None:
     except InvalidRecord as error:
         return f"the record is no message and would fail the same way: {error}"
     if not {*row["item_ids"]} <= {*items_of(message).item_ids}:
-        # The record was counted as dead; the turn that it becomes now is counted anew.
+        # The record is already counted as dead; its turn would be counted a second time.
         return (
             "the record could not be read when it came; publish it again with `palimpsest"
             f" dead-letters record {row['id']} | palimpsest ingest -`"
@@ -341,7 +341,7 @@ def _again(row: Row, value: bytes, partition: int) -> Outgoing:
 
 
 def _mark(sources: Sources, row: Row, partition: int, status: Mark) -> Outgoing:
-    """For the log, from which the status is set again where the stores are."""
+    """The status as a log record, from which a rebuild restores it."""
     from palimpsest.schemas.codec import encode
     from palimpsest.schemas.dead_letters import DeadLetterMark
     from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
@@ -370,7 +370,7 @@ def _mark(sources: Sources, row: Row, partition: int, status: Mark) -> Outgoing:
 
 
 async def _set_status(sources: Sources, partition: int, identity: str, status: Mark) -> None:
-    """At once: audit, which does the same later, may not be running."""
+    """Sets the status at once: the audit stage, which does the same later, may not be running."""
     shard = sources.shard(partition)
     async with shard.lock:
         with shard.writing() as connection:

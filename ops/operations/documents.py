@@ -54,7 +54,7 @@ ContentType = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedDocument(Applied):
-    """The document; `deduped`: it was there already."""
+    """The document; `deduped`: it already existed."""
 
     id: str
     deduped: bool
@@ -62,24 +62,22 @@ class AddedDocument(Applied):
 
 @dataclass(frozen=True, slots=True)
 class AddDocument(Write[AddedDocument]):
-    """Add a document: a text, or a URL that is then fetched.
+    """Add a document: a text, or a URL to fetch.
 
-    Its chunks are memories soon after, as its `status` says. The same URL or text again is the same
-    document: `deduped`.
+    Its chunks become memories shortly after; `status` shows the progress. Adding the same URL or
+    text again returns the same document: `deduped`.
     """
 
     text: Annotated[str | None, Doc("the text", min_length=1, not_blank=True)] = None
-    url: Annotated[str | None, Doc("where it is fetched", min_length=1, max_length=2_048)] = None
-    name: Annotated[
-        str | None, Doc("the name of the text's file", min_length=1, max_length=256)
-    ] = None
-    title: Annotated[str, Doc("its title; else its own, or its name", max_length=512)] = ""
+    url: Annotated[str | None, Doc("the URL to fetch", min_length=1, max_length=2_048)] = None
+    name: Annotated[str | None, Doc("file name of the text", min_length=1, max_length=256)] = None
+    title: Annotated[
+        str, Doc("its title; by default that of the content, else its name", max_length=512)
+    ] = ""
     content_type: Annotated[
-        ContentType | None, Doc("of the text; HTML is freed of its boilerplate")
+        ContentType | None, Doc("media type of the text; boilerplate is removed from HTML")
     ] = None
-    is_read: Annotated[bool, Doc("the text is already without markup", surfaces=("library",))] = (
-        False
-    )
+    is_read: Annotated[bool, Doc("the text has no markup", surfaces=("library",))] = False
     scope: Scope = ""
 
     surface: ClassVar = Surface(("POST", "/api/documents"), tag="documents", permission="remember")
@@ -115,8 +113,8 @@ class AddDocument(Write[AddedDocument]):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document with how far it has come. `chunks` is None while its text is not known; `error`
-    says why it failed."""
+    """A document with its progress. `chunks` is None until its text is known; `error` says why it
+    failed."""
 
     id: str
     scope: str
@@ -144,13 +142,15 @@ class DocumentPage:
 
 @dataclass(frozen=True, slots=True)
 class Documents(Read[DocumentPage]):
-    """List documents, newest first, with how far each has come.
+    """List documents with their progress, newest first.
 
     Example: palimpsest documents list --scope support --status failed
     """
 
     scope: AnyScope = None
-    status: Annotated[Status | None, Doc("only of this status; else all but deleted ones")] = None
+    status: Annotated[
+        Status | None, Doc("only with this status; by default all but deleted documents")
+    ] = None
     limit: Limit = 20
     cursor: Cursor = None
 
@@ -182,17 +182,17 @@ _DOCUMENT = (
     " chunks, added_by, created_at, updated_at, deleted_at FROM documents"
 )
 _NEWEST = ("created_at", "id")
-"""What a page of documents is sorted by."""
+"""Sort key of a page of documents."""
 
 
 def _found(sources: Sources, document_id: str) -> tuple[int, Row]:
-    """The document with its partition, by its id or its first 8 characters."""
+    """The partition and row of the document with this id or 8-character prefix."""
     return by_id(sources, _DOCUMENT, "document_id", document_id, no_document(document_id))
 
 
 @dataclass(frozen=True, slots=True)
 class GetDocument(Read[Document]):
-    """Show one document with how far it has come, also a deleted one.
+    """Show one document with its progress, even a deleted one.
 
     Example: palimpsest documents show 7f21c3d0
     """
@@ -210,7 +210,7 @@ class GetDocument(Read[Document]):
 
 @dataclass(frozen=True, slots=True)
 class DocumentChunk:
-    """A piece of a document: a memory, whose id it has."""
+    """A chunk of a document; `id` is that of its memory."""
 
     position: int
     id: str
@@ -229,7 +229,7 @@ class ChunkPage:
 
 @dataclass(frozen=True, slots=True)
 class DocumentChunks(Read[ChunkPage]):
-    """List the chunks of a document in order, each with the id of its memory, also forgotten ones.
+    """List the chunks of a document in order with their memories' ids, including forgotten ones.
 
     Example: palimpsest documents chunks 7f21c3d0
     """
@@ -237,7 +237,7 @@ class DocumentChunks(Read[ChunkPage]):
     document_id: DocumentId
     scope: ScopeOfId = None
     limit: Limit = 100
-    cursor: Annotated[int | None, Doc("the `next_cursor` of the page before", ge=0, le=2**31)] = (
+    cursor: Annotated[int | None, Doc("the `next_cursor` of the previous page", ge=0, le=2**31)] = (
         None
     )
 
@@ -267,7 +267,7 @@ class DocumentChunks(Read[ChunkPage]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedDocument(Applied):
-    """How many chunks were forgotten, and how many kept, as they are pinned or confirmed."""
+    """How many chunks were forgotten, and how many kept because they are pinned or confirmed."""
 
     id: str
     status: str
@@ -277,7 +277,7 @@ class DeletedDocument(Applied):
 
 @dataclass(frozen=True, slots=True)
 class DeleteDocument(Write[DeletedDocument]):
-    """Forget a document with its chunks, but those that are pinned or confirmed.
+    """Forget a document with its chunks, except those that are pinned or confirmed.
 
     Example: palimpsest documents delete 7f21c3d0 --reason "outdated"
     """

@@ -1,5 +1,5 @@
-"""How an operation is executed: reads are answered by whoever has the stores, writes become
-commands in the log whose results are waited for."""
+"""Executes operations: reads go to the owner of the stores, writes become commands in the log and
+wait for their results."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 AnyOperation = Operation[Any]
 ID_CHARACTERS = 36
-"""Of a whole id."""
+"""Length of a whole id."""
 POLL_SECONDS = 0.05
 
 
 class NotYetAppliedError(RequestError):
-    """What was published is durable, and was not executed in time; it still will be. A command can
-    be asked for by its `command_id`."""
+    """What was published is durable but was not executed in time; it will be executed later.
+    `command_id` identifies a command."""
 
     code = "not_yet_applied"
 
@@ -57,23 +57,23 @@ class NotYetAppliedError(RequestError):
 
 @dataclass(slots=True)
 class Executor:
-    """Executes operations for callers. `asking` opens whoever answers reads; `commands` gives what
-    is written to the log. `seconds` is how long a write waits unless it says so; `until_erased`:
-    also until no file has what it erased. `on_waiting` is called when that takes longer than a
-    moment."""
+    """Executes operations for callers. `open_queries` opens the owner of the stores, which answers
+    reads; `commands` appends to the log. A write waits `seconds` unless it sets `wait`;
+    `until_erased`: also until no file holds what it erased. `on_waiting` is called when the wait
+    takes more than a moment."""
 
     settings: Settings
-    asking: Callable[[], AbstractAsyncContextManager[Queries]]
+    open_queries: Callable[[], AbstractAsyncContextManager[Queries]]
     commands: Commands
     seconds: float
     until_erased: bool = False
     on_waiting: Callable[[], None] | None = None
 
     async def execute(self, operation: AnyOperation, access: Access) -> Json:
-        """The answer as JSON.
+        """Returns the answer as JSON.
 
-        Raises RequestError for what cannot be answered, CommandError for a refused command and
-        NotYetAppliedError for one that has no result in time.
+        Raises RequestError for an invalid request, CommandError for a refused command and
+        NotYetAppliedError for a command without a result in time.
         """
         if isinstance(operation, Write):
             instead = operation.instead()
@@ -83,61 +83,61 @@ class Executor:
         return await self.read(operation, access)
 
     async def read(self, operation: AnyOperation, access: Access) -> Json:
-        """The answer to a read."""
-        asked = await located(operation, access, self._ask)
-        return shown(asked, await self._ask(asked), access)
+        """Returns the answer to a read."""
+        operation = await located(operation, access, self._ask)
+        return shown(operation, await self._ask(operation), access)
 
     async def _ask(self, operation: AnyOperation) -> Json:
-        async with self.asking() as queries:
+        async with self.open_queries() as queries:
             return await queries.answer(cast("Read[Any]", operation))
 
     async def _write(self, operation: Write[Any], access: Access) -> Json:
         from palimpsest.ops.commanding import CommandRequest
 
-        async def ask(asked: AnyOperation) -> Json:
-            return await self.read(asked, access)
+        async def ask(query: AnyOperation) -> Json:
+            return await self.read(query, access)
 
-        meant = await located(operation, access, self._ask)
-        scope = getattr(meant, "scope", None) or await meant.scope_of(ask)
+        resolved = await located(operation, access, self._ask)
+        scope = getattr(resolved, "scope", None) or await resolved.scope_of(ask)
         if not access.sees(scope):
             raise NotFoundError(f"there is no scope {scope}")
         try:
-            command = await meant.command(ask, self.settings)
+            command = await resolved.command(ask, self.settings)
         except ValidationError as error:
             raise RequestError(describe(error)) from None
-        usual = max(self.seconds, operation.patience)
-        seconds = usual if operation.wait is None else operation.wait
-        order = CommandRequest(scope, command, access.actor, operation.key)
-        given = await self.commands.submit(order, seconds, self.on_waiting)
-        if given.answer is None:
+        default = max(self.seconds, operation.patience)
+        seconds = default if operation.wait is None else operation.wait
+        request = CommandRequest(scope, command, access.actor, operation.key)
+        submitted = await self.commands.submit(request, seconds, self.on_waiting)
+        if submitted.answer is None:
             raise NotYetAppliedError(
-                f"command {given.command_id} is durable, and still pending after {seconds:g} s: the"
-                " stages are busy or wait for a model (`palimpsest status`), and go on",
-                given.command_id,
+                f"command {submitted.command_id} is durable, and still pending after {seconds:g} s:"
+                " the stages are busy or wait for a model (`palimpsest status`), and go on",
+                submitted.command_id,
                 scope,
             )
         if self.until_erased and self.settings.log.kind == "embedded":
-            # On Kafka what lies in files is erased when the partition is opened next.
-            given = await self._erased(given, seconds)
-        return outcome(type(operation), given.command_id, given.answer)
+            # On Kafka, files are erased when the partition is opened next.
+            submitted = await self._erased(submitted, seconds)
+        return outcome(type(operation), submitted.command_id, submitted.answer)
 
-    async def _erased(self, given: SubmittedCommand, seconds: float) -> SubmittedCommand:
+    async def _erased(self, submitted: SubmittedCommand, seconds: float) -> SubmittedCommand:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while given.answer is not None and given.answer.get("erasure") == "pending":
+                while submitted.answer is not None and submitted.answer.get("erasure") == "pending":
                     await asyncio.sleep(POLL_SECONDS)
-                    answer = await self.commands.result(given.command_id, seconds)
-                    if answer is None:  # no worker runs any more
+                    answer = await self.commands.result(submitted.command_id, seconds)
+                    if answer is None:  # no worker is running
                         break
-                    given = replace(given, answer=answer)
-        return given
+                    submitted = replace(submitted, answer=answer)
+        return submitted
 
 
 async def located(
     operation: Any, access: Access, ask: Callable[[AnyOperation], Awaitable[Json]]
 ) -> Any:
-    """The operation with its scope and whole ids, of what the caller sees. Raises NotFoundError:
-    what lies elsewhere is as unknown as what never was."""
+    """Returns the operation with its scope and whole ids, within what the caller sees. Raises
+    NotFoundError, the same for what lies in another scope as for what never existed."""
     names = {each.name: each.type for each in parameters(type(operation))}
     if isinstance(operation, Locate) and access.whole_ids:
         await _found(operation.memory_id, None, access, ask)
@@ -177,7 +177,8 @@ async def _found(
 
 
 def _unknown(memory_id: str, access: Access) -> NotFoundError:
-    """The same for a shortened id, another's memory and none at all, where ids have to be whole."""
+    """Where ids must be whole, a prefix, another caller's memory and an unknown id give the same
+    error."""
     if not access.whole_ids:
         return no_memory(memory_id)
     return NotFoundError(f"there is no memory {memory_id}; give whole ids here")
@@ -199,7 +200,7 @@ async def _document(
 async def _selected(
     operation: Any, access: Access, ask: Callable[[AnyOperation], Awaitable[Json]]
 ) -> Any:
-    """Ids over HTTP are whole, and the result says which of them are unknown."""
+    """Resolves the ids of a selection. HTTP ids are whole, and the result lists unknown ones."""
     if not operation.memory_ids or access.whole_ids:
         return replace(operation, scope=access.named(operation.scope))
     found = [
@@ -212,7 +213,7 @@ async def _selected(
 
 
 def shown(operation: AnyOperation, answer: Json, access: Access) -> Json:
-    """What of the answer the caller sees, where an operation is not bound to a scope before."""
+    """The part of the answer that the caller sees, for operations not bound to a scope."""
     if isinstance(operation, Scopes):
         return {"scopes": [each for each in answer["scopes"] if access.sees(each["scope"])]}
     if isinstance(operation, CommandResult):
@@ -227,14 +228,14 @@ def _shown_result(operation: CommandResult, answer: Json, access: Access) -> Jso
         return None
     if operation.scope not in (None, answer["scope"]):
         return None
-    told = {name: value for name, value in answer.items() if name != "digest"}
+    state = {name: value for name, value in answer.items() if name != "digest"}
     applied = was_applied(answer["error"], answer["result"])
-    return {"command_id": operation.command_id, "applied": applied, **told}
+    return {"command_id": operation.command_id, "applied": applied, **state}
 
 
 def outcome(kind: type[Write[Any]], command_id: str, stored: Json) -> Json:
-    """What a command did, by its stored result, as the operation answers it. Raises CommandError
-    for a refused one."""
+    """The operation's answer from the stored result of its command. Raises CommandError for a
+    refused command."""
     error = stored["error"]
     if error is not None:
         raise CommandError(kind_of(str(error)), str(error), command_id)
@@ -253,8 +254,8 @@ def _has_many(kind: type[Write[Any]]) -> bool:
 
 
 def refusal(answer: Json, operation: AnyOperation | None = None) -> CommandError | None:
-    """Why a part of a command was refused, that of the first; None where all was done. What was
-    forgotten before (`deleted`) can be forgotten again, but not changed."""
+    """The error for the refused parts of a command, with the kind of the first; None if all were
+    done. A memory that is already forgotten (`deleted`) can be forgotten again, but not changed."""
     if not isinstance(answer, dict) or "command_id" not in answer:
         return None
     forgetting = isinstance(operation, Forgetting | ForgetOne)
@@ -273,7 +274,7 @@ def refusal(answer: Json, operation: AnyOperation | None = None) -> CommandError
 
 
 def _is_done(change: Json) -> bool:
-    if change["status"] == "deleted":  # a document, or what a proposal was about
+    if change["status"] == "deleted":  # a document, or the memory of a proposal
         return "forgotten" in change or "memory_id" in change
     return change["status"] in DONE
 

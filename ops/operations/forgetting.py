@@ -1,4 +1,4 @@
-"""Forgetting and erasing memories, and what would go."""
+"""Forgetting and erasing memories, with previews."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ ConfirmToken = Annotated[str | None, Doc("the `confirm_token` of a preview", opt
 Mode = Annotated[
     Literal["preview", "execute"] | None,
     Doc(
-        "`preview` shows what would go, with the token that confirms it, and changes nothing;"
-        " else what ids name or a token confirms is executed, all else is previewed"
+        "`preview` shows the memories and a confirmation token, and changes nothing; by default,"
+        " ids or a confirmation token execute, and anything else is a preview"
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How many memories a scope holds, forgotten ones among them, and the token to erase them."""
+    """How many memories a scope holds, including forgotten ones, and the token to erase them."""
 
     scope: str
     memories: int
@@ -55,7 +55,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class PreviewEraseScope(Read[Counted]):
-    """Count what a scope holds, with the token that confirms erasing it."""
+    """Count the memories of a scope and return the token that confirms erasing it."""
 
     scope: Scope = ""
 
@@ -75,7 +75,7 @@ class PreviewEraseScope(Read[Counted]):
 
 @dataclass(frozen=True, slots=True)
 class Forgetting(Selection, Write[Changes | ForgetPreview]):
-    """What forget and erase share: the command for a selection."""
+    """Base of forget and erase: the command for a selection."""
 
     reason: Reason = ""
     mode: Mode = None
@@ -106,9 +106,9 @@ class Forgetting(Selection, Write[Changes | ForgetPreview]):
         return "delete" if is_one and self.is_executed else Write.counts_against(self)
 
     async def command(self, ask: Ask, settings: Settings) -> Command:
-        """For what the selection finds now; it holds only while that is as it is now. Raises
-        CommandError when nothing is found, when so much is found that the token of a preview is
-        needed, and when that token was given for something else."""
+        """The command for the memories that the selection matches now; it applies only while they
+        are unchanged. Raises CommandError if nothing matches, if so many match that a preview's
+        token is required, and if the token is for other memories."""
         from palimpsest.schemas.commands import ForgetCommand
 
         ids, token = await self._ids(ask)
@@ -123,11 +123,11 @@ class Forgetting(Selection, Write[Changes | ForgetPreview]):
         )
 
     async def _ids(self, ask: Ask) -> tuple[tuple[str, ...], str | None]:
-        """What is meant, with the token that stands for it. Few memories that are named by their
-        ids need not be looked at: the result says what became of each."""
+        """The selected ids, with their token. A few memories named by id need no preview: the
+        result has the outcome of each."""
         from palimpsest.streams.normalize import FORGOTTEN_UNCONFIRMED
 
-        # Under a key the same may come again, when the memories are forgotten already.
+        # A request repeated under its key may arrive when the memories are already forgotten.
         few = len(self.memory_ids) <= FORGOTTEN_UNCONFIRMED and self.confirm_token is None
         if self.is_by_ids and (few or self.key is not None):
             return tuple(self.memory_ids), self.confirm_token
@@ -157,11 +157,11 @@ class Forgetting(Selection, Write[Changes | ForgetPreview]):
 
 @dataclass(frozen=True, slots=True)
 class Forget(Forgetting):
-    """Forget memories: hidden at once, recoverable for a while.
+    """Forget memories: they are hidden at once and recoverable for a while.
 
-    By ids, or in a scope by a question or by filters: what these find is shown, and forgotten with
-    `mode` execute or with the token that was shown. More than 25 at once need the token; with it
-    nothing is forgotten unless all is still as it was shown.
+    Select them by ids, or in a scope by a question or filters. A question or filters return a
+    preview, which `mode` execute or the preview's token carries out. More than 25 memories need the
+    token, which forgets nothing if any of them has changed since the preview.
 
     Example: palimpsest forget 1f0c9a52 --reason "Ana took it back"
     """
@@ -171,10 +171,10 @@ class Forget(Forgetting):
 
 @dataclass(frozen=True, slots=True)
 class Erase(Forgetting):
-    """Erase what memories say, for good: from the stores, their files and the embedded log.
+    """Erase the texts of memories permanently: from the stores, their files and the embedded log.
 
-    It leaves all tables at once, and the files a moment later: `erasure` says whether that is done.
-    What was forgotten before can be erased, too.
+    The tables are erased at once, the files a moment later: `erasure` says whether that is done.
+    Forgotten memories can be erased, too.
 
     Example: palimpsest erase 1f0c9a52 --cascade --reason "Ana asked for it"
     """
@@ -187,12 +187,12 @@ class Erase(Forgetting):
 
 @dataclass(frozen=True, slots=True)
 class ForgetOne(Write[Change]):
-    """Forget one memory: hidden at once, recoverable for a while; with `hard`, erase it."""
+    """Forget one memory: it is hidden at once and recoverable for a while; `hard` erases it."""
 
     memory_id: MemoryId
     reason: RequiredReason
     force: Force = False
-    hard: Annotated[bool, Doc("erase what it says, for good")] = False
+    hard: Annotated[bool, Doc("erase its text permanently")] = False
     if_version: IfVersion = None
     scope: ScopeOfId = None
 
@@ -226,7 +226,7 @@ class ErasedScope(Applied):
 
 @dataclass(frozen=True, slots=True)
 class EraseScope(Write[ErasedScope | Counted]):
-    """Erase all that a scope holds, for good; it needs the token of a preview of it.
+    """Erase everything in a scope permanently; this needs the token of its preview.
 
     Example: palimpsest erase-scope support --confirm scope-3f9c21 --reason "she left"
     """
@@ -239,7 +239,7 @@ class EraseScope(Write[ErasedScope | Counted]):
     confirm_token: ConfirmToken = None
     memories: Annotated[
         int | None,
-        Doc("how many it holds, forgotten ones among them, in place of a token", ge=0),
+        Doc("how many memories it holds, including forgotten ones, instead of a token", ge=0),
     ] = None
     patience: ClassVar[float] = 60.0
 

@@ -1,4 +1,4 @@
-"""The graph: who and what is known, and that two names mean the same."""
+"""The graph: entities, their relations, and aliases."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EntityRow:
-    """Who or what a name stands for. `mentions` counts the memories that name it, `times_told` how
-    often it was mentioned in all."""
+    """A person or thing. `mentions` counts the memories that name it, `times_told` all its
+    mentions."""
 
     id: str
     scope: str
@@ -50,7 +50,7 @@ class EntityRow:
 
 @dataclass(frozen=True, slots=True)
 class EntityPage:
-    """Entities, the most often mentioned first; `next_cursor` is None on the last page."""
+    """Entities, the most mentioned first; `next_cursor` is None on the last page."""
 
     entities: tuple[EntityRow, ...]
     next_cursor: str | None
@@ -58,7 +58,7 @@ class EntityPage:
 
 @dataclass(frozen=True, slots=True)
 class Entities(Read[EntityPage]):
-    """List the entities of a scope, the most often mentioned first, page by page.
+    """List the entities of a scope, the most mentioned first, page by page.
 
     Example: palimpsest entities --scope support
     """
@@ -118,7 +118,7 @@ class Entity(EntityRow):
 
 @dataclass(frozen=True, slots=True)
 class GetEntity(Read[Entity]):
-    """Show who or what a name stands for: other names, relations, and the memories that name it.
+    """Show the person or thing with this name: other names, relations, and memories that name it.
 
     Example: palimpsest entity Ana --scope support
     """
@@ -171,7 +171,7 @@ class GetEntity(Read[Entity]):
 
 
 def _nearest(shard: Shard, scope: str, name: str) -> str:
-    """Which name was probably meant; empty where none is near."""
+    """The known name nearest to a misspelled one; empty if none is near."""
     import difflib
 
     from palimpsest.schemas.normal_forms import canonical_name
@@ -202,15 +202,15 @@ ORDER BY a.name, m.occurred_at, m.created_at, m.memory_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aliased(Applied):
-    """What became of two names: they meant one entity before (`already`), one became another name
-    of the other's entity (`added`), or two entities became one (`merged`)."""
+    """The outcome for two names: they already named one entity (`already`), one became a name of
+    the other's entity (`added`), or two entities became one (`merged`)."""
 
     status: str
 
 
 @dataclass(frozen=True, slots=True)
 class Alias(Write[Aliased]):
-    """Record that two names mean the same: a person, a place, a thing.
+    """Record that two names mean the same person, place or thing.
 
     Example: palimpsest alias PostgreSQL Postgres --scope support
     """

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RelatedMemory:
-    """A memory that the question's intent added to the results, and why."""
+    """A memory added to the results for the query's intent, and why."""
 
     id: str
     content: str
@@ -63,8 +63,8 @@ class RelatedMemory:
 
 @dataclass(frozen=True, slots=True)
 class Recalled(RecallAnswer):
-    """The results of a recall, best first. `related` is what the question's intent adds;
-    `understood`, with `explain`, how the question was read."""
+    """The results of a recall, best first. `related` are memories added for the query's intent;
+    `understood`, with `explain`, is how the query was interpreted."""
 
     related: tuple[RelatedMemory, ...] = ()
     understood: Any = None
@@ -74,7 +74,7 @@ class Recalled(RecallAnswer):
 class Recall(Read[Recalled]):
     """Find memories by meaning and by words, best first, with the parts of each score.
 
-    Whatever is shown passes all filters, also neighbours and what the question's intent adds.
+    All results pass all filters, including neighbours and those added for the query's intent.
 
     Example: palimpsest recall "what does Ana drink?" --scope support
     """
@@ -89,26 +89,28 @@ class Recall(Read[Recalled]):
     metadata: MetadataFilter = ()
     who: Who = None
     roles: Roles = ()
-    pinned: Annotated[bool | None, Doc("only pinned ones, or only others")] = None
-    min_importance: Annotated[float | None, Doc("least importance, from 0 to 1", ge=0, le=1)] = None
+    pinned: Annotated[bool | None, Doc("only pinned, or only unpinned memories")] = None
+    min_importance: Annotated[float | None, Doc("minimum importance, from 0 to 1", ge=0, le=1)] = (
+        None
+    )
     project: Annotated[str | None, Doc("of this project", max_length=256)] = None
     session_id: SessionId = None
     since: Since = None
     until: Until = None
     as_of: Annotated[
-        datetime | None, Doc("texts as of then, found by the words and vectors of today")
+        datetime | None, Doc("texts as of this time, found by today's words and vectors")
     ] = None
     valid_at: ValidAt = None
     asked_at: AskedAt = None
     min_score: MinScore = None
-    group: Annotated[bool, Doc("a fact and its turns are one result")] = True
-    explain: Annotated[bool, Doc("with the parts of each score", option="--explain")] = False
+    group: Annotated[bool, Doc("merge a fact and its turns into one result")] = True
+    explain: Annotated[bool, Doc("show the parts of each score", option="--explain")] = False
     neighbours: Annotated[
-        int, Doc("turns of the session around a result that is a turn, on each side", ge=0, le=20)
+        int, Doc("neighbouring turns of the session on each side of a turn", ge=0, le=20)
     ] = 0
     rerank: Annotated[
         bool | None,
-        Doc("read the first results again with a cross-encoder (English); else as set"),
+        Doc("rerank the first results with a cross-encoder (English); by default as configured"),
     ] = None
 
     surface: ClassVar = Surface(
@@ -165,10 +167,10 @@ class Search(Read[RecallAnswer]):
 
 @dataclass(frozen=True, slots=True)
 class ContextBlock:
-    """A Markdown block for a model's prompt; `text` is None where nothing is known, `tokens` its
-    size and `budget` what it was allowed. `ids` are those of the memories shown, by section.
-    `offers_summary`: a model should be asked for a summary of the session, which it should not when
-    it is asked to remember something for good."""
+    """A Markdown block for a model's prompt; `text` is None if nothing is known, `tokens` its size
+    and `budget` the limit. `ids` are those of the memories shown, by section. `offers_summary`: ask
+    the model for a summary of the session; false when the user asks to remember something
+    permanently."""
 
     query: str
     text: str | None
@@ -180,9 +182,9 @@ class ContextBlock:
 
 @dataclass(frozen=True, slots=True)
 class Context(Read[ContextBlock]):
-    """Collect what is known about a question, as Markdown for a model's prompt.
+    """Return what is known about a query as Markdown for a model's prompt.
 
-    A standing profile of the people that it is about, then what helps most to answer, by day.
+    It has a profile of the people concerned, then the most helpful memories, by day.
 
     Example: palimpsest context "what does Ana drink?" --scope support
     """
@@ -190,7 +192,7 @@ class Context(Read[ContextBlock]):
     query: Annotated[
         str,
         Doc(
-            "what the answer will be about",
+            "the question or task to collect context for",
             min_length=1,
             max_length=100_000,
             not_blank=True,
@@ -200,7 +202,7 @@ class Context(Read[ContextBlock]):
     scope: Scope = ""
     budget: Annotated[
         int | None,
-        Doc("maximum size in tokens; else by the question's complexity", ge=50, le=100_000),
+        Doc("maximum size in tokens; by default from the query's complexity", ge=50, le=100_000),
     ] = None
     session_id: Annotated[
         str | None, Doc("begin with the short-term memory of this session", max_length=256)
@@ -228,7 +230,7 @@ class Context(Read[ContextBlock]):
 
 @dataclass(frozen=True, slots=True)
 class Get(Read[StoredMemory]):
-    """Show one memory with all its fields, also a forgotten one.
+    """Show one memory with all its fields, even a forgotten one.
 
     Example: palimpsest get 1f0c9a52
     """
@@ -255,7 +257,7 @@ MEMORY = (
 
 
 def with_marks(sources: Sources, shard: Shard, found: list[Row]) -> list[Row]:
-    """Rows of MEMORY as they are answered, each with `marks` for what of it no longer holds."""
+    """Adds `marks` to rows of MEMORY: what no longer holds of each."""
     from palimpsest.stores.recall.marks import marks_of
 
     by_scope: dict[str, list[Row]] = {}
@@ -276,7 +278,7 @@ def with_marks(sources: Sources, shard: Shard, found: list[Row]) -> list[Row]:
 def stored_memories(
     sources: Sources, shard: Shard, condition: str, parameters: Sequence[object]
 ) -> list[Row]:
-    """The memories for which a condition holds, in the order that it ends with."""
+    """The memories that match a condition, in the order of its ORDER BY."""
     found = rows(shard, f"{MEMORY} WHERE {condition}", parameters)
     return with_marks(sources, shard, found)
 
@@ -292,7 +294,7 @@ class Located:
 
 @dataclass(frozen=True, slots=True)
 class Locate(Read[Located]):
-    """Find the scope of a memory, which an operation about it needs."""
+    """Find the scope of a memory, as operations on it need."""
 
     memory_id: MemoryId
 
@@ -305,7 +307,7 @@ class Locate(Read[Located]):
 
 @dataclass(frozen=True, slots=True)
 class MemoryPage:
-    """Memories, newest first; `next_cursor` is the `cursor` of the page after, None on the last."""
+    """Memories, newest first; `next_cursor` is the `cursor` of the next page, None on the last."""
 
     memories: tuple[StoredMemory, ...]
     next_cursor: str | None
@@ -327,13 +329,13 @@ class List(Read[MemoryPage]):
     metadata: MetadataFilter = ()
     temporal: Annotated[
         bool | None,
-        Doc("only what ends by itself, or only all else", option="--temporal/--persistent"),
+        Doc(
+            "only memories that expire, or only those that do not", option="--temporal/--persistent"
+        ),
     ] = None
     valid_at: ValidAt = None
     deleted: Annotated[bool, Doc("forgotten ones instead", option="--deleted")] = False
-    memory_ids: Annotated[
-        Texts, Doc("only these, by whole ids", max_length=500, item_length=64)
-    ] = ()
+    memory_ids: Annotated[Texts, Doc("only these whole ids", max_length=500, item_length=64)] = ()
     limit: Limit = 20
     cursor: Cursor = None
 
@@ -382,17 +384,16 @@ _SAID_BY = (
     " WHERE e.relation_type = 'derived_from' AND NOT t.is_deleted AND {1}))"
 )
 SAID_BY = _SAID_BY.format("lower(who) = lower(?)", "lower(t.who) = lower(?)")
-"""As the filter of a recall: who said it, or said what it was drawn from."""
+"""Like the filter of a recall: the speaker of the memory or of a turn it was extracted from."""
 SAID_AS = _SAID_BY.format(
     *(
         f"list_contains(list_transform(?, lambda x: lower(x)), lower({c}))"
         for c in ("role", "t.role")
     )
 )
-"""The same by the roles of speakers."""
+"""The same for the roles of speakers."""
 _NEWEST = ("occurred_at", "created_at", "scope")
-"""What a page of memories is sorted by; those of a scope that are equal in it, by their rows: in
-the order in which they arrived."""
+"""Sort key of a page of memories; ties within a scope keep their insertion order."""
 _AFTER_A_PAGE = """((occurred_at, created_at, scope) < (?::TIMESTAMPTZ, ?::TIMESTAMPTZ, ?)
     OR (occurred_at, created_at, scope) = (?::TIMESTAMPTZ, ?::TIMESTAMPTZ, ?)
     AND rowid < (SELECT rowid FROM memory_rows WHERE memory_id = ?))"""
@@ -408,22 +409,22 @@ def _position(after: str) -> list[object]:
 
 @dataclass(frozen=True, slots=True)
 class Memories:
-    """Memories in the order that was asked for."""
+    """Memories in the requested order."""
 
     memories: tuple[StoredMemory, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Weak(Read[Memories]):
-    """List memories that rest on little and that no one confirmed, the least certain first.
+    """List unconfirmed memories of low confidence, the least certain first.
 
-    `palimpsest confirm` settles one that is right, `correct` or `forget` one that is not.
+    Settle a correct memory with `palimpsest confirm`, a wrong one with `correct` or `forget`.
 
     Example: palimpsest weak --scope support
     """
 
     scope: Scope = ""
-    below: Annotated[float, Doc("of a confidence under this", ge=0, le=1)] = 0.8
+    below: Annotated[float, Doc("with a confidence below this", ge=0, le=1)] = 0.8
     limit: Limit = 20
 
     surface: ClassVar = Surface(
@@ -448,7 +449,7 @@ class Weak(Read[Memories]):
 
 @dataclass(frozen=True, slots=True)
 class MemoryVector:
-    """The vector of a memory, by the model in use."""
+    """The vector of a memory from the current embedding model."""
 
     id: str
     scope: str
@@ -460,7 +461,7 @@ class MemoryVector:
 
 @dataclass(frozen=True, slots=True)
 class VectorPage:
-    """Vectors, by the ids of their memories; `next_cursor` is None on the last page."""
+    """Vectors in the order of their memories' ids; `next_cursor` is None on the last page."""
 
     embeddings: tuple[MemoryVector, ...]
     next_cursor: str | None
@@ -473,7 +474,7 @@ class Embeddings(Read[VectorPage]):
     scope: Scope = ""
     memory_ids: Annotated[
         Texts,
-        Doc("only these, also forgotten ones, by whole ids", max_length=500, item_length=64),
+        Doc("only these whole ids, including forgotten memories", max_length=500, item_length=64),
     ] = ()
     limit: Limit = 500
     cursor: Cursor = None

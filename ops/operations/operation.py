@@ -1,9 +1,9 @@
-"""What an operation is: its request as plain data, its answer, and where it can be reached.
+"""Defines an operation: its request as plain data, its answer, and where it is available.
 
-A subclass of Read or Write is the one definition of an operation. HTTP, the command line, the
-library, MCP, the calls between workers and the reference pages are made from it (`ops/surfaces`).
-Only the standard library is imported here and beside it, so that `palimpsest --help` stays fast;
-what answers is imported when it is asked.
+A subclass of Read or Write is the only definition of an operation. HTTP, the command line, the
+library, MCP, the calls between workers and the reference pages are generated from it
+(`ops/surfaces`). This module and its neighbours import only the standard library, so that
+`palimpsest --help` stays fast; handlers import the rest when called.
 """
 
 from __future__ import annotations
@@ -36,43 +36,43 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     Texts: TypeAlias = Sequence[str]
-    """Several texts: a program may pass any sequence of them, or a single one; a checked request
-    has a tuple."""
+    """Several texts: programs may pass any sequence, or a single text; a checked request has a
+    tuple."""
     Pairs: TypeAlias = Sequence[str] | Mapping[str, str | float | bool]
-    """Texts `key=value`, which a program may pass as a mapping; a checked request has a tuple."""
+    """Texts `key=value`, which programs may pass as a mapping; a checked request has a tuple."""
 else:
     Texts = Pairs = tuple[str, ...]
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 Json: TypeAlias = Any
-"""A JSON value: what answers are until somebody wants them typed."""
+"""A JSON value: the form of answers until a caller wants them typed."""
 
 Permission = Literal["remember", "recall", "modify", "forget", "recover", "sql", "admin"]
 Rate = Literal["modify", "delete", "batch_forget"]
-"""Which limit of requests a minute an operation counts against."""
+"""The per-minute rate limit that an operation counts against."""
 Routing = Literal["scope", "id", "all", "any", "folder"]
-"""Which worker has the answer: the one with the partition of `scope` (all of them where `scope` is
-None); the one that knows the id; all of them together; whichever has one; or the data folder
-itself, without any worker."""
+"""Which worker answers: the owner of the partition of `scope` (all workers if `scope` is None); the
+one that knows the id; all of them together; the first that has an answer; or the data folder
+itself, without a worker."""
 Panel = Literal[
     "Start", "Ask", "Change", "Explain and review", "Data in and out", "Run and operate"
 ]
-"""Under which heading `palimpsest --help` lists a command."""
+"""The heading of a command in `palimpsest --help`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doc:
-    """What a field of a request means, and what it may hold. Said here once for the help, OpenAPI,
-    MCP and the reference pages.
+    """The description and bounds of a request's field, for the help, OpenAPI, MCP and the reference
+    pages.
 
-    `min_length` and `max_length` are of a text in characters, of a tuple in items; `item_length` is
-    the most characters of each item. `not_blank`: a text of spaces alone is refused. `pairs`: each
-    item is `key=value`, and an object of such is taken, too.
-    `argument`: positional on the command line. `option`: its spelling there where that is not the
-    field's name. `header`: the HTTP header that carries it. `surfaces`: where it can be given,
-    None for everywhere. `model`: a class of pydantic, as "module:name", that describes a JSON
-    object further.
+    `min_length` and `max_length` count the characters of a text or the items of a tuple;
+    `item_length` is the maximum number of characters of an item. `not_blank` refuses a text of
+    spaces only. `pairs`: each item is `key=value`, and an object is accepted, too.
+    `argument`: positional on the command line. `option`: its spelling there if it differs from the
+    field's name. `header`: the HTTP header that carries it. `surfaces`: where it is accepted, None
+    for everywhere. `model`: a pydantic class, as "module:name", that describes a JSON object in
+    detail.
     """
 
     text: str
@@ -93,13 +93,13 @@ class Doc:
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """Where an operation can be reached and by whom; what is None is not offered there.
+    """Where an operation is available and to whom; None means not available there.
 
-    `http`: method and path; fields that the path names come from it. `status`: that of the answer.
-    `also`: a permission that is needed besides.
-    `command`: its words on the command line, and `panel` its heading there. `rate`: the limit that
-    it counts against. `sees_all`: only for callers who may see every scope. `tool`: its name for
-    agents over MCP. `overview`: it reads all that there is, so few of them run at once.
+    `http`: method and path; the path provides the fields that it names. `status`: the status of the
+    answer. `also`: a second required permission.
+    `command`: its words on the command line, `panel`: its heading there. `rate`: the limit that it
+    counts against. `sees_all`: only for callers who may see every scope. `tool`: its name for
+    agents over MCP. `overview`: it reads everything, so only a few run at once.
     """
 
     http: tuple[str, str] | None = None
@@ -118,7 +118,7 @@ class Surface:
 
 class Operation(Generic[R_co]):
     """A request as plain data; `R` is the type of its answer. The docstring describes it on every
-    surface. The last line of one that is a command begins with `Example:`."""
+    surface; the docstring of a command ends with a line that begins with `Example:`."""
 
     __slots__ = ()
     surface: ClassVar[Surface]
@@ -130,10 +130,10 @@ class Operation(Generic[R_co]):
         cls.slug = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
 
     def validate(self) -> None:
-        """Raise RequestError for fields that make no sense together."""
+        """Raises RequestError for contradictory fields."""
 
     def given(self) -> dict[str, Json]:
-        """The fields that do not have their defaults, as JSON."""
+        """The fields that differ from their defaults, as JSON."""
         values = {each.name: getattr(self, each.name) for each in parameters(type(self))}
         defaults = {each.name: each.default for each in parameters(type(self))}
         return {
@@ -144,30 +144,30 @@ class Operation(Generic[R_co]):
 
 
 class Read(Operation[R_co]):
-    """An operation that changes no memory."""
+    """An operation that does not change memories."""
 
     __slots__ = ()
 
     def read(self, sources: Sources) -> Json | Awaitable[Json]:
-        """Its answer from open stores, as JSON of the shape of `R`. A plain function may block: it
-        runs in a thread; else it is a coroutine function. Raises RequestError."""
+        """Returns the answer from open stores, as JSON in the shape of `R`. A plain function may
+        block, as it runs in a thread; otherwise it is a coroutine function. Raises RequestError."""
         raise NotImplementedError(f"{type(self).__name__} is answered from the data folder")
 
     def read_folder(self, settings: Settings) -> Json:
-        """For `folder` operations: the answer from the data folder alone. Blocks."""
+        """For `folder` operations: returns the answer from the data folder alone. Blocks."""
         raise NotImplementedError(f"{type(self).__name__} is answered from the stores")
 
     def merge(self, answers: Sequence[Json]) -> Json:
-        """One answer from those of all workers, in any order. Raises RequestError."""
+        """Merges the answers of all workers, in any order. Raises RequestError."""
         raise NotImplementedError(f"the answers of several workers to {self.slug} cannot be merged")
 
     def parts(self) -> Sequence[Operation[Any]]:
-        """For an operation by several ids, one operation for each: every worker knows its own."""
+        """For an operation on several ids: one operation per id, as each worker knows its own."""
         return (self,)
 
 
 class Ask(Protocol):
-    """Has an operation answered, as JSON."""
+    """Executes an operation and returns its answer as JSON."""
 
     async def __call__(self, operation: Operation[Any], /) -> Json: ...
 
@@ -175,7 +175,7 @@ class Ask(Protocol):
 Key = Annotated[
     str | None,
     Doc(
-        "idempotency key: given again under the same key, it is done once",
+        "idempotency key: a repetition with the same key has no further effect",
         min_length=1,
         max_length=256,
         header="Idempotency-Key",
@@ -183,54 +183,54 @@ Key = Annotated[
 ]
 Wait = Annotated[
     float | None,
-    Doc("seconds to wait for the result; else as set", ge=0, le=3600),
+    Doc("seconds to wait for the result; by default as configured", ge=0, le=3600),
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write(Operation[R_co]):
-    """An operation that changes memory: it becomes a command in the log, which a worker executes.
-    Its answer is what the command did, with the command's id."""
+    """An operation that changes memories: it becomes a command in the log, which a worker executes.
+    Its answer is the effect of the command, with the command's id."""
 
     key: Key = None
     wait: Wait = None
     patience: ClassVar[float] = 0.0
-    """The least seconds that it waits unless `wait` is given."""
+    """The minimum number of seconds that it waits when `wait` is unset."""
 
     def instead(self) -> Read[Any] | None:
-        """What is read instead of changing anything, as a preview; None for a change. The answer to
-        it is one of the types of `R`."""
+        """A read to answer instead of making a change, as for a preview; None for a change. Its
+        answer is one of the types of `R`."""
         return None
 
     def counts_against(self) -> Rate | None:
-        """The limit of requests a minute that this one counts against."""
+        """The rate limit that this request counts against."""
         return None if self.instead() is not None else self.surface.rate
 
     async def command(self, ask: Ask, settings: Settings) -> Command:
-        """The command in the log. Ids are whole here, and `scope` names the scope. `ask` reads what
-        must be known first. Raises RequestError."""
+        """Builds the command for the log. Ids are whole here, and `scope` is set. `ask` reads what
+        the command depends on. Raises RequestError."""
         raise NotImplementedError
 
     async def scope_of(self, ask: Ask) -> str:
-        """The scope of the command, for an operation without a field `scope` or an id."""
+        """Returns the scope of the command, for an operation without a `scope` or an id."""
         raise NotImplementedError
 
 
-# ---- fields that many operations have ----
+# ---- shared fields ----
 Scope = Annotated[
     str,
     Doc(
-        "the memory space; else the caller's only one, or `default`",
+        "the memory space; by default the caller's only one, else `default`",
         max_length=256,
         not_blank=True,
         option="--scope/-s",
     ),
 ]
-"""Empty: the scope that the surface stands for."""
+"""Empty: the default scope of the surface."""
 AnyScope = Annotated[
     str | None,
     Doc(
-        "only of this memory space; else of all that the caller sees",
+        "only this memory space; by default all that the caller sees",
         min_length=1,
         max_length=256,
         not_blank=True,
@@ -240,7 +240,7 @@ AnyScope = Annotated[
 ScopeOfId = Annotated[
     str | None,
     Doc(
-        "the memory space that it must lie in; else any that the caller sees",
+        "the memory space that it must be in; by default any that the caller sees",
         min_length=1,
         max_length=256,
         not_blank=True,
@@ -257,12 +257,12 @@ MemoryId = Annotated[
         metavar="ID",
     ),
 ]
-Reason = Annotated[str, Doc("why; kept in the history", max_length=2_000)]
+Reason = Annotated[str, Doc("reason; kept in the history", max_length=2_000)]
 RequiredReason = Annotated[
-    str, Doc("why; kept in the history", min_length=1, max_length=2_000, not_blank=True)
+    str, Doc("reason; kept in the history", min_length=1, max_length=2_000, not_blank=True)
 ]
-IfVersion = Annotated[int | None, Doc("only while the memory is at this version", ge=1, le=2**62)]
-Cursor = Annotated[str | None, Doc("the `next_cursor` of the page before", max_length=512)]
+IfVersion = Annotated[int | None, Doc("only if the memory is at this version", ge=1, le=2**62)]
+Cursor = Annotated[str | None, Doc("the `next_cursor` of the previous page", max_length=512)]
 Question = Annotated[
     str,
     Doc(
@@ -275,15 +275,16 @@ Question = Annotated[
 ]
 AskedAt = Annotated[
     datetime | None,
-    Doc("when the question is asked, from which its words for times count; else now"),
+    Doc("when the query is made; its relative times count from here; by default now"),
 ]
 MinScore = Annotated[
-    float | None, Doc("least score of a result, from 0 to 1; else as set", ge=0, le=1)
+    float | None,
+    Doc("minimum score of a result, from 0 to 1; by default as configured", ge=0, le=1),
 ]
 Types = Annotated[
     Texts,
     Doc(
-        "of any of these types, as fact, preference, episodic (a turn)",
+        "of any of these types, for example fact, preference, episodic (a turn)",
         max_length=50,
         item_length=256,
     ),
@@ -293,16 +294,18 @@ Categories = Annotated[Texts, Doc("of any of these categories", max_length=50, i
 Roles = Annotated[
     Texts,
     Doc(
-        "said in any of these roles (user, assistant, tool, system), or extracted from it",
+        "from speakers in any of these roles (user, assistant, tool, system)",
         max_length=4,
         item_length=256,
     ),
 ]
-Who = Annotated[str | None, Doc("said by this person, or extracted from it", max_length=256)]
+Who = Annotated[
+    str | None, Doc("said by this person, or extracted from what they said", max_length=256)
+]
 MetadataFilter = Annotated[
     Pairs,
     Doc(
-        "whose own metadata has all of these top-level keys with these values, as key=value",
+        "with all of these values of top-level metadata keys, as key=value",
         max_length=20,
         item_length=1_024,
         pairs=True,
@@ -312,18 +315,18 @@ MetadataFilter = Annotated[
 SessionId = Annotated[str | None, Doc("of this session", max_length=256)]
 Since = Annotated[datetime | None, Doc("stated at this time or later")]
 Until = Annotated[datetime | None, Doc("stated before this time")]
-ValidAt = Annotated[datetime | None, Doc("without what was true only until this time")]
+ValidAt = Annotated[datetime | None, Doc("omit what had ceased to be true by this time")]
 
 
 Limit = Annotated[int, Doc("maximum number of results", ge=1, le=1_000)]
 LongLimit = Annotated[int, Doc("maximum number of results", ge=1, le=10_000)]
 
 
-# ---- what the surfaces read ----
+# ---- introspection for the surfaces ----
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A field of a request. `type` is without the annotation's Doc; `default` is MISSING where it
-    must be given."""
+    """A field of a request. `type` excludes the annotation's Doc; `default` is MISSING if the field
+    is required."""
 
     name: str
     type: Any
@@ -349,7 +352,7 @@ class Parameter:
 
 
 def without_none(kind: Any) -> Any:
-    """The type that is left of `X | None`."""
+    """The `X` of `X | None`."""
     left = [each for each in get_args(kind) if each is not type(None)]
     is_optional = len(left) < len(get_args(kind)) and get_origin(kind) is not tuple
     return left[0] if is_optional and len(left) == 1 else kind
@@ -366,9 +369,10 @@ def parameters(kind: type[Operation[Any]]) -> tuple[Parameter, ...]:
 @functools.cache
 def _parameters(kind: Any) -> tuple[Parameter, ...]:
     hints = get_type_hints(kind, include_extras=True)
-    made = [_parameter(each, hints[each.name]) for each in fields(kind)]
-    # What every write has comes last.
-    return tuple(sorted(made, key=lambda each: issubclass(kind, Write) and each.name in _OF_WRITES))
+    found = [_parameter(each, hints[each.name]) for each in fields(kind)]
+    is_write = issubclass(kind, Write)
+    # The fields of every write come last.
+    return tuple(sorted(found, key=lambda each: is_write and each.name in _OF_WRITES))
 
 
 def _parameter(each: Field[Any], hint: Any) -> Parameter:
@@ -389,12 +393,12 @@ def answer_type(kind: type[Operation[Any]]) -> Any:
 
 
 def description(kind: type[Operation[Any]]) -> str:
-    """The docstring without its example, in paragraphs."""
+    """The docstring without its example."""
     return _parts(kind)[0]
 
 
 def example(kind: type[Operation[Any]]) -> str | None:
-    """The command of the docstring's last line."""
+    """The example command in the docstring's last line."""
     return _parts(kind)[1]
 
 

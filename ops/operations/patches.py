@@ -1,4 +1,4 @@
-"""A change of one memory among several, as `modify_many` takes it."""
+"""The change of one memory in `modify_many`."""
 
 from __future__ import annotations
 

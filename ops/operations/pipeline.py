@@ -27,7 +27,7 @@ _SURFACE = partial(
 
 @dataclass(frozen=True, slots=True)
 class StageState:
-    """A stage on a partition: the next offset, the end of what it reads, and their difference."""
+    """A stage on a partition: its next offset, the end of its input, and the lag between them."""
 
     stage: str
     partition: int
@@ -40,8 +40,8 @@ class StageState:
 @dataclass(frozen=True, slots=True)
 class PipelineStatus:
     """Stages, the balance of turns and facts, the number of dead letters, models, and in `pending`
-    the changes that wait for a person's review, by scope. `waiting` says what workers on Kafka
-    wait for."""
+    the number of changes awaiting review, by scope. `waiting` says what workers on Kafka wait
+    for."""
 
     stages: tuple[StageState, ...]
     balance: dict[str, Any]
@@ -53,7 +53,7 @@ class PipelineStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status(Read[PipelineStatus]):
-    """Show stages and lag, the balance, dead letters, models, and changes that wait for review.
+    """Show stages and lag, the balance, dead letters, models, and changes awaiting review.
 
     Example: palimpsest status
     """
@@ -61,7 +61,7 @@ class Status(Read[PipelineStatus]):
     surface: ClassVar = _SURFACE(("GET", "/api/pipeline/status"), command="status")
 
     async def read(self, sources: Sources) -> Json:
-        """Raises UnavailableError while the broker is away, in whose log all is counted."""
+        """Raises UnavailableError while the broker is unreachable, whose log has the offsets."""
         from palimpsest.ops.threads import in_thread_of
 
         waiting = sources.waiting()
@@ -115,7 +115,7 @@ def _status(sources: Sources) -> Json:
 
 
 def balance(sources: Sources) -> Json:
-    """Where every turn and fact is, all scopes and partitions together."""
+    """Counts turns and facts by state, over all scopes and partitions."""
     from palimpsest.stores.database.balance import add_balances, read_balance
     from palimpsest.streams.in_flight import items_in_flight
 
@@ -140,8 +140,8 @@ WHERE warning LIKE '% facts over the limit of %'"""
 
 
 def not_drawn(sources: Sources) -> Row:
-    """How many turns of people no fact was drawn from, of how many, and how many facts were left
-    out as too many for one turn."""
+    """Counts the turns of people without a fact, all turns of people, and the facts left out
+    because their turn had too many."""
     counted = _summed(all_rows(sources, _WITHOUT_FACTS))
     over = _summed(all_rows(sources, _OVER_LIMIT))
     return {
@@ -212,7 +212,7 @@ def _outage(sources: Sources, name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """How healthy one domain is: a score from 0 to 1, and what was counted."""
+    """The health of one domain: a score from 0 to 1, and its counts."""
 
     score: float
     status: Literal["healthy", "degraded", "unhealthy"]
@@ -230,13 +230,13 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostics(Read[Health]):
-    """Show how healthy the memory is, domain by domain, each with a score from 0 to 1.
+    """Show the health of the memory by domain, each with a score from 0 to 1.
 
     Example: palimpsest diagnostics
     """
 
     domain: Annotated[
-        str | None, Doc("only this domain, as `queue`", max_length=64, argument=True)
+        str | None, Doc("only this domain, for example `queue`", max_length=64, argument=True)
     ] = None
 
     surface: ClassVar = _SURFACE(("GET", "/api/diagnostics"), command="diagnostics", overview=True)
@@ -257,9 +257,9 @@ class Diagnostics(Read[Health]):
 
 _HEALTHY: Final = 0.8
 _DEGRADED: Final = 0.5
-"""Scores from which a domain is healthy, or only degraded; below it is unhealthy."""
+"""Minimum scores of a healthy and of a degraded domain; below, it is unhealthy."""
 _LONGEST_CHARACTERS: Final = 2_000
-"""Of a memory that is no turn: a longer one is no single fact."""
+"""Maximum length of an extracted memory: a longer one is not a single fact."""
 
 _COUNTS: Final[Mapping[str, str]] = {
     "queue": "SELECT (SELECT count(*) FROM accepted_turns) AS accepted,"
@@ -278,8 +278,7 @@ _COUNTS: Final[Mapping[str, str]] = {
     "duplicates": "SELECT count(*) AS memories,"
     " count(*) - count(DISTINCT (scope, content_hash)) AS repeated"
     " FROM memory_rows WHERE NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')",
-    # Memories of a scope with the same words, however often and in whatever order: one may say what
-    # another does, and whether it does is for people to say.
+    # Memories of a scope with the same set of words: possible duplicates, for a person to judge.
     "near_duplicates": "SELECT count(*) AS memories, count(*) - count(DISTINCT (scope, words))"
     " - (count(*) - count(DISTINCT (scope, content_hash))) AS same_words FROM"
     " (SELECT scope, content_hash, list_sort(list_distinct("
@@ -297,10 +296,10 @@ def _without(part: str, whole: str, weight: float = 1.0) -> Callable[[dict[str, 
 
 
 _SCORES: Final[Mapping[str, Callable[[dict[str, int]], float]]] = {
-    "queue": _without("dead", "accepted", 20.0),  # healthy up to one in a hundred
+    "queue": _without("dead", "accepted", 20.0),  # healthy up to 1 %
     "index": _without("missing", "active"),
     "embeddings": _without("missing", "active"),
-    "storage": _without("tombstones", "stored", 2 / 3),  # healthy up to three in ten
+    "storage": _without("tombstones", "stored", 2 / 3),  # healthy up to 30 %
     "graph": _without("dangling", "relations"),
     "providers": _without("waiting", "providers"),
     "duplicates": _without("repeated", "memories"),
@@ -315,15 +314,15 @@ def _counts(sources: Sources, domain: str) -> dict[str, int]:
         embedding = "embedding" in sources.outages
         language = sources.unusable() is not None or len(sources.outages) > embedding
         return {"providers": 2, "waiting": embedding + language}
-    asked = {"model": sources.embedding.model} if "$model" in _COUNTS[domain] else {}
-    total = _summed(all_rows(sources, _COUNTS[domain], asked))
+    parameters = {"model": sources.embedding.model} if "$model" in _COUNTS[domain] else {}
+    total = _summed(all_rows(sources, _COUNTS[domain], parameters))
     if domain == "queue":
         total["lag"] = sum(stage["lag"] for stage in _stages(sources))
     return total
 
 
 def _judged(counted: Mapping[str, dict[str, int]]) -> Json:
-    """The answer, from the counts of the domains."""
+    """Builds the answer from the counts of the domains."""
     scores = {name: round(_SCORES[name](counts), 4) for name, counts in counted.items()}
     return {
         "score": round(sum(scores.values()) / len(scores), 4),

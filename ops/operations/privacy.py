@@ -1,4 +1,4 @@
-"""Privacy levels: which are set in a scope, and setting one."""
+"""Listing and setting the privacy levels of a scope."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PrivacyLevel:
 
 @dataclass(frozen=True, slots=True)
 class PrivacyLevels:
-    """The levels that were set; a person who is not among them has the level none."""
+    """The levels that are set; every other person has the level none."""
 
     scope: str
     levels: tuple[PrivacyLevel, ...]
@@ -48,7 +48,7 @@ class PrivacyLevels:
 
 @dataclass(frozen=True, slots=True)
 class Privacy(Read[PrivacyLevels]):
-    """List the privacy levels of a scope: who has which, since when and why.
+    """List the privacy levels of a scope by person, each with its start and reason.
 
     Example: palimpsest privacy --scope support
     """
@@ -58,7 +58,7 @@ class Privacy(Read[PrivacyLevels]):
     surface: ClassVar = Surface(("GET", "/api/privacy"), tag="privacy", command="privacy")
 
     def read(self, sources: Sources) -> Json:
-        """The level of the whole scope, without a `person`, first."""
+        """The level of the whole scope comes first, without a `person`."""
         levels = rows(
             sources.shard_of(self.scope),
             "SELECT nullif(person, '') AS person, level, since, reason, changed_by"
@@ -70,8 +70,8 @@ class Privacy(Read[PrivacyLevels]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacySet(Applied):
-    """The level that is set. `memories` are there from before, `names` how many by the name that
-    they have; `offer` says how to erase them, where the level is not lower than before."""
+    """The level that was set. `memories` counts existing memories, `names` the same by name;
+    `offer` says how to erase them, unless the level was lowered."""
 
     status: str
     person: str | None
@@ -87,16 +87,16 @@ class PrivacySet(Applied):
 class SetPrivacy(Write[PrivacySet]):
     """Set the privacy level of a person or, without one, of the whole scope.
 
-    `full`: nothing that the person says from then on is kept; `partial`: no agent writes memories
-    about the person on its own. Raising a level reports how many older memories there are.
+    `full`: nothing that the person says from now on is stored; `partial`: agents do not write
+    memories about the person unprompted. Raising a level reports the number of older memories.
 
     Example: palimpsest set-privacy full --person Ana --scope support
     """
 
     level: Annotated[Level, Doc("none, partial or full", argument=True)]
-    person: Annotated[
-        str | None, Doc("whose level; else that of the whole scope", max_length=256)
-    ] = None
+    person: Annotated[str | None, Doc("the person; by default the whole scope", max_length=256)] = (
+        None
+    )
     scope: Scope = ""
     reason: Reason = ""
 

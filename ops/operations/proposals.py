@@ -1,4 +1,4 @@
-"""Changes that were held back, for a person to apply or dismiss."""
+"""Pending changes, for a person to apply or dismiss."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _REVIEW = partial(
 )
 
 MOST = 200
-"""Proposals that one command names."""
+"""Maximum number of proposals in one command."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingProposal:
-    """A change of a memory that waits for review. `state` is `ready`, or why it cannot be applied:
-    the memory is gone, changed since, or pinned."""
+    """A change of a memory that awaits review. `state` is `ready`, or why it cannot be applied: the
+    memory is gone, has changed since, or is pinned."""
 
     id: str
     scope: str
@@ -62,14 +62,14 @@ class PendingProposal:
 
 @dataclass(frozen=True, slots=True)
 class PendingProposals:
-    """Changes that wait for review, in the order in which their facts were stated."""
+    """Changes awaiting review, in the order in which their facts were stated."""
 
     proposals: tuple[PendingProposal, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Proposals(Read[PendingProposals]):
-    """List the updates and deletes that were proposed and not allowed, oldest first.
+    """List the proposed updates and deletes that await review, oldest first.
 
     Example: palimpsest proposals list --scope support
     """
@@ -77,7 +77,7 @@ class Proposals(Read[PendingProposals]):
     scope: AnyScope = None
     ids: Annotated[
         Texts,
-        Doc("only these, or their first 8 characters", max_length=MOST, item_length=64),
+        Doc("only these ids, or their first 8 characters", max_length=MOST, item_length=64),
     ] = ()
     limit: LongLimit = 50
 
@@ -89,8 +89,8 @@ class Proposals(Read[PendingProposals]):
     )
 
     def read(self, sources: Sources) -> Json:
-        asked = {"scope": self.scope, "ids": [*self.ids], "limit": self.limit}
-        return self.merge([{"proposals": all_rows(sources, _PENDING, asked)}])
+        parameters = {"scope": self.scope, "ids": [*self.ids], "limit": self.limit}
+        return self.merge([{"proposals": all_rows(sources, _PENDING, parameters)}])
 
     def merge(self, answers: Sequence[Json]) -> Json:
         found = [row for answer in answers for row in answer["proposals"]]
@@ -109,14 +109,14 @@ JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = h.item_id AND o.event = 
 LEFT JOIN memory_rows m ON m.memory_id = h.target_id
 WHERE coalesce(h.scope = $scope, true)
   AND (len($ids) = 0 OR list_contains($ids, h.item_id) OR len(list_filter($ids,
-      lambda given: len(given) >= {SHORTEST_ID} AND starts_with(h.item_id, given))) > 0)
+      lambda prefix: len(prefix) >= {SHORTEST_ID} AND starts_with(h.item_id, prefix))) > 0)
 ORDER BY h.occurred_at, h.item_id LIMIT $limit
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewedProposal:
-    """What became of a proposal, and the memory that it is about."""
+    """The outcome of a proposal, and its memory."""
 
     id: str
     status: str
@@ -126,7 +126,7 @@ class ReviewedProposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewedProposals(Applied):
-    """What became of each proposal, in order."""
+    """The outcome of each proposal, in order."""
 
     changes: tuple[ReviewedProposal, ...]
 
@@ -142,13 +142,13 @@ Ids = Annotated[
     ),
 ]
 All = Annotated[
-    bool, Doc(f"all that wait, the oldest {MOST} of one scope at a time", option="--all")
+    bool, Doc(f"all pending ones, the oldest {MOST} of one scope at a time", option="--all")
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Reviewing(Write[ReviewedProposals]):
-    """What applying and dismissing share: which proposals are meant."""
+    """Base of applying and dismissing: selects the proposals."""
 
     ids: Ids = ()
     all: All = False
@@ -162,16 +162,17 @@ class Reviewing(Write[ReviewedProposals]):
         return str((await self._pending(ask))[0]["scope"])
 
     async def _pending(self, ask: Ask) -> list[dict[str, Any]]:
-        """The proposals that are meant; all of one scope. Raises NotFoundError and RequestError."""
+        """The selected proposals, all of one scope. Raises NotFoundError and RequestError."""
         found = (await ask(Proposals(self.scope, self.ids, 10_000)))["proposals"]
-        for given in self.ids:
-            matches = [row for row in found if row["id"].startswith(given)]
+        for prefix in self.ids:
+            matches = [row for row in found if row["id"].startswith(prefix)]
             if not matches:
                 raise NotFoundError(
-                    f"{given} does not wait for review; `palimpsest proposals list` shows what does"
+                    f"{prefix} does not wait for review;"
+                    " `palimpsest proposals list` shows what does"
                 )
             if len(matches) > 1:
-                raise RequestError(f"more than one proposal begins with {given}; write more of it")
+                raise RequestError(f"more than one proposal begins with {prefix}; write more of it")
         if not found:
             raise NotFoundError("no proposal waits for review")
         scopes = sorted({row["scope"] for row in found})
@@ -187,13 +188,13 @@ class Reviewing(Write[ReviewedProposals]):
 
 @dataclass(frozen=True, slots=True)
 class ApplyProposals(Reviewing):
-    """Apply changes that were held back. A memory that has changed since stays as it is.
+    """Apply pending changes. A memory that has changed since stays unchanged.
 
     Example: palimpsest proposals apply 5b1f22aa --reason "she did move"
     """
 
     reason: RequiredReason = "applied by hand"
-    force: Annotated[bool, Doc("also to pinned memories", option="--force")] = False
+    force: Annotated[bool, Doc("also change pinned memories", option="--force")] = False
 
     surface: ClassVar = _REVIEW(("POST", "/api/proposals/apply"), command="proposals apply")
 
@@ -206,7 +207,7 @@ class ApplyProposals(Reviewing):
 
 @dataclass(frozen=True, slots=True)
 class DismissProposals(Reviewing):
-    """Dismiss changes that were held back; the memories stay as they are.
+    """Dismiss pending changes; the memories stay unchanged.
 
     Example: palimpsest proposals dismiss 5b1f22aa --reason "it was a joke"
     """

@@ -1,4 +1,4 @@
-"""What led to a memory: its events, its turns, its earlier states and the decisions about it."""
+"""The provenance of a memory: its events, turns, earlier states and decisions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_EVENTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """Something that happened to a memory, and by whom."""
+    """An event of a memory, and its actor."""
 
     event_id: str
     event: str
@@ -40,7 +40,7 @@ class AuditEvent:
 
 @dataclass(frozen=True, slots=True)
 class MemoryHistory:
-    """What happened to a memory, in order."""
+    """The events of a memory, in order."""
 
     id: str
     events: tuple[AuditEvent, ...]
@@ -48,7 +48,7 @@ class MemoryHistory:
 
 @dataclass(frozen=True, slots=True)
 class History(Read[MemoryHistory]):
-    """Show everything that happened to a memory, in order.
+    """Show all events of a memory, in order.
 
     Example: palimpsest history 1f0c9a52
     """
@@ -71,9 +71,9 @@ class History(Read[MemoryHistory]):
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """A memory with all that led to it: the turns that it was drawn from (`derived_from`; of a
-    turn, the `facts` drawn from it), its states before, newest first, what was decided about it
-    with the candidates seen and the outcome, the entities that it names, and its events."""
+    """A memory with its provenance: the turns that it was extracted from (`derived_from`; for a
+    turn, the `facts` extracted from it), its earlier states, newest first, the decisions about it
+    with their candidates and outcomes, the entities that it names, and its events."""
 
     memory: StoredMemory
     derived_from: tuple[StoredMemory, ...]
@@ -86,7 +86,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Explain(Read[Provenance]):
-    """Explain a memory: the turns it came from, what it was before, what was decided and why.
+    """Explain a memory: its source turns, its earlier states, and the decisions about it.
 
     Example: palimpsest explain 1f0c9a52
     """
@@ -122,8 +122,9 @@ def _memory(sources: Sources, memory_id: str) -> tuple[int, Row]:
 
 
 def _events(sources: Sources, partition: int, memory_id: str, limit: int) -> list[Row]:
-    """With what audit has not read yet, so that a command that was answered is among them. What
-    moves meanwhile is met again further down: outbox, log, table."""
+    """The events, including those that audit has not read yet, so that an answered command is
+    among them. An event that moves during the read is found at its next place: outbox, log,
+    table."""
     from palimpsest.stores.database.outcome_words import TOLD
 
     unread = _unread(sources, partition, memory_id)
@@ -148,7 +149,7 @@ _SHOWN = (
 
 
 def _unread(sources: Sources, partition: int, memory_id: str) -> dict[str, Row]:
-    """By their ids the events that are on their way to audit."""
+    """The events on their way to audit, by id."""
     from palimpsest.schemas.codec import decode
     from palimpsest.schemas.messages import MemoryChange
     from palimpsest.schemas.topics import MEMORY_CHANGES
@@ -185,7 +186,7 @@ def _related(sources: Sources, shard: Shard, memory_id: str, own: str, other: st
 
 
 def _before(shard: Shard, memory_id: str) -> list[Row]:
-    """Archived states, each under the id that the supersedes edge names."""
+    """Archived states, each with the id that the supersedes edge names."""
     from palimpsest.stores.database.outcome_words import told_word
 
     return rows(
@@ -219,7 +220,7 @@ def _decisions(shard: Shard, memory_id: str) -> list[Row]:
 
 
 def _with_contents(shard: Shard, candidates: list[Row]) -> list[Row]:
-    """The candidates with the text that each had in the version that was seen."""
+    """The candidates, each with its text at the version that the decision saw."""
     texts = {
         (row["memory_id"], row["version"]): row["content"]
         for row in rows(

@@ -1,4 +1,4 @@
-"""Recall: embed the question, search the scope's shard, tell the parts of every score."""
+"""Recall: embeds the query, searches the scope's shard and reports the parts of every score."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 WIDER = 3
-"""How many more than asked for are looked at by words alone: neighbours of hits are left out."""
+"""Factor on the limit of a keyword search: neighbours of hits are removed from the results."""
 MAX_QUESTION_CHARACTERS: Final = 10_000
-"""A longer question is searched by its beginning: more words find no more, and cost everybody who
-asks at the same time."""
+"""Only the beginning of a longer query is searched: more words find no more, and slow down all
+concurrent requests."""
 
 
 async def recall(sources: Sources, request: Query) -> JsonValue:
-    """The answer in the shape of `recall --json`, with what the question's intent adds (`related`)
-    and, for `explain`, how the question was understood."""
+    """Returns the answer in the shape of `recall --json`, with the memories added for the query's
+    intent (`related`) and, for `explain`, the interpretation of the query."""
     found = await retrieved(sources, request)
-    told = await computed(_told, found.answer) | {"query": request.query}
-    told["related"] = [
+    answer = await computed(_as_json, found.answer) | {"query": request.query}
+    answer["related"] = [
         {
             "id": each.id,
             "content": each.content,
@@ -54,47 +54,47 @@ async def recall(sources: Sources, request: Query) -> JsonValue:
         for each in found.related
     ]
     if request.explain:
-        told["understood"] = cast("JsonValue", found.explain())
-    return told
+        answer["understood"] = cast("JsonValue", found.explain())
+    return answer
 
 
-def _told(answer: RecallAnswer) -> JsonObject:
-    told: JsonValue = _adapter().dump_python(answer, mode="json")
-    assert isinstance(told, dict)
-    return told
+def _as_json(answer: RecallAnswer) -> JsonObject:
+    dumped: JsonValue = _adapter().dump_python(answer, mode="json")
+    assert isinstance(dumped, dict)
+    return dumped
 
 
 async def search(sources: Sources, query: Query) -> JsonObject:
-    """As a recall, by keywords alone."""
+    """Like `recall`, by keywords only."""
     from palimpsest.stores.recall.retriever import Retriever
 
     settings = sources.settings.recall.model_copy(update={"fusion": "keyword", "rerank": "off"})
     wider = replace(query, limit=query.limit * WIDER)
     found = await Retriever(sources.shard_of(query.scope), settings).retrieve(wider, None)
     hits = tuple(result for result in found.answer.results if result.scores.keyword)
-    return _told(replace(found.answer, results=hits[: query.limit]))
+    return _as_json(replace(found.answer, results=hits[: query.limit]))
 
 
 async def context(
     sources: Sources, query: Query, budget: int | None = None, session_id: str | None = None
 ) -> JsonValue:
-    """The Markdown block with its size in tokens; `text` is None where nothing is known. With a
-    session it begins with what is kept of it, without the message that is asked, and
-    `offers_summary` tells whether a model should be asked for a summary: not when it is asked to
-    remember something for good."""
+    """Returns the Markdown block with its size in tokens; `text` is None if nothing is known. With
+    a session, it begins with the short-term memory, without the query itself, and `offers_summary`
+    says whether to ask the model for a summary: not when the user asks to remember something
+    permanently."""
     from palimpsest.stores.recall.intent import complexity
 
-    asked, query = query.query, _bounded(query)
+    text, query = query.query, _bounded(query)
     retriever, embedding = await _retriever(sources, query)
     budget = complexity(query.query).budget if budget is None else budget
     block, offers = await _session_part(sources, query, session_id, budget)
     shown = frozenset() if block is None else frozenset(block.ids)
-    # With a blank line between the two.
+    # Two tokens for the blank line between the parts.
     rest = budget if block is None else budget - block.tokens - 2
-    made = await retriever.context(query, embedding, rest, shown)
-    parts = [part for part in (block, made) if part is not None]
-    told: JsonObject = {
-        "query": asked,
+    recalled = await retriever.context(query, embedding, rest, shown)
+    parts = [part for part in (block, recalled) if part is not None]
+    answer: JsonObject = {
+        "query": text,
         "text": "\n\n".join(part.text for part in parts) or None,
         "tokens": sum(part.tokens for part in parts) + 2 * (len(parts) - 1) if parts else 0,
         "ids": {},
@@ -102,15 +102,15 @@ async def context(
     }
     if parts:
         ids: JsonObject = {} if block is None else {"session": [*block.ids]}
-        ids |= {section: [*each] for section, each in (made.ids if made else {}).items()}
-        told |= {"budget": budget, "ids": ids}
-    return told
+        ids |= {section: [*each] for section, each in (recalled.ids if recalled else {}).items()}
+        answer |= {"budget": budget, "ids": ids}
+    return answer
 
 
 async def _session_part(
     sources: Sources, query: Query, session_id: str | None, budget: int
 ) -> tuple[SessionBlock | None, bool]:
-    """The part about the session, and whether a model should be asked for a summary."""
+    """The session's part of the block, and whether to ask the model for a summary."""
     from palimpsest.ops.operations.short_term import short_term
     from palimpsest.stores.recall.context import same_words
     from palimpsest.stores.recall.short_term import session_block
@@ -119,8 +119,8 @@ async def _session_part(
         return None, False
     kept = await asyncio.to_thread(short_term, sources, query.scope, session_id)
     if kept is not None:
-        asked = same_words(query.query)
-        since = tuple(each for each in kept.since_summary if same_words(each.content) != asked)
+        words = same_words(query.query)
+        since = tuple(each for each in kept.since_summary if same_words(each.content) != words)
         kept = replace(kept, since_summary=since)
     settings, intent = sources.settings.short_term, sources.settings.intent
     offers = not (kept is not None and kept.explicit_intent) and not asks_to_remember(
@@ -133,8 +133,7 @@ async def _session_part(
 async def retrieved(
     sources: Sources, query: Query, constants: RetrievalConstants | None = None
 ) -> Retrieval:
-    """What every recall comes from, also what `bench retrieval` measures, which tries other
-    constants."""
+    """Retrieves the results of every recall. `bench retrieval` calls it with other constants."""
     query = _bounded(query)
     retriever, embedding = await _retriever(sources, query, constants)
     return await retriever.retrieve(query, embedding)
@@ -143,7 +142,8 @@ async def retrieved(
 async def _retriever(
     sources: Sources, query: Query, constants: RetrievalConstants | None = None
 ) -> tuple[Retriever, QueryEmbedding | None]:
-    """With the question's vectors. The exemplars are embedded when a question first needs them."""
+    """The retriever and the query's vectors. Exemplars are embedded when a query first needs
+    them."""
     from palimpsest.stores.recall.answers import CONSTANTS
     from palimpsest.stores.recall.intent import by_keyword
     from palimpsest.stores.recall.retriever import Retriever
@@ -167,7 +167,7 @@ async def _retriever(
 
 
 def _bounded(query: Query) -> Query:
-    """The query with what is searched by of its question, to the end of a word where it has one."""
+    """The query with its text cut to the maximum length, at the end of a word if possible."""
     text = query.query.strip()
     if len(text) > MAX_QUESTION_CHARACTERS:
         text = text[: MAX_QUESTION_CHARACTERS + 1].rsplit(None, 1)[0][:MAX_QUESTION_CHARACTERS]
@@ -180,14 +180,14 @@ async def _embedding(sources: Sources, text: str) -> QueryEmbedding | None:
 
     model = sources.embedding
     kinds = Policy.of(sources.settings.pii).kinds
-    text = await computed(redacted, text, kinds)  # the model may be another's
+    text = await computed(redacted, text, kinds)  # the model may belong to a third party
     try:
         if isinstance(model, TokenEmbeddingModel):
             found = await model.embed_query_tokens(text)
             return QueryEmbedding(found.vector, found.tokens)
         return QueryEmbedding(await model.embed_query(text))
     except ModelError:
-        return None  # the answer's method tells that vectors did not take part
+        return None  # `method` in the answer shows that vectors were not used
 
 
 @cache

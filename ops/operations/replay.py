@@ -1,4 +1,4 @@
-"""Replays and the branches that they make, answered from the data folder alone; deciders."""
+"""Replays and their branches, answered from the data folder alone; agreement of deciders."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class ReplayProgress:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A replay in a process of its own. `result` is what it came to. One that failed or was stopped
-    goes on where it was when the same is started again."""
+    """A replay in its own process, with its `result`. Starting the same replay again resumes one
+    that failed or was stopped."""
 
     id: str
     kind: str
@@ -48,61 +48,61 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class StartReplay(Read[Replay]):
-    """Start a replay in a process of its own, which goes on when this one ends.
+    """Start a replay in its own process, which outlives this one.
 
-    `rebuild` folds the log into new stores and compares them with the live ones (`name`, `until`,
+    `rebuild` rebuilds stores from the log and compares them with the live ones (`name`, `until`,
     `partition`); `reextract` runs a model over old turns again, into a `branch` (`provider`,
     `model`, `scope`, `since`, `until`, `sample`, `rate`, `budget_tokens`, `dry_run`); `diff`
-    compares a `branch` with the live memory; `promote` carries its differences over (`dry_run`,
-    `allow_loss`, `catch_up`); `rollback` takes a `promotion` back. The same again goes on with what
-    one before has left.
+    compares a `branch` with the live memory; `promote` applies its differences to the live memory
+    (`dry_run`, `allow_loss`, `catch_up`); `rollback` reverts a `promotion`. Starting the same
+    replay again resumes an unfinished one.
     """
 
     kind: Annotated[Kind, Doc("what to do")]
-    name: Annotated[str | None, Doc("the branch that a rebuild becomes", max_length=64)] = None
+    name: Annotated[str | None, Doc("the branch in which to keep a rebuild", max_length=64)] = None
     branch: Annotated[str | None, Doc("the branch", max_length=64)] = None
     until: Annotated[
-        str | int | None, Doc("as of this time (RFC 3339), or of a rebuild this offset")
+        str | int | None, Doc("as of this time (RFC 3339), or this offset for a rebuild")
     ] = None
-    since: Annotated[str | None, Doc("turns from this time on (RFC 3339)")] = None
-    partition: Annotated[int | None, Doc("only of this partition", ge=0)] = None
+    since: Annotated[str | None, Doc("only turns from this time on (RFC 3339)")] = None
+    partition: Annotated[int | None, Doc("only this partition", ge=0)] = None
     provider: Annotated[
         Literal["rules", "ollama", "openai", "anthropic"] | None,
-        Doc("the provider of the model, as it is set; its address is in the settings alone"),
+        Doc("the provider of the model; its address comes from the settings only"),
     ] = None
     model: Annotated[str | None, Doc("the model", min_length=1, max_length=256)] = None
     scope: Annotated[
         str | None, Doc("only turns of this memory space", min_length=1, max_length=256)
     ] = None
-    sample: Annotated[int | None, Doc("only so many turns", ge=1)] = None
-    rate: Annotated[float | None, Doc("turns a second, at most", ge=0)] = None
-    budget_tokens: Annotated[int | None, Doc("stop after so many tokens", ge=1)] = None
+    sample: Annotated[int | None, Doc("maximum number of turns", ge=1)] = None
+    rate: Annotated[float | None, Doc("maximum turns per second", ge=0)] = None
+    budget_tokens: Annotated[int | None, Doc("stop after this number of tokens", ge=1)] = None
     dry_run: Annotated[bool | None, Doc("only show what it would do")] = None
     allow_loss: Annotated[
-        bool | None, Doc("promote also where live facts have no counterpart and are forgotten")
+        bool | None, Doc("promote even if live facts without a counterpart are forgotten")
     ] = None
-    catch_up: Annotated[bool | None, Doc("promote what came in since, too; else true")] = None
-    promotion: Annotated[str | None, Doc("the promotion to take back", max_length=64)] = None
+    catch_up: Annotated[bool | None, Doc("also promote what arrived since; true by default")] = None
+    promotion: Annotated[str | None, Doc("the promotion to revert", max_length=64)] = None
 
     surface: ClassVar = _FOLDER(("POST", "/api/replays"), status=201)
 
     def read_folder(self, settings: Settings) -> Json:
         from palimpsest.ops.replay import jobs
 
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
-        return jobs.start(settings, {k: value for k, value in given.items() if value is not None})
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return jobs.start(settings, {k: value for k, value in values.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayList:
-    """Replays, the newest first."""
+    """Replays, newest first."""
 
     replays: tuple[Replay, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Replays(Read[ReplayList]):
-    """List the replays that were started, the newest first."""
+    """List the replays, newest first."""
 
     surface: ClassVar = _FOLDER(("GET", "/api/replays"))
 
@@ -117,7 +117,7 @@ ReplayId = Annotated[str, Doc("the replay's id", min_length=1, max_length=64)]
 
 @dataclass(frozen=True, slots=True)
 class GetReplay(Read[Replay]):
-    """Show how far a replay is, or how it ended."""
+    """Show the progress or the result of a replay."""
 
     replay_id: ReplayId
 
@@ -131,7 +131,7 @@ class GetReplay(Read[Replay]):
 
 @dataclass(frozen=True, slots=True)
 class StopReplay(Read[Replay]):
-    """Stop a replay where it is; one that has ended stays as it is."""
+    """Stop a replay; a finished one stays unchanged."""
 
     replay_id: ReplayId
 
@@ -145,7 +145,7 @@ class StopReplay(Read[Replay]):
 
 @dataclass(frozen=True, slots=True)
 class DifferencePage:
-    """What a comparison found: of each scope its counts, then what differs; `what` of each is
+    """The results of a comparison: for each scope its counts, then its differences; `what` is
     scope, fact, decision, entity or relation. `next_cursor` is None on the last page."""
 
     differences: tuple[dict[str, Any], ...]
@@ -154,11 +154,11 @@ class DifferencePage:
 
 @dataclass(frozen=True, slots=True)
 class ReplayDifferences(Read[DifferencePage]):
-    """Read what a comparison found, page by page."""
+    """Return the results of a comparison, page by page."""
 
     replay_id: ReplayId
     limit: Annotated[int, Doc("maximum number of differences", ge=1, le=1_000)] = 200
-    cursor: Annotated[int, Doc("the `next_cursor` of the page before", ge=0)] = 0
+    cursor: Annotated[int, Doc("the `next_cursor` of the previous page", ge=0)] = 0
 
     surface: ClassVar = _FOLDER(("GET", "/api/replays/{replay_id}/differences"))
 
@@ -170,8 +170,8 @@ class ReplayDifferences(Read[DifferencePage]):
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Stores of another reading of the log. `whole`: all that was read of the live log is in them;
-    `read_through` is the offset read up to, by partition."""
+    """Stores derived from the log by another replay. `whole`: they contain everything read of the
+    live log; `read_through` is the offset read up to, by partition."""
 
     name: str
     kind: str
@@ -192,7 +192,7 @@ class BranchList:
 
 @dataclass(frozen=True, slots=True)
 class Branches(Read[BranchList]):
-    """List the stores that replays made, by name.
+    """List the branches, the stores that replays created, by name.
 
     Example: palimpsest replay branches
     """
@@ -207,14 +207,14 @@ class Branches(Read[BranchList]):
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The branch that was removed."""
+    """The removed branch."""
 
     dropped: str
 
 
 @dataclass(frozen=True, slots=True)
 class DropBranch(Read[Dropped]):
-    """Remove a branch with its files."""
+    """Remove a branch and its files."""
 
     branch: Annotated[str, Doc("the branch", min_length=1, max_length=64, argument=True)]
 
@@ -229,9 +229,9 @@ class DropBranch(Read[Dropped]):
 
 @dataclass(frozen=True, slots=True)
 class DeciderAgreement:
-    """Of the `proposals` that a decider was asked for in a scope, how many failed, named the same
-    action as the live one, and also the same memory; of those that a person judged, how many it had
-    with people. `earned`: whether the scope has earned to update and delete."""
+    """Counts of a decider's `proposals` in a scope: failures, agreement with the live decider on
+    the action, and on the memory too; for those that a person judged, agreement with the person.
+    `earned`: whether the scope has earned permission to update and delete."""
 
     scope: str
     decider: str
@@ -246,16 +246,16 @@ class DeciderAgreement:
 
 @dataclass(frozen=True, slots=True)
 class Agreements:
-    """Deciders of each scope."""
+    """The deciders of each scope."""
 
     deciders: tuple[DeciderAgreement, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement(Read[Agreements]):
-    """Show how often deciders agree with the live one, and with what people did afterwards.
+    """Show how often deciders agree with the live one, and with people's later changes.
 
-    Further deciders are named in pipeline.shadow_deciders.
+    The setting pipeline.shadow_deciders names the additional deciders.
 
     Example: palimpsest replay agreement --scope support
     """

@@ -1,4 +1,4 @@
-"""What became of commands, and of published turns."""
+"""Results of commands and of published turns."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommandState:
-    """What became of a command. `applied` is false while it is pending, and where it was refused:
-    then `error` begins with why, and a colon. Where it erased texts, `erasure` says whether files
-    may still hold them."""
+    """The state of a command. `applied` is false while it is pending and if it was refused; then
+    `error` begins with the kind of error and a colon. If it erased texts, `erasure` says whether
+    files may still hold them."""
 
     command_id: str
     scope: str
@@ -44,8 +44,7 @@ class CommandState:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult(Read[CommandState | None]):
-    """Show the result of a command, given here or published by another program; null while it is
-    pending.
+    """Show the result of a command, from here or another program; null while it is pending.
 
     Example: palimpsest result 0b9e7c1a-6a53-4c0e-9f3e-5d1f6b0c7a11
     """
@@ -73,7 +72,7 @@ class CommandResult(Read[CommandState | None]):
 _RESULTS = """
 SELECT command_id, scope, command, error, result, recorded_at, digest FROM command_results
 WHERE command_id IN (SELECT unnest($ids)) AND (error IS NOT NULL OR result <> 'null')"""
-# Those that failed at apply-writes: their dead letters are all that is left of them.
+# Commands that failed at apply-writes leave only their dead letters.
 _FAILED = """
 SELECT id AS command_id, scope, '' AS command, 'failed: ' || reason AS error, '{}' AS result,
     last_failed_at AS recorded_at, NULL AS digest
@@ -89,7 +88,7 @@ _ERASURES = "SELECT erasure_id, phase FROM erasures WHERE erasure_id IN (SELECT 
 
 
 def command_results(sources: Sources, command_ids: Sequence[str]) -> dict[str, Row]:
-    """What became of those that were executed, by id."""
+    """Returns the results of the executed commands, by id."""
     found: dict[str, Row] = {}
     for row in all_rows(sources, f"{_RESULTS} UNION ALL {_FAILED}", {"ids": [*command_ids]}):
         row["result"] = json.loads(row["result"])
@@ -102,7 +101,7 @@ def command_results(sources: Sources, command_ids: Sequence[str]) -> dict[str, R
 
 
 def _not_reached(is_kafka: bool) -> Iterator[str]:
-    """Where an erasure leaves texts, and what to do about it."""
+    """Where an erased text may remain, and what to do about it."""
     if is_kafka:
         yield (
             "records of the kept topics that were sent before the command still hold the texts,"
@@ -113,8 +112,8 @@ def _not_reached(is_kafka: bool) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """What became of a published turn: it was stored as the memory `memory_id`, rejected, or is a
-    dead letter, for this `reason`."""
+    """The outcome of a published turn: stored as the memory `memory_id`, rejected, or a dead
+    letter, with the `reason`."""
 
     item_id: str
     status: Literal["stored", "rejected", "dead_letter"]
@@ -124,14 +123,14 @@ class TurnResult:
 
 @dataclass(frozen=True, slots=True)
 class SettledTurns:
-    """Those of the turns that are settled."""
+    """The settled turns."""
 
     turns: tuple[TurnResult, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TurnResults(Read[SettledTurns]):
-    """Return what became of published turns; those that are pending are left out."""
+    """Return the outcomes of published turns, without those that are pending."""
 
     item_ids: Annotated[
         Texts, Doc("their ids in the balance (view `pipeline_items`)", max_length=1_000)
@@ -141,9 +140,9 @@ class TurnResults(Read[SettledTurns]):
     surface: ClassVar = Surface()
 
     def read(self, sources: Sources) -> Json:
-        # A turn that was stored has no dead letter that counts: those come first.
-        given = {"scope": self.scope, "ids": [*self.item_ids]}
-        found = rows(sources.shard_of(self.scope), _TURNS, given)
+        # Dead letters come first, so that the stored outcome of a turn replaces its dead letter.
+        parameters = {"scope": self.scope, "ids": [*self.item_ids]}
+        found = rows(sources.shard_of(self.scope), _TURNS, parameters)
         return {"turns": [*{row["item_id"]: row for row in found}.values()]}
 
 

@@ -1,4 +1,4 @@
-"""Rows of the stores as JSON, and lists of them in pages, the newest first."""
+"""Rows of the stores as JSON, and pages of them, newest first."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = dict[str, Any]
 Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
-"""For `?` in a query in order, or for `$name`."""
+"""Values for `?`, in order, or for `$name`."""
 SHORTEST_ID: Final = 8
-"""Characters of an id that are enough to name it."""
+"""Minimum length of an id prefix."""
 
 
 def rows(shard: Shard, query: str, parameters: Parameters = ()) -> list[Row]:
-    """The rows of a query as JSON objects; times as RFC 3339 in UTC."""
+    """Returns the rows of a query as JSON objects; times as RFC 3339 in UTC."""
     with shard.reading() as reader:
-        given = parameters if isinstance(parameters, Mapping) else list(parameters)
-        result = reader.execute(query, given)
+        values = parameters if isinstance(parameters, Mapping) else list(parameters)
+        result = reader.execute(query, values)
         names = [column[0] for column in result.description or ()]
         return [
             {name: plain(value) for name, value in zip(names, row, strict=True)}
@@ -50,7 +50,7 @@ def all_rows(sources: Sources, query: str, parameters: Parameters = ()) -> list[
 def rows_of(
     sources: Sources, scope: str | None, query: str, parameters: Parameters = ()
 ) -> list[Row]:
-    """The rows of a query on the partition of a scope; of all of them without one."""
+    """The rows of a query on the partition of a scope, or on all partitions without a scope."""
     if scope is None:
         return all_rows(sources, query, parameters)
     return rows(sources.shard_of(scope), query, parameters)
@@ -59,8 +59,8 @@ def rows_of(
 def by_id(
     sources: Sources, select: str, column: str, named: str, unknown: Exception
 ) -> tuple[int, Row]:
-    """The row whose id, in this column of what is selected, is or begins with what is named; with
-    its partition. Raises `unknown`, and RequestError where several begin so."""
+    """Returns the row whose `column` equals or begins with the id, and its partition. Raises
+    `unknown` if there is none, RequestError if several begin with it."""
     matches = from_all(
         sources,
         f"{select} WHERE {column} = $id"
@@ -77,7 +77,7 @@ def by_id(
 def plain(value: object) -> Json:
     """A value of the database as JSON."""
     if isinstance(value, float) and not math.isfinite(value):
-        return None  # JSON has no name for it
+        return None  # JSON cannot represent it
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, datetime):
@@ -90,12 +90,12 @@ def plain(value: object) -> Json:
 
 
 def rfc3339(value: datetime) -> str:
-    """UTC, with a Z, in as few digits as the time needs."""
+    """The time in UTC with a Z, without trailing zeros."""
     return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def cursor(before: str) -> tuple[datetime, str]:
-    """Time and id that the `next_cursor` of a page names. Raises RequestError."""
+    """Parses the `next_cursor` of a page into time and id. Raises RequestError."""
     at, _, identity = before.partition("/")
     try:
         return datetime.fromisoformat(at).astimezone(UTC), identity
@@ -103,17 +103,17 @@ def cursor(before: str) -> tuple[datetime, str]:
         raise no_cursor(before) from None
 
 
-def no_cursor(given: str) -> RequestError:
+def no_cursor(value: str) -> RequestError:
     return RequestError(
-        f"{given!r} is no place in this list; give the `next_cursor` of the page before"
+        f"{value!r} is no place in this list; give the `next_cursor` of the page before"
     )
 
 
 def page(
     found: Sequence[Row], limit: int, name: str, columns: Sequence[str], more: bool = False
 ) -> Row:
-    """The newest rows by these columns, of equal ones the first given, as `name`; `next_cursor` is
-    the page after, null on the last. `more`: some are left that are not among the rows."""
+    """A page with the newest rows by these columns (ties keep their order) as `name`; `next_cursor`
+    is the next page, null on the last. `more`: there are rows beyond `found`."""
 
     def place(row: Row) -> list[datetime | str]:
         values = [(column, str(row[column])) for column in columns]
@@ -129,6 +129,6 @@ def page(
 
 
 def paged(parts: Sequence[Row], limit: int, name: str, columns: Sequence[str]) -> Row:
-    """Pages of several workers as one."""
+    """Merges the pages of several workers."""
     found = [row for part in parts for row in part[name]]
     return page(found, limit, name, columns, any(part["next_cursor"] for part in parts))

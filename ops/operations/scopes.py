@@ -1,4 +1,4 @@
-"""Memory spaces: which there are, how much is in them, and the flags of one."""
+"""Memory spaces: their list, their sizes and their flags."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How much is remembered; `types` with how many there are of each."""
+    """Counts of what is remembered; `types` has the count of each type."""
 
     scope: str | None
     active: int
@@ -59,9 +59,9 @@ class Stats(Read[Counts]):
     )
 
     def read(self, sources: Sources) -> Json:
-        asked = {"scope": self.scope}
-        counts = rows_of(sources, self.scope, _COUNTS, {**asked, "model": sources.embedding.model})
-        types = rows_of(sources, self.scope, _TYPES, asked)
+        scope = {"scope": self.scope}
+        counts = rows_of(sources, self.scope, _COUNTS, {**scope, "model": sources.embedding.model})
+        types = rows_of(sources, self.scope, _TYPES, scope)
         return self._summed(counts, [(row["type"], row["number"]) for row in types])
 
     def merge(self, answers: Sequence[Json]) -> Json:
@@ -97,8 +97,8 @@ WHERE NOT is_deleted AND coalesce(scope = $scope, true) GROUP BY type ORDER BY t
 
 @dataclass(frozen=True, slots=True)
 class ScopeRow:
-    """A memory space with how much is in it: turns and other memories that are not forgotten;
-    `facts` are all that were extracted, whatever became of them."""
+    """A memory space with the counts of its turns and other memories that are not forgotten;
+    `facts` counts all extracted facts, whatever their outcome."""
 
     scope: str
     turns: int
@@ -109,14 +109,14 @@ class ScopeRow:
 
 @dataclass(frozen=True, slots=True)
 class ScopeList:
-    """Memory spaces, the one last active first."""
+    """Memory spaces, the most recently active first."""
 
     scopes: tuple[ScopeRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Scopes(Read[ScopeList]):
-    """List the memory spaces with how much is in each, the one last active first.
+    """List the memory spaces with their counts, the most recently active first.
 
     Example: palimpsest scopes
     """
@@ -126,7 +126,7 @@ class Scopes(Read[ScopeList]):
     )
 
     def read(self, sources: Sources) -> Json:
-        """Turns that are not processed yet do not count."""
+        """Unprocessed turns do not count."""
         select = "SELECT scope, turns, memories, facts, last_activity FROM main.scopes"
         return self.merge([{"scopes": all_rows(sources, select)}])
 
@@ -138,7 +138,7 @@ class Scopes(Read[ScopeList]):
 
 @dataclass(frozen=True, slots=True)
 class ScopeFlags:
-    """Flags with the `value` in effect, and where it is `from`: the scope or the settings."""
+    """Flags with the `value` in effect and its origin in `from`: the scope or the settings."""
 
     scope: str
     flags: tuple[dict[str, Any], ...]
@@ -146,7 +146,7 @@ class ScopeFlags:
 
 @dataclass(frozen=True, slots=True)
 class Flags(Read[ScopeFlags]):
-    """Show the flags in effect for a scope, and where each is from."""
+    """Show the flags in effect for a scope and the origin of each."""
 
     scope: Scope = ""
 
@@ -178,7 +178,7 @@ _EARNED = "earned_update_delete"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlagsSet(Applied):
-    """The flags of the scope's own after the change; None where the settings hold."""
+    """The scope's own flags after the change; None where the settings apply."""
 
     status: str
     flags: dict[str, bool | None]
@@ -186,7 +186,7 @@ class FlagsSet(Applied):
 
 @dataclass(frozen=True, slots=True)
 class SetFlags(Write[FlagsSet | ScopeFlags]):
-    """Show the flags of a scope, or set some over those of the settings; a change is audited.
+    """Show the flags of a scope, or override some of the settings' flags; changes are audited.
 
     Example: palimpsest flags support --allow-update-delete
     """
@@ -225,6 +225,6 @@ class SetFlags(Write[FlagsSet | ScopeFlags]):
         return SetFlagsCommand.model_validate({**_flags(self), "reason": self.reason})
 
 
-def _flags(given: SetFlags) -> dict[str, bool | None]:
+def _flags(request: SetFlags) -> dict[str, bool | None]:
     other = {"scope", "reason", "key", "wait"}
-    return {e.name: getattr(given, e.name) for e in fields(given) if e.name not in other}
+    return {e.name: getattr(request, e.name) for e in fields(request) if e.name not in other}

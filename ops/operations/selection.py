@@ -1,5 +1,5 @@
-"""Which memories are to be forgotten: the fields by which they are chosen, what these find, and
-what would go with it."""
+"""Selects memories to forget: the selection's fields, the memories that match, and their
+cascade."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ MOST: Final = 200
 OF_A_QUESTION: Final = 20
 SCORE_SHARE: Final = 0.8
 VECTOR_SHARE: Final = 0.85
-"""Of the best, above which something is meant by a question, too. Fitted to the statements of
-tests/data/forgetting.jsonl: other facts of the same person reach .76 and .84 at most, the same in
-other words or another language .84 and .88 at least."""
+"""Minimum shares of the best score and vector for a memory to match a question, too. Fitted to the
+statements of tests/data/forgetting.jsonl: other facts of the same person reach a maximum of .76 and
+.84, paraphrases and translations a minimum of .84 and .88."""
 _COLUMNS = (
     "memory_id AS id, type, content, who, role, session_id, source_type, tags, pinned, version,"
     " occurred_at"
@@ -55,24 +55,26 @@ MemoryIds = Annotated[
         metavar="ID…",
     ),
 ]
-Cascade = Annotated[bool, Doc("also what was drawn from nothing else", option="--cascade")]
+Cascade = Annotated[
+    bool, Doc("also memories that were extracted from these alone", option="--cascade")
+]
 Query = Annotated[
     str | None,
-    Doc("what is found for this question", min_length=1, max_length=100_000, not_blank=True),
+    Doc("memories that match this query", min_length=1, max_length=100_000, not_blank=True),
 ]
-SourceType = Annotated[str | None, Doc("of this kind of source", min_length=1, max_length=256)]
+SourceType = Annotated[str | None, Doc("with this source type", min_length=1, max_length=256)]
 Limit = Annotated[
-    int | None, Doc("maximum number of memories; else 200, and 20 of a question", ge=1, le=200)
+    int | None, Doc("maximum number of memories; by default 200, or 20 with a query", ge=1, le=200)
 ]
 
 
 CRITERIA = ("query", "types", "tags", "who", "roles", "source_type", "since", "until")
-"""What memories can be chosen by, beside ids."""
+"""Criteria that select memories, apart from ids."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What to forget: by ids, by a question, or by what all other fields say."""
+    """The memories to forget: by ids, by a query, or by filters."""
 
     memory_ids: MemoryIds = ()
     scope: Scope = ""
@@ -89,7 +91,7 @@ class Selection:
     cascade: Cascade = False
 
     def check_selection(self) -> None:
-        """Raise RequestError where nothing is said that memories could be chosen by."""
+        """Raises RequestError if there is neither an id nor a criterion."""
         if not self.memory_ids and not any(getattr(self, name) for name in CRITERIA):
             raise RequestError(
                 "nothing says what to forget; name ids, a question, or a type, tag, person, role,"
@@ -98,7 +100,7 @@ class Selection:
 
     @property
     def is_by_ids(self) -> bool:
-        """Whether memories are named and nothing else, so that none has to be searched for."""
+        """Whether there are only ids, so that no search is needed."""
         return bool(self.memory_ids) and not any(getattr(self, name) for name in CRITERIA)
 
     def selected(self) -> dict[str, Any]:
@@ -108,8 +110,8 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A memory that would be forgotten; `score` where a question found it. `drawn_from` are the
-    memories because of which it would go."""
+    """A memory that would be forgotten; `score` if a query found it. `drawn_from` are the memories
+    whose removal would remove it."""
 
     id: str
     type: str
@@ -128,7 +130,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class HiddenText:
-    """A text in which what is forgotten would be hidden; `left` is what would be shown of it, None
+    """A text in which the forgotten statement would be hidden; `left` is the text still shown, None
     for nothing."""
 
     id: str
@@ -138,10 +140,10 @@ class HiddenText:
 
 @dataclass(frozen=True, slots=True)
 class ForgetPreview:
-    """What would be forgotten (`candidates`), and what was drawn from that and nothing else
-    (`cascade`); `hides` are the texts in which it would be hidden. `more`: further ones match.
-    `needs_confirmation`: they are so many that `forget` wants the `confirm_token`, which stands for
-    these memories in these versions."""
+    """The memories that would be forgotten (`candidates`), and those extracted from these alone
+    (`cascade`); `hides` are the texts in which they would be hidden. `more`: further memories
+    match. `needs_confirmation`: `forget` requires the `confirm_token` for this many memories; it is
+    for these memories at these versions."""
 
     scope: str
     candidates: tuple[Candidate, ...]
@@ -154,19 +156,19 @@ class ForgetPreview:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Those of the candidates, as `forget` takes them."""
+        """The ids of the candidates, for `forget`."""
         return tuple(each.id for each in self.candidates)
 
 
 @dataclass(frozen=True, slots=True)
 class PreviewForget(Selection, Read[ForgetPreview]):
-    """Show what forgetting would forget, with the token that confirms it.
+    """Show the memories that would be forgotten, with the token that confirms it.
 
-    The token is for exactly these memories in these versions, with `cascade` also for those that
-    would go with them. `hard`: what erasing would erase, also of what was forgotten before.
+    The token is for exactly these memories at these versions, with `cascade` also for those that
+    would be removed with them. `hard`: the memories that would be erased, including forgotten ones.
     """
 
-    hard: Annotated[bool, Doc("what erasing would erase")] = False
+    hard: Annotated[bool, Doc("preview an erasure")] = False
 
     surface: ClassVar = Surface(("POST", "/api/memory/forget/preview"), permission="forget")
 
@@ -186,9 +188,9 @@ class PreviewForget(Selection, Read[ForgetPreview]):
 async def _chosen(
     sources: Sources, request: PreviewForget, text: str, limit: int
 ) -> dict[str, float]:
-    """The scores of what a question means. With a least score all that reach it; else what has the
-    identifiers that it gives; else, of what has its names, what is about as near to it as the
-    nearest."""
+    """The scores of the memories that a question means. With `min_score`, all that reach it;
+    otherwise those with its identifiers; otherwise, among those with its names, those about as near
+    as the nearest."""
     import asyncio
 
     from palimpsest.stores.index.analysis import STOP_WORDS, algorithm
@@ -246,7 +248,7 @@ def _having(patterns: Sequence[re.Pattern[str]], texts: Mapping[str, str]) -> se
 
 
 def _nearest(found: Sequence[Row]) -> set[str]:
-    """What is about as near as the nearest, by its score or by its vector."""
+    """The memories about as near as the nearest, by score or by vector."""
     scores = {row["id"]: row["score"] for row in found}
     vectors = {row["id"]: row["scores"]["vector"] or 0.0 for row in found}
     best, nearest = max(scores.values(), default=0.0), max(vectors.values(), default=0.0)
@@ -258,7 +260,7 @@ def _nearest(found: Sequence[Row]) -> set[str]:
 
 
 def _texts(sources: Sources, request: PreviewForget) -> dict[str, str]:
-    """All that could be forgotten, each with who said it."""
+    """The texts of all memories that could be forgotten, each with its speaker."""
     found = rows(
         sources.shard_of(request.scope),
         "SELECT memory_id, concat_ws(': ', nullif(who, ''), content) AS text FROM memory_rows"
@@ -297,7 +299,7 @@ def _preview(
 
 
 def _hides(shard: Shard, scope: str, ids: Sequence[str]) -> list[Row]:
-    """The texts that these were drawn from, and that would be changed."""
+    """The texts that these were extracted from and that would change."""
     from palimpsest.schemas.rows import DOCUMENT_CHUNK
     from palimpsest.streams.apply.hiding import hidden_text
     from palimpsest.streams.store_port import Load, Loaded
@@ -320,8 +322,8 @@ def _hides(shard: Shard, scope: str, ids: Sequence[str]) -> list[Row]:
 def _matching(
     shard: Shard, request: PreviewForget, limit: int, scores: Mapping[str, float]
 ) -> list[Row]:
-    """One more than the limit, where there are so many."""
-    given: list[tuple[str, object]] = [
+    """The matching memories, one more than the limit if there are more."""
+    filters: list[tuple[str, object]] = [
         ("memory_id IN (SELECT unnest(?))", list(request.memory_ids) or None),
         ("memory_id IN (SELECT unnest(?))", None if request.query is None else list(scores)),
         ("type IN (SELECT unnest(?))", list(request.types) or None),
@@ -333,7 +335,7 @@ def _matching(
         ("occurred_at < ?", request.until),
     ]
     conditions, values = ["scope = ?", _left(request)], [cast("object", request.scope)]
-    for condition, value in given:
+    for condition, value in filters:
         if value is not None:
             conditions.append(condition)
             values += [value] * condition.count("?")
@@ -347,23 +349,23 @@ def _matching(
 
 
 def _left(request: PreviewForget) -> str:
-    """The condition on memories that may be forgotten still."""
+    """The SQL condition on memories that can still be forgotten."""
     return "content_hash <> ''" if request.hard else "NOT is_deleted"
 
 
 def _cascade(shard: Shard, scope: str, ids: Sequence[str], left: str) -> list[Row]:
-    """What would go with these, each with its sources in `drawn_from`."""
+    """The memories that would be removed with these, each with its sources in `drawn_from`."""
     from palimpsest.stores.database.derivations import by_memory, said_by, sources_of
     from palimpsest.streams.apply.cascade import drawn_from_nothing_else
 
     sources: dict[str, tuple[str, ...]] = {}
-    asked: set[str] = set()
+    visited: set[str] = set()
     frontier = set(ids)
     with shard.reading() as reader:
         while frontier:
-            asked |= frontier
+            visited |= frontier
             sources.update(by_memory(*sources_of(reader, scope, said_by(reader, scope, frontier))))
-            frontier = sources.keys() - asked
+            frontier = sources.keys() - visited
     named = {*ids, *sources, *(source for known in sources.values() for source in known)}
     known = {row["id"]: row for row in _rows_of(shard, scope, named, left)}
     going = drawn_from_nothing_else(ids, sources, known.keys())

@@ -1,4 +1,4 @@
-"""Sessions: which there are, the short-term memory of one, and ending one."""
+"""Sessions: listing, short-term memory, and ending one."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ SessionId = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session with its oldest and newest turn (their memories). `ended_at` and `ended_by` are
-    None while it is open; `ends` counts how often it has ended, as a turn opens it again."""
+    """A session with its oldest and newest turn (ids of their memories). `ended_at` and `ended_by`
+    are None while it is open; `ends` counts its ends, as a later turn reopens it."""
 
     session_id: str
     scope: str
@@ -67,7 +67,7 @@ class Sessions(Read[SessionPage]):
     """
 
     scope: Scope = ""
-    open: Annotated[bool, Doc("only those that have not ended", option="--open")] = False
+    open: Annotated[bool, Doc("only open sessions", option="--open")] = False
     limit: Limit = 20
     cursor: Cursor = None
 
@@ -106,7 +106,7 @@ ORDER BY last_at DESC, session_id DESC LIMIT $limit + 1
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a session is about so far, by whom and until when it is kept."""
+    """The summary of a session so far, its author and its expiry."""
 
     text: str
     by: str
@@ -116,7 +116,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class SessionTurn:
-    """A turn by the id of its memory."""
+    """A turn, with the id of its memory."""
 
     id: str
     who: str
@@ -127,8 +127,8 @@ class SessionTurn:
 
 @dataclass(frozen=True, slots=True)
 class ShortTermMemory:
-    """What is kept of a session for some hours: a summary, and its newest turns, oldest first.
-    `explicit_intent`: the last user turn asks to have something remembered for good."""
+    """The short-term memory of a session, kept for some hours: a summary, and the newest turns,
+    oldest first. `explicit_intent`: the last user turn asks to remember something permanently."""
 
     session_id: str
     scope: str
@@ -140,8 +140,8 @@ class ShortTermMemory:
 
 @dataclass(frozen=True, slots=True)
 class SessionMemories:
-    """The short-term memory of a session, None where nothing is kept, and a page of its memories,
-    newest first."""
+    """The short-term memory of a session, None if empty, and a page of its memories, newest
+    first."""
 
     short_term: ShortTermMemory | None
     memories: tuple[StoredMemory, ...]
@@ -150,7 +150,7 @@ class SessionMemories:
 
 @dataclass(frozen=True, slots=True)
 class SessionMemory(Read[SessionMemories]):
-    """Show what is kept of a session for some hours, and its memories, newest first.
+    """Show the short-term memory of a session, and its memories, newest first.
 
     Example: palimpsest session-memory chat-17 --scope support
     """
@@ -202,7 +202,7 @@ class SessionMemory(Read[SessionMemories]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryKept(Applied):
-    """Until when a summary is kept."""
+    """The expiry of a summary."""
 
     session_id: str
     status: str
@@ -211,7 +211,7 @@ class SummaryKept(Applied):
 
 @dataclass(frozen=True, slots=True)
 class UpdateShortTermMemory(Write[SummaryKept]):
-    """Keep a summary of a session for some hours, in the place of the one before.
+    """Store a summary of a session for some hours; it replaces the previous one.
 
     Example: palimpsest session-summary chat-17 "Ana plans a trip to Oslo" --scope support
     """
@@ -245,7 +245,7 @@ class UpdateShortTermMemory(Write[SummaryKept]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedSession(Applied):
-    """`status` is `ended`, or `already` for one that had ended before."""
+    """`status` is `ended`, or `already` if the session had ended before."""
 
     session_id: str
     turns: int
@@ -255,7 +255,7 @@ class EndedSession(Applied):
 
 @dataclass(frozen=True, slots=True)
 class EndSession(Write[EndedSession]):
-    """End a session; one that has ended stays as it is.
+    """End a session; an ended session stays unchanged.
 
     Example: palimpsest session-end chat-17 --scope support
     """

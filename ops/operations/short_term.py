@@ -1,4 +1,4 @@
-"""What is kept of a session for some hours, as it is now."""
+"""Reads the short-term memory of a session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from palimpsest.streams.text.hiding import PLACEHOLDER
 
 
 def short_term(sources: Sources, scope: str, session_id: str) -> ShortTerm | None:
-    """What is alive of a session's short-term memory now."""
+    """Returns the unexpired short-term memory of a session."""
     settings, shard = sources.settings.short_term, sources.shard_of(scope)
     return short_term_of(shard, settings, sources.now(), scope, session_id)
 
@@ -25,9 +25,9 @@ def short_term(sources: Sources, scope: str, session_id: str) -> ShortTerm | Non
 def short_term_of(
     shard: Shard, settings: ShortTermSettings, at: datetime, scope: str, session_id: str
 ) -> ShortTerm | None:
-    """What is alive of it at a time. Its texts are those of the turns' memories as
-    they are now; one that was forgotten is not among them, and a summary that was written after
-    such a turn, or one of which something was forgotten, is not shown."""
+    """Returns the short-term memory that is unexpired at a time. Texts come from the turns' current
+    memories. Forgotten turns are left out, and so is a summary written after a turn that is
+    forgotten in whole or in part."""
     with shard.reading() as reader:
         found = select(reader, ShortTermRow, "scope = ? AND session_id = ?", [scope, session_id])
         row = alive(found[0] if found else None, at)

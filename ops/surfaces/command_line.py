@@ -1,5 +1,5 @@
-"""Commands made from operations: arguments and options from the fields of a request, help from its
-docstring, JSON or text from its answer."""
+"""Generates commands from operations: arguments and options from the fields of a request, help from
+its docstring, JSON or text from its answer."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ SAME_WHEN_EMPTY = ("flags", "stats")
 def register(
     app: typer.Typer, groups: dict[str, typer.Typer], operations: Iterable[AnyOperation]
 ) -> None:
-    """Add a command for every operation that has one. `groups` are the sub-programs by name: the
-    first of two words of a command."""
+    """Adds a command for every operation that has one. `groups` are the sub-programs by name, the
+    first word of a two-word command."""
     for kind in operations:
         if kind.surface.command is None:
             continue
@@ -46,11 +46,11 @@ def register(
 
 
 def as_function(kind: AnyOperation) -> Callable[..., None]:
-    """The command as a function with the options that typer reads."""
+    """Returns the command as a function whose signature typer reads."""
     taken = [each for each in parameters(kind) if each.on("command")]
 
-    def run(cli: Cli, json: bool = False, **given: Any) -> None:
-        execute(cli, kind, {each.name: given[each.name] for each in taken}, json)
+    def run(cli: Cli, json: bool = False, **values: Any) -> None:
+        execute(cli, kind, {each.name: values[each.name] for each in taken}, json)
 
     options = [inspect.Parameter("cli", inspect.Parameter.KEYWORD_ONLY, annotation=Cli)]
     options += [_option(each) for each in sorted(taken, key=lambda each: not each.doc.argument)]
@@ -64,17 +64,17 @@ def as_function(kind: AnyOperation) -> Callable[..., None]:
     return run
 
 
-def execute(cli: Cli, kind: AnyOperation, given: dict[str, Any], as_json: bool) -> None:
-    """Execute the operation and print what it answers. Raises Exit with code 1 where it was not
-    done, and with 2 for values that make no sense."""
+def execute(cli: Cli, kind: AnyOperation, values: dict[str, Any], as_json: bool) -> None:
+    """Executes the operation and prints its answer. Raises Exit with code 1 if it was not executed,
+    and with 2 for invalid values."""
     from palimpsest.ops.command_kinds import CommandError
     from palimpsest.ops.errors import RequestError
     from palimpsest.ops.operations.checking import checked
     from palimpsest.ops.operations.executing import NotYetAppliedError, refusal
 
-    unset = {each.name for each in parameters(kind) if given.get(each.name) is None}
+    unset = {each.name for each in parameters(kind) if values.get(each.name) is None}
     try:
-        operation = checked(kind, {k: v for k, v in given.items() if k not in unset})
+        operation = checked(kind, {k: v for k, v in values.items() if k not in unset})
     except RequestError as error:
         raise usage_error(str(error)) from None
     try:
@@ -83,10 +83,10 @@ def execute(cli: Cli, kind: AnyOperation, given: dict[str, Any], as_json: bool) 
         _print_pending(cli, pending, as_json)
         return
     except CommandError as refused:
-        told = {"command_id": refused.command_id, "applied": False, "error": str(refused)}
+        result = {"command_id": refused.command_id, "applied": False, "error": str(refused)}
         if as_json and refused.command_id is not None:
             warn(str(refused))
-            print_json(told)
+            print_json(result)
             raise typer.Exit(1) from None
         raise
     _print(cli, operation, answer, as_json)
@@ -111,7 +111,7 @@ def _print(cli: Cli, operation: Operation[Any], answer: Json, as_json: bool) -> 
 
 
 def is_empty(answer: Json) -> bool:
-    """Whether nothing was found: all lists of the answer are empty, or its text is."""
+    """Whether the answer is empty: all its lists are, or its text is."""
     if not isinstance(answer, dict):
         return False
     if "text" in answer:
@@ -121,8 +121,8 @@ def is_empty(answer: Json) -> bool:
 
 
 def warn_if_unknown(cli: Cli, scope: str) -> None:
-    """Warn on stderr of a scope that does not exist, with the nearest name. This is no failure: a
-    scope begins with its first turn, and a new one is empty."""
+    """Warns on stderr about an unknown scope, with the nearest name. This is not a failure: a scope
+    exists from its first turn on."""
     import difflib
 
     from palimpsest.ops.operations.scopes import Scopes
@@ -136,7 +136,7 @@ def warn_if_unknown(cli: Cli, scope: str) -> None:
 
 
 def _is_failure(kind: AnyOperation, answer: Json) -> bool:
-    """Whether an answer says that something is wrong, which scripts learn by the exit code."""
+    """Whether an answer reports a problem, for the exit code."""
     if not isinstance(answer, dict):
         return False
     if kind.slug == "diagnostics":
@@ -167,17 +167,19 @@ def _option(parameter: Parameter) -> inspect.Parameter:
         about["metavar"] = doc.metavar
     kind = _option_type(parameter)
     if parameter.plain_type in (int, float):
-        # A bound that no one meets only clutters the help.
+        # A bound that nobody reaches only clutters the help.
         about |= {"min": doc.ge, "max": None if (doc.le or 0) > LARGEST_SHOWN else doc.le}
     if parameter.plain_type is datetime:
         about["parser"] = parse_time
         about["metavar"] = "TIME"
-    made = typer.Argument(**about) if doc.argument else typer.Option(*_spelling(parameter), **about)
+    option = (
+        typer.Argument(**about) if doc.argument else typer.Option(*_spelling(parameter), **about)
+    )
     default = None if parameter.repeated else parameter.default
     return inspect.Parameter(
         parameter.name,
         inspect.Parameter.KEYWORD_ONLY,
-        annotation=Annotated.__class_getitem__((kind, made)),  # type: ignore[attr-defined]
+        annotation=Annotated.__class_getitem__((kind, option)),  # type: ignore[attr-defined]
         default=inspect.Parameter.empty if parameter.required else default,
     )
 

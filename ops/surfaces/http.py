@@ -1,5 +1,5 @@
-"""Routes of the HTTP service, one for each operation of the catalogue that has a path; and
-`POST /api/rpc/{slug}`, by which the clients reach all operations."""
+"""Routes of the HTTP service: one for each operation with a path, and `POST /api/rpc/{slug}`,
+through which clients reach all operations."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ from palimpsest.schemas.commands import ActorType
 Kind = type[Operation[Any]]
 MOST_WAIT_SECONDS: Final = 60.0
 ABOUT_WHAT_EXISTS: Final = frozenset({"scope", "ids", "domain"})
-"""Fields whose value may name what does not exist."""
+"""Fields whose value may name something unknown, which is answered by 404."""
 
 
 class Waiting(Strict):
-    """The parameter `wait` among those of an address."""
+    """The query parameter `wait`."""
 
     wait: WaitSeconds = None
 
 
 def add_operations(api: APIRouter) -> None:
-    """Add a route for each operation that has a path."""
+    """Adds a route for each operation that has a path."""
     for kind in OPERATIONS.values():
         if kind.surface.http is not None:
             _add(api, kind, *kind.surface.http)
@@ -76,17 +76,17 @@ def _add(api: APIRouter, kind: Kind, method: str, path: str) -> None:
 
 
 def _responses(kind: Kind, method: str, path: str) -> dict[int | str, dict[str, Any]]:
-    made: dict[int | str, dict[str, Any]] = {}
+    responses: dict[int | str, dict[str, Any]] = {}
     fields = parameters(kind)
     names = {each.name for each in fields} if kind.surface.routing != "folder" else set()
     if issubclass(kind, Write):
-        made[202] = {"model": Accepted, "description": "Accepted, and not yet applied"}
-        made |= errors("conflict")
+        responses[202] = {"model": Accepted, "description": "Accepted, and not yet applied"}
+        responses |= errors("conflict")
     if "{" in path or names & ABOUT_WHAT_EXISTS:
-        made |= errors("not_found")
+        responses |= errors("not_found")
     if _has_body(method) and _left(fields, path):
-        made |= errors(*WITH_BODY)
-    return made
+        responses |= errors(*WITH_BODY)
+    return responses
 
 
 def _has_body(method: str) -> bool:
@@ -98,7 +98,7 @@ def _in_path(path: str) -> list[str]:
 
 
 def _left(fields: tuple[Parameter, ...], path: str) -> list[Parameter]:
-    """The fields that neither the path, a header nor `wait` gives."""
+    """The fields that come from the body or the query: not from the path, a header or `wait`."""
     apart = {*_in_path(path), "wait"}
     return [
         each
@@ -111,13 +111,13 @@ def _endpoint(kind: Kind, method: str, path: str) -> Callable[..., Awaitable[Res
     async def call(
         service: Service,
         caller: Caller,
-        asked: BaseModel | None = None,
+        request: BaseModel | None = None,
         actor_type: ActorType | None = None,
         **values: Any,
     ) -> Response:
-        if asked is not None and "wait" in type(asked).model_fields:
+        if request is not None and "wait" in type(request).model_fields:
             values.pop("wait")
-        operation = built(kind, asked, **values)
+        operation = built(kind, request, **values)
         answer = await _answer(service, caller, operation, actor_type)
         if isinstance(operation, Write) and isinstance(answer, dict) and "changes" not in answer:
             refused = refusal(answer)
@@ -134,7 +134,7 @@ def _endpoint(kind: Kind, method: str, path: str) -> Callable[..., Awaitable[Res
 
 
 def _signature(kind: Kind, method: str, path: str) -> Iterator[inspect.Parameter]:
-    """How FastAPI gets the fields of a request: from the path, headers, and a body or a query."""
+    """The endpoint's parameters for FastAPI: from the path, headers, and the body or the query."""
     yield _keyword("service", ServiceOf)
     yield _keyword("caller", Annotated[Caller, Depends(permitted(kind.surface))])
     fields = parameters(kind)
@@ -155,11 +155,11 @@ def _signature(kind: Kind, method: str, path: str) -> Iterator[inspect.Parameter
     model = model_of(kind, tuple(sorted(apart)), "http")
     if _has_body(method):
         default = inspect.Parameter.empty if any(each.required for each in left) else model()
-        yield _keyword("asked", Annotated[model, Body()], default)
+        yield _keyword("request", Annotated[model, Body()], default)
         return
     if issubclass(kind, Write):
         model = create_model(kind.__name__, __base__=(model, Waiting))
-    yield _keyword("asked", Annotated[model, Query()])
+    yield _keyword("request", Annotated[model, Query()])
 
 
 def _keyword(
@@ -173,8 +173,7 @@ def _keyword(
 async def _answer(
     service: Service, caller: Caller, operation: Operation[Any], actor_type: ActorType | None
 ) -> Json | Response:
-    """The answer as the executor gives it, or the response for a command that is pending. What
-    a command did to memories says whether that was refused."""
+    """Returns the executor's answer, or a 202 response for a pending command."""
     if isinstance(operation, Write):
         rate = operation.counts_against()
         if rate is not None:
@@ -188,12 +187,12 @@ async def _answer(
 
 
 def _json(answer: Json, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    # Written quickly: an answer with the whole texts of ten memories can have megabytes.
+    # pydantic's serializer is fast: an answer with the texts of ten memories can be megabytes.
     return Response(to_json(answer), status, headers, JSON_TYPE)
 
 
 def _pending(service: Service, caller: Caller, operation: CommandResult) -> dict[str, Any]:
-    """The state of a command without a result, which only who gave it here knows of."""
+    """The state of a command without a result, known only to the service that accepted it."""
     scope = service.pending.get(operation.command_id)
     if scope is None or not caller.sees(scope) or operation.scope not in (None, scope):
         raise Problem("not_found", f"there is no pending command {operation.command_id}")
@@ -208,7 +207,7 @@ async def rpc(
     fields: Annotated[dict[str, Any] | None, Body()] = None,
     actor_type: ActorHeader = None,
 ) -> Response:
-    """Execute the operation of this name, all its fields in one JSON object."""
+    """Execute the operation with this name; the body is a JSON object of its fields."""
     kind = OPERATIONS.get(slug)
     if kind is None:
         raise Problem("not_found", f"there is no operation {slug}")
@@ -222,7 +221,7 @@ async def rpc(
 
 
 def api_routes() -> APIRouter:
-    """The routes that are made from the catalogue."""
+    """The routes generated from the catalogue."""
     api = router()
     add_operations(api)
     api.add_api_route("/rpc/{slug}", rpc, methods=["POST"], include_in_schema=False)

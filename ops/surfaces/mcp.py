@@ -1,7 +1,7 @@
-"""Tools for agents, made from the operations that name one (`Surface.tool`).
+"""Generates the tools for agents from operations with a `Surface.tool`.
 
-A tool has the fields of the request as arguments, described as elsewhere, and the answer as JSON.
-`Words` describe it for agents instead: fewer arguments, shorter texts, shorter answers.
+A tool's arguments are the fields of the request with their descriptions, its result the answer as
+JSON. `Words` replace them for agents: fewer arguments, shorter texts, shorter answers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 AnyOperation = Operation[Any]
 NOT_FOR_AGENTS: Final = frozenset({"scope", "key", "wait"})
-"""Fields that a tool has no argument for: an agent works in one scope."""
+"""Fields that are not arguments of tools: an agent works in one scope."""
 
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a tool. `name` is that of the field, where the agent's name for it differs;
-    `required`: also where the operation has a default."""
+    """An argument of a tool. `name` is the field's name if the argument's name differs; `required`
+    applies even if the operation has a default."""
 
     text: str
     name: str = ""
@@ -39,9 +39,9 @@ class Argument:
 
 @dataclass(frozen=True)
 class Words:
-    """What a tool says to agents: `text` describes it, `arguments` are all that it has. `shown`
-    makes the answer of the type `answer`; `call` answers where that takes more than one operation,
-    with `more` arguments by their types."""
+    """A tool's description for agents: `text` describes it, `arguments` are its only arguments.
+    `shown` converts the answer to the type `answer`; `call` handles tools that take more than one
+    operation, with the types of `more` arguments."""
 
     text: str
     arguments: Mapping[str, Argument]
@@ -54,13 +54,13 @@ class Words:
 def tool_of(
     kind: type[AnyOperation], memory: Callable[[], AsyncMethods], words: Words | None
 ) -> Callable[..., Awaitable[Any]]:
-    """The tool of an operation, for the memory that `memory` returns for each call."""
+    """Returns the tool of an operation; each call uses the memory that `memory` returns."""
 
-    async def call(**given: Any) -> Any:
+    async def call(**arguments: Any) -> Any:
         if words is None:
-            return to_jsonable_python(await memory().send(checked(kind, given)))
-        names = {name: words.arguments[name].name or name for name in given.keys() - words.more}
-        values = {names.get(name, name): value for name, value in given.items()}
+            return to_jsonable_python(await memory().send(checked(kind, arguments)))
+        names = {name: words.arguments[name].name or name for name in arguments.keys() - words.more}
+        values = {names.get(name, name): value for name, value in arguments.items()}
         if words.call is not None:
             return await words.call(memory(), values)
         answer = await memory().send(checked(kind, values))
@@ -84,17 +84,17 @@ def _all_fields(kind: type[AnyOperation]) -> Iterator[inspect.Parameter]:
 
 def _chosen(kind: type[AnyOperation], words: Words) -> Iterator[inspect.Parameter]:
     known = {each.name: each for each in parameters(kind)}
-    for name, said in words.arguments.items():
+    for name, argument in words.arguments.items():
         if name in words.more:
-            yield _argument(name, words.more[name], None, said.text, {})
+            yield _argument(name, words.more[name], None, argument.text, {})
             continue
-        found: Parameter = known[said.name or name]
-        default = MISSING if said.required else found.default
+        parameter: Parameter = known[argument.name or name]
+        default = MISSING if argument.required else parameter.default
         bounds = {
-            "ge": found.doc.ge if said.ge is None else said.ge,
-            "le": found.doc.le if said.le is None else said.le,
+            "ge": parameter.doc.ge if argument.ge is None else argument.ge,
+            "le": parameter.doc.le if argument.le is None else argument.le,
         }
-        yield _argument(name, found.type, default, said.text, bounds)
+        yield _argument(name, parameter.type, default, argument.text, bounds)
 
 
 def _argument(
@@ -111,7 +111,7 @@ def _argument(
 
 
 def shape(kind: type, of: object, **others: Any) -> Any:
-    """A short answer: of its class, the fields that a longer one has too, and others."""
+    """Builds a short answer of class `kind` from the same fields of a longer one, and `others`."""
     names = {each.name for each in fields(kind)}
     values = {name: getattr(of, name) for name in names if name not in others and hasattr(of, name)}
     return kind(**values, **others)
