@@ -44,8 +44,8 @@ class ServedTransport(Transport):
 
 
 def checked(rates: Rates) -> Callable[[type[Operation[Any]]], None]:
-    """Returns what raises RequestError where the current caller lacks the permission for an
-    operation, or asks for it too often."""
+    """Returns a check that raises RequestError if the current caller lacks the permission for an
+    operation or exceeds its rate limit."""
 
     def check(kind: type[Operation[Any]]) -> None:
         caller = _CALLER.get()
@@ -60,8 +60,8 @@ def checked(rates: Rates) -> Callable[[type[Operation[Any]]], None]:
 
 
 class ForCallers:
-    """An ASGI application that has the caller and their memory at hand while it answers. `memory`
-    gives that of a caller and a scope."""
+    """An ASGI application that sets the caller and their memory while it answers. `memory` returns
+    the memory of a caller and a scope."""
 
     def __init__(self, app: ASGIApp, memory: Callable[[Caller, str | None], AsyncMethods]) -> None:
         self._app = app
@@ -72,7 +72,7 @@ class ForCallers:
             await self._app(scope, receive, send)
             return
         if scope["method"] != "POST":
-            # Nothing is ever told beside answers: a stream for that would stay open for nothing.
+            # The server sends only responses; a stream for other messages would stay open unused.
             problem = Problem("method_not_allowed", "agents send POST", {"Allow": "POST"})
             await answer(problem)(scope, receive, send)
             return
@@ -89,7 +89,7 @@ class ForCallers:
 
 @asynccontextmanager
 async def agents(app: FastAPI, service: Service) -> AsyncIterator[None]:
-    """Answer agents too, until the context is left, where the MCP SDK is installed."""
+    """Serves agents, too, until the context exits, if the MCP SDK is installed."""
     try:
         from palimpsest.ops.mcp.server import http_app, memory_server
     except ModuleNotFoundError as error:
@@ -98,7 +98,7 @@ async def agents(app: FastAPI, service: Service) -> AsyncIterator[None]:
         yield
         return
     server = memory_server(_MEMORY.get, check=checked(service.rates))
-    answering = http_app(server, checks_hosts=False)  # the gate has done so
+    answering = http_app(server, checks_hosts=False)  # the gate has checked them
 
     def memory(caller: Caller, scope: str | None) -> AsyncMethods:
         transport = ServedTransport(service, caller)
@@ -112,8 +112,8 @@ async def agents(app: FastAPI, service: Service) -> AsyncIterator[None]:
 def guarded(
     http: HttpSettings, tokens: Tokens, memory: AsyncMethods
 ) -> Callable[[ASGIApp], ASGIApp]:
-    """What wraps a server of one scope that other machines reach: only those with a token for the
-    scope get through."""
+    """Returns a wrapper for a server of one scope that other machines can reach: it admits only
+    callers with a token for the scope."""
 
     def of(caller: Caller, scope: str | None) -> AsyncMethods:
         if caller.scope(scope or memory.scope) != memory.scope:

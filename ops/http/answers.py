@@ -1,5 +1,5 @@
-"""What the routes written by hand answer, as the OpenAPI document describes it. The answers
-themselves are plain JSON; tests compare them with these models."""
+"""Models of the hand-written routes' responses, for the OpenAPI document. The responses themselves
+are plain JSON; tests compare them with these models."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Wrong(BaseModel):
 
 
 class TurnStanding(BaseModel):
-    """What became of a turn. `reason` is empty while it is pending, and for a token without the
+    """The outcome of a turn. `reason` is empty while it is pending, and for a token that lacks the
     permission `recall`."""
 
     scope: str
@@ -49,8 +49,8 @@ class TurnStanding(BaseModel):
 
 
 class TurnsAccepted(BaseModel):
-    """How many turns are in the log now, and what was wrong with the others. With `wait`, what
-    became of each by then."""
+    """How many turns are in the log now, and the errors of the others. With `wait`, the outcome of
+    each."""
 
     accepted: int
     refused: list[Wrong]
@@ -58,8 +58,8 @@ class TurnsAccepted(BaseModel):
 
 
 class Accepted(BaseModel):
-    """A command that is in the log and not applied yet; the header `Location` says where its
-    result will be."""
+    """A command that is in the log and not applied yet; the header `Location` is the address of its
+    result."""
 
     command_id: str
     applied: Literal[False]
@@ -72,9 +72,9 @@ class LineRefused(BaseModel):
 
 
 class Imported(BaseModel):
-    """`taken` are the lines whose content is there now, `memories` the memories among them that
-    were not there before; `refused` has the first hundred of `refused_lines`. `complete`: the
-    file was whole. `pending` are commands that are not applied yet."""
+    """`taken` counts the lines whose content now exists, `memories` the new memories among them;
+    `refused` has the first hundred of `refused_lines`. `complete`: the file was whole. `pending`
+    are commands that are not applied yet."""
 
     applied: bool
     taken: int

@@ -31,11 +31,11 @@ DESCRIPTION = """Long-term memory for AI agents. Every answer that is an error h
 memory that is not the token's is answered like one that does not exist."""
 
 LARGER: Final = ("/api/documents", "/api/rpc/add_document")
-"""Where a body may be as large as a document."""
+"""Routes whose body may be as large as a document."""
 
 
 def create_app(service: Service) -> FastAPI:
-    """The ASGI application of a service."""
+    """Creates the ASGI application of a service."""
     app = _routed()
     app.state.service = service
     problems.install(app)
@@ -54,7 +54,7 @@ def _routed() -> FastAPI:
         title="Palimpsest",
         version=program_version(),
         description=DESCRIPTION,
-        # The usual pages load scripts from the network; documentation has one that does not.
+        # FastAPI's pages load scripts from the network; `documentation` has a page without any.
         docs_url=None,
         redoc_url=None,
     )
@@ -74,30 +74,30 @@ def document() -> dict[str, Any]:
 
 
 def _document(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, made once."""
+    """The OpenAPI document, generated once."""
     if app.openapi_schema is None:
-        made = get_openapi(
+        document = get_openapi(
             title=app.title,
             version=app.version,
             description=app.description,
             routes=app.routes,
         )
-        parts = made["components"]
+        parts = document["components"]
         parts["schemas"]["Failure"] = Failure.model_json_schema(mode="serialization")
         parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        for path, operations in made["paths"].items():
+        for path, operations in document["paths"].items():
             for operation in operations.values():
                 if path not in PUBLIC_PATHS:
                     operation["security"] = [{"token": []}]
                 if not _may_be_invalid(operation):
                     operation["responses"].pop("422", None)
-        app.openapi_schema = made
+        app.openapi_schema = document
     return app.openapi_schema
 
 
 def _may_be_invalid(operation: dict[str, Any]) -> bool:
-    """Whether a request can say anything that is wrong: all else is part of its address, and names
-    what is there or not."""
+    """Whether a request has parameters that can be invalid: those in its path only name what exists
+    or not."""
     bounded = [
         parameter
         for parameter in operation.get("parameters", ())
@@ -106,11 +106,11 @@ def _may_be_invalid(operation: dict[str, Any]) -> bool:
     return bool(bounded) or "requestBody" in operation
 
 
-# Counts every request that is answered, also those that are refused before their route.
+# Counts every response, including those of requests refused before their route.
 
 METHODS: Final = frozenset(HTTPMethod)
 UNKNOWN: Final = "other"
-"""In place of a method or a route that there is not: a label has few values."""
+"""Replaces an unknown method or route, so that a label has few values."""
 
 
 class Counting:
@@ -127,14 +127,14 @@ class Counting:
         began = time.perf_counter()
         status = 500
 
-        async def told(message: Message) -> None:
+        async def counted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await self._app(scope, receive, told)
+            await self._app(scope, receive, counted)
         finally:
             route = getattr(scope.get("route"), "path_format", UNKNOWN)
             method = scope["method"] if scope["method"] in METHODS else UNKNOWN

@@ -1,4 +1,4 @@
-"""Who asks, and what they may see and do."""
+"""Callers of the service, and what they may see and do."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ALL_SCOPES: Final = "*"
 
 
 def matches(pattern: str, scope: str) -> bool:
-    """Whether a scope is one of those that a token names: exactly, or by its beginning where the
-    pattern ends with a star."""
+    """Whether a scope matches a token's pattern: exactly, or by its prefix if the pattern ends with
+    a star."""
     if pattern.endswith("*"):
         return scope.startswith(pattern[:-1])
     return scope == pattern
@@ -24,7 +24,7 @@ def matches(pattern: str, scope: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever sent a request. `id` tells callers apart, also where they have the same name."""
+    """The sender of a request. `id` distinguishes callers with the same name."""
 
     id: str
     name: str
@@ -40,8 +40,8 @@ class Caller:
         return any(matches(pattern, scope) for pattern in self.scopes)
 
     def scope(self, named: str | None) -> str:
-        """The scope that a request is about: the named one, else the only one that the caller has,
-        else the default. Raises NotFoundError for one that is not the caller's."""
+        """Returns the scope of a request: the named one, else the caller's only one, else the
+        default. Raises NotFoundError for a scope that is not the caller's."""
         own = self.scopes[0] if len(self.scopes) == 1 else ALL_SCOPES
         scope = named or (DEFAULT_SCOPE if own.endswith("*") else own)
         if not self.sees(scope):
@@ -51,8 +51,8 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class CallerAccess:
-    """What an operation may touch on behalf of a caller. `actor_type` is what the request says of
-    itself: it can make a machine of a person, never the other way around."""
+    """What an operation may access on behalf of a caller. `actor_type` comes from the request: it
+    can turn a person into a machine, never the reverse."""
 
     caller: Caller
     actor_type: ActorType | None = None
@@ -82,4 +82,4 @@ class CallerAccess:
 
 
 LOCAL: Final = Caller("", "local")
-"""Whoever reaches a service without tokens: the user of this machine."""
+"""Every caller of a service without tokens: the user of this machine."""

@@ -1,5 +1,4 @@
-"""The page of documentation: the OpenAPI document as HTML, without a script and without anything
-that lies elsewhere."""
+"""The documentation page: the OpenAPI document as HTML, without scripts or external resources."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ async def docs(request: Request) -> Response:
 
 
 def html(document: Json, root: str = "") -> str:
-    """The page of a document; `root` is the path below which the service lies."""
+    """Renders a document; `root` is the path prefix of the service."""
     title = f"{document['info']['title']} {document['info']['version']}"
     groups = _groups(document)
     parts = [
@@ -143,14 +142,14 @@ def _schema(name: str, schema: Json) -> str:
         )
         for field, about in schema.get("properties", {}).items()
     ]
-    said = _text(schema.get("description", ""))
-    return f'<h3 id="{escape(name)}"><code>{escape(name)}</code></h3><p>{said}</p>' + _table(
+    text = _text(schema.get("description", ""))
+    return f'<h3 id="{escape(name)}"><code>{escape(name)}</code></h3><p>{text}</p>' + _table(
         "Fields", rows
     )
 
 
 def _type(schema: Json) -> str:
-    """What a value may be, with links to the schemas that it names."""
+    """The type of a value as HTML, with links to the schemas that it names."""
     if "$ref" in schema:
         name = escape(schema["$ref"].rpartition("/")[2])
         return f'<a href="#{name}">{name}</a>'
@@ -162,11 +161,11 @@ def _type(schema: Json) -> str:
         return " or ".join(f"<code>{escape(str(value))}</code>" for value in values)
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {}))}"
-    told = escape(str(schema.get("format", schema.get("type", "any"))))
+    format_name = escape(str(schema.get("format", schema.get("type", "any"))))
     bounds = [
         f"{word} {escape(str(schema[name]))}" for name, word in _BOUNDS.items() if name in schema
     ]
-    return ", ".join([told, *bounds])
+    return ", ".join([format_name, *bounds])
 
 
 _BOUNDS: Final = {

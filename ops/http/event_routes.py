@@ -1,4 +1,4 @@
-"""What happens in a scope, as server-sent events from the audit topic."""
+"""Changes in a scope as server-sent events from the audit topic."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ NAMES: Final = {
     "purged": "forgotten",
     "session-ended": "session_ended",
 }
-"""Of the audit's events, those that change what a recall finds or end a session, and what they are
-called."""
+"""The audit events that change the results of a recall or end a session, with their names here."""
 LOOK_SECONDS: Final = 1.0
-"""How long a stream waits at most before it looks whether it may go on."""
+"""Maximum wait of a stream before it checks whether it may continue."""
 SILENT_SECONDS: Final = 15.0
-"""After so long without an event a comment is sent, so that nobody takes it for dead."""
+"""Interval without events after which a comment is sent, so that clients keep the connection."""
 READ_RECORDS: Final = 500
 KEPT_EVENTS: Final = 32
 STREAM_TYPE: Final = "text/event-stream"
@@ -81,7 +80,7 @@ async def events(
 async def _stream(
     service: Service, caller: Caller, scope: str, position: Position
 ) -> AsyncIterator[str]:
-    # Where it begins, for whoever loses the connection before the first event.
+    # The start position, for a client that loses the connection before the first event.
     begin = f"id: {position.next_offset - 1}\n" if position.next_offset else ""
     yield f": follows\n{begin}\n"
     silent = 0.0
@@ -92,25 +91,25 @@ async def _stream(
                 yield ": nothing happened\n\n"
                 silent = 0.0
             continue
-        for offset, told in await asyncio.to_thread(_read, service.log, position, scope):
-            if told is not None:
-                yield told
+        for offset, event in await asyncio.to_thread(_read, service.log, position, scope):
+            if event is not None:
+                yield event
                 silent = 0.0
             position = Position("events", position.topic, position.partition, offset + 1)
 
 
 def _read(log: LogReader, position: Position, scope: str) -> list[tuple[int, str | None]]:
-    """The next records from a position: their offsets, and what each is as an event."""
+    """The next records from a position: the offset of each, and its event."""
     place = position.topic, position.partition, position.next_offset
     return [
-        (record.offset, _told(record.offset, record.value, record.timestamp, scope))
+        (record.offset, _as_event(record.offset, record.value, record.timestamp, scope))
         for record in log.read(*place, READ_RECORDS)
     ]
 
 
-@lru_cache(maxsize=KEPT_EVENTS)  # all who follow a scope are told the same at the same time
-def _told(offset: int, value: bytes | None, timestamp: datetime, scope: str) -> str | None:
-    """A record as an event; None for what is of another scope or changes nothing."""
+@lru_cache(maxsize=KEPT_EVENTS)  # all followers of a scope get the same events at the same time
+def _as_event(offset: int, value: bytes | None, timestamp: datetime, scope: str) -> str | None:
+    """The record as an event; None if it is of another scope or changes nothing."""
     if value is None:
         return None
     message = decode(value, MEMORY_HISTORY, timestamp)

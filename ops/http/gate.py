@@ -1,5 +1,5 @@
-"""What every request passes before its route: for this host, not from a foreign page, by somebody
-who may ask, with a body that is not too large."""
+"""Checks every request before its route: it is for this host, not from a foreign page, from an
+authorized caller, and its body is not too large."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from palimpsest.ops.parts import SetupError
 from palimpsest.ops.service.connections import GUARDED
 
 PUBLIC_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json", "/docs"})
-"""What anybody may ask who may reach the service at all."""
+"""Paths open to everyone who can reach the service."""
 
 LOOK_SECONDS: Final = 1.0
-"""How often it is looked whether a token still holds while its request is answered."""
+"""Interval between checks that a token is still valid while its request is answered."""
 BYTES_PER_SECOND: Final = 16 * 1024
 
 
@@ -39,13 +39,13 @@ def is_loopback(host: str) -> bool:
 
 
 class Gate:
-    """An ASGI middleware. Without tokens a service on loopback is open to whoever reaches it; once
-    there was a token it stays closed to those without one, also after the last is revoked."""
+    """An ASGI middleware. Without tokens, a service on loopback is open to all its callers; once a
+    token was created, it requires one, even after the last is revoked."""
 
     def __init__(
         self, app: ASGIApp, settings: HttpSettings, tokens: Tokens, larger: Mapping[str, int]
     ) -> None:
-        """`larger`: bytes that a body may have by the path, where it is more than elsewhere."""
+        """`larger`: maximum bytes of a body for paths with a larger limit."""
         self._larger = larger
         self._app = app
         self._settings = settings
@@ -73,15 +73,15 @@ class Gate:
         except Problem as problem:
             await answer(problem)(scope, receive, send)
             return
-        given = limited(receive, limit, self._settings.body_seconds)
+        limited_receive = limited(receive, limit, self._settings.body_seconds)
         if caller is None:
-            await self._app(scope, given, send)
+            await self._app(scope, limited_receive, send)
             return
         self._under_way[caller.id] += 1
         try:
-            await self._app(scope, given, self._while_valid(caller, send))
+            await self._app(scope, limited_receive, self._while_valid(caller, send))
         except RevokedError:
-            pass  # the answer ends where it is, and its connection with it
+            pass  # the response is cut off and its connection closed
         finally:
             self._under_way[caller.id] -= 1
             if not self._under_way[caller.id]:
@@ -97,7 +97,8 @@ class Gate:
             )
 
     def _while_valid(self, caller: Caller, send: Send) -> Send:
-        """Sends until the token is revoked or expires: also of an answer that takes long."""
+        """Wraps `send` to stop when the token is revoked or expires, even during a long
+        response."""
         looked = time.monotonic()
 
         async def checked(message: Message) -> None:
@@ -112,7 +113,7 @@ class Gate:
         return checked
 
     def _check_host(self, headers: Headers) -> None:
-        """A name that a foreign page made its own browser resolve to this machine is refused."""
+        """Refuses a host name that a foreign page had its browser resolve to this machine."""
         if not (self._is_local or self._hosts):
             return
         name = _name(headers.get("host", ""))
@@ -150,8 +151,8 @@ class Gate:
 
 
 def _guarded(send: Send) -> Send:
-    """Every answer says that it is what it is called, and is kept nowhere on its way: it tells what
-    somebody remembers."""
+    """Adds headers against content sniffing and caching to every response, as it may contain
+    memories."""
 
     async def guarded(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -164,12 +165,12 @@ def _guarded(send: Send) -> Send:
 
 
 class RevokedError(Exception):
-    """The token of a request was taken away while it was answered."""
+    """The token of a request was revoked while the request was answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class BodyLimit:
-    """How large a body may be, and the setting that says so."""
+    """The maximum size of a body, and the setting that defines it."""
 
     setting: str
     size: int
@@ -179,14 +180,14 @@ class BodyLimit:
 
 
 def _check_length(headers: Headers, limit: BodyLimit) -> None:
-    told = headers.get("content-length", "")
-    if told.isdecimal() and int(told[:19]) > limit.size:
+    length = headers.get("content-length", "")
+    if length.isdecimal() and int(length[:19]) > limit.size:
         raise Problem("too_large", str(limit))
 
 
 def limited(receive: Receive, limit: BodyLimit, seconds: float) -> Receive:
-    """A body whose length was not told is counted as it comes; it has so many seconds, and one
-    more for every `BYTES_PER_SECOND`."""
+    """Limits a body of unannounced length as it arrives; it may take `seconds`, and one more for
+    every `BYTES_PER_SECOND`."""
     taken = 0
     whole = False
     began = asyncio.get_running_loop().time()
@@ -210,7 +211,7 @@ def limited(receive: Receive, limit: BodyLimit, seconds: float) -> Receive:
 
 
 def _check_origin(headers: Headers) -> None:
-    """A page of another site may have its reader's browser send requests; they are not answered."""
+    """Refuses requests that a page of another site had its reader's browser send."""
     origin = headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != headers.get("host"):
         raise Problem("forbidden", "requests of pages of other sites are not answered")

@@ -1,7 +1,7 @@
-"""What Prometheus reads: every metric by its one name.
+"""Metrics for Prometheus, each defined once.
 
-What happens over HTTP is counted here as it happens. What the stages did is read from their own
-counts when somebody asks, and the state of the pipeline from the stores, as `status` tells it.
+HTTP requests are counted as they happen. The stages' metrics are read from their own counters on
+each scrape, and the state of the pipeline from the stores, as in `status`.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from palimpsest.streams.runtime.runner import StageRunner
 
 NAME: Final = "palimpsest_"
 STATUS_SECONDS: Final = 10.0
-"""How old the state of the pipeline may be: the balance is counted over all turns."""
+"""Maximum age of the pipeline's state: the balance is counted over all turns."""
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 OF_STAGES: Final[Mapping[str, tuple[str, Callable[[StageRunner], float]]]] = {
     "stage_records": ("Records that were processed", lambda one: one.counts.records),
     "stage_skipped_records": (
-        "Records that had been processed before",
+        "Records that were already processed",
         lambda one: one.counts.skipped,
     ),
     "stage_emitted_records": ("Records that were sent on", lambda one: one.counts.emitted),
     "stage_dead_letters": ("Records that became dead letters", lambda one: one.counts.dead),
     "stage_failures": (
-        "Records over which the stage failed unexpectedly",
+        "Records on which the stage failed unexpectedly",
         lambda one: one.counts.unexpected,
     ),
     "stage_batches": ("Batches that were finished", lambda one: one.counts.batches),
@@ -56,17 +56,17 @@ OF_MODELS: Final = {
     "model_calls": ("Calls to a model's provider", "calls"),
     "model_recorded_replies": ("Replies that were taken from the record", "recorded"),
     "model_failures": ("Calls that failed", "failures"),
-    "model_retries": ("Calls that were made again after one that failed", "retries"),
+    "model_retries": ("Calls repeated after a failure", "retries"),
     "model_seconds": ("Seconds that calls took", "seconds"),
-    "model_input_tokens": ("Tokens that a provider told it read", "input_tokens"),
-    "model_output_tokens": ("Tokens that a provider told it wrote", "output_tokens"),
+    "model_input_tokens": ("Input tokens reported by the provider", "input_tokens"),
+    "model_output_tokens": ("Output tokens reported by the provider", "output_tokens"),
 }
 """Counters by provider, since the process started."""
 
 
 class Metrics:
-    """The metrics of one service. `status` gives the state of the pipeline; `runners` and `usage`
-    are those of this process, None where it runs no stages; `wait` is what it waits for."""
+    """The metrics of one service. `status` returns the state of the pipeline; `runners` and `usage`
+    are those of this process, None if it runs no stages; `wait` is what it waits for."""
 
     def __init__(
         self,
@@ -105,13 +105,13 @@ class Metrics:
 
     @contextmanager
     def query(self, name: str) -> Iterator[None]:
-        """Measure a question that is answered within."""
+        """Measures the query answered in the context."""
         with self._query_seconds.labels(name).time():
             yield
 
     @contextmanager
     def command(self) -> Iterator[Callable[[str], None]]:
-        """Measure the wait for a command; the one that is given is told how it ended."""
+        """Measures the wait for a command; call the yielded function with its outcome."""
         began = time.perf_counter()
         ends = ["refused"]
         try:
@@ -120,7 +120,7 @@ class Metrics:
             self._command_seconds.labels(ends[-1]).observe(time.perf_counter() - began)
 
     async def shown(self, accept: str) -> tuple[bytes, str]:
-        """All metrics in the form that is asked for, and its media type."""
+        """Returns all metrics in the format of the Accept header, and its media type."""
         await self._status.renew()
         encode, form = choose_encoder(accept)
         return encode(self._registry), form
@@ -128,7 +128,7 @@ class Metrics:
 
 @dataclass(slots=True)
 class _Recent:
-    """The state of the pipeline as it was lately; None where nobody could tell it."""
+    """Caches the state of the pipeline; None if it could not be read."""
 
     ask: Callable[[], Awaitable[JsonObject]]
     found: JsonObject | None = None
@@ -186,7 +186,7 @@ PLACE: Final = ("stage", "partition")
 
 
 class _Stages(Collector):
-    """What the stages and models of this process did."""
+    """Counters of the stages and models of this process."""
 
     def __init__(
         self,

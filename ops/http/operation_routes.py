@@ -1,4 +1,4 @@
-"""Whether the service lives, and its metrics."""
+"""Health and metrics of the service."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ lives = APIRouter(tags=["operation"], responses=errors("misdirected", "forbidden
 
 @lives.get("/health", response_model=answers.State)
 async def health() -> Response:
-    """That the process answers."""
+    """Report that the process answers."""
     return JSONResponse({"status": "ok"})
 
 
 @lives.get("/ready", response_model=answers.State, responses=errors("unavailable"))
 async def ready(service: ServiceOf) -> Response:
-    """That requests will be answered: the stores are open and the stages run."""
+    """Report whether requests can be answered: the stores are open and the stages run."""
     why = await service.unready()
     if why is not None:
         raise unavailable(why)
@@ -35,6 +35,6 @@ async def ready(service: ServiceOf) -> Response:
     responses={200: {"description": "Metrics in the text format of Prometheus, or OpenMetrics"}},
 )
 async def metrics(service: ServiceOf, _: Administrator, request: Request) -> Response:
-    """What Prometheus reads: requests, stages, models, the state of the pipeline."""
+    """Return metrics for Prometheus: requests, stages, models, the state of the pipeline."""
     shown, form = await service.metrics.shown(request.headers.get("accept", ""))
     return Response(shown, media_type=form)

@@ -1,6 +1,6 @@
-"""Every error as problem details (RFC 9457): what is wrong, and what to do.
+"""Errors as problem details (RFC 9457): what is wrong, and what to do.
 
-The one list of what can go wrong (`KINDS`) is what the OpenAPI document and the tests read.
+`KINDS` lists all errors, for the OpenAPI document and the tests.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_SECONDS: Final = 1
-"""When to ask again somebody who is away."""
+"""`Retry-After` of an unavailable service."""
 UNPROCESSABLE: Final = 422
 
 CONFLICTS: Final = (
@@ -42,7 +42,7 @@ CONFLICTS: Final = (
     *("pinned", "confirmation_required", "confirm_mismatch", "idempotency_conflict"),
     "command_failed",
 )
-"""Why a command was not carried out, where asking in another way may help."""
+"""Reasons for refusing a command that a changed request may avoid."""
 
 KINDS: Final[dict[str, tuple[int, str]]] = {
     "malformed": (400, "The request cannot be read"),
@@ -68,14 +68,14 @@ KINDS: Final[dict[str, tuple[int, str]]] = {
     "unavailable": (503, "Nobody can answer now"),
     "frozen": (503, "Memory may not be changed now"),
 }
-"""Code to status and title."""
+"""Status and title by code."""
 _CODES: Final = {status: code for code, (status, _) in reversed(KINDS.items())}
-"""The first code of each status."""
+"""The first code with each status."""
 FROZEN_SECONDS: Final = 60
 
 
 class Problem(Exception):
-    """A request that is answered with an error. `more` are further members of the answer."""
+    """An error response. `more` are additional members of it."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ def unavailable(detail: str) -> Problem:
 
 
 def answer(problem: Problem) -> JSONResponse:
-    """The problem as an HTTP answer."""
+    """The problem as an HTTP response."""
     status, title = KINDS[problem.code]
     body = {
         "type": f"urn:palimpsest:problem:{problem.code}",
@@ -110,8 +110,8 @@ def answer(problem: Problem) -> JSONResponse:
 
 
 def install(app: FastAPI) -> None:
-    """Let the application answer all errors as problems."""
-    # The type checker takes a handler for one of any exception.
+    """Makes the application return all errors as problems."""
+    # The type checker expects handlers of any exception.
     handlers: dict[Any, Any] = {
         Problem: lambda _, error: answer(error),
         RequestError: lambda _, error: answer(_of_query(error)),
@@ -136,7 +136,7 @@ def _awaited(handler: Any) -> Any:
 
 
 def of_command(error: CommandError) -> Problem:
-    """Why a command is not carried out."""
+    """The problem of a refused command."""
     kind: str = error.kind
     code = {"invalid_request": "invalid", "failed": "command_failed"}.get(kind, kind)
     if code == "frozen":
@@ -162,21 +162,21 @@ def _of_query(error: RequestError) -> Problem:
 
 
 def _of_validation(error: RequestValidationError) -> Problem:
-    """What is wrong and where, without the values."""
+    """What is wrong in which field, without the values."""
     errors = error.errors()
     if any(each["type"] == "json_invalid" for each in errors):
         why = str(errors[0].get("ctx", {}).get("error", "it ends too early"))
         return Problem("malformed", f"the body is no JSON: {why}")
-    told = [
+    failures = [
         {"where": _where(each["loc"]), "why": WORDS.get(each["type"], as_json_says(each["msg"]))}
         for each in errors
     ]
-    detail = "; ".join(f"{each['where']}: {each['why']}" for each in told[:5])
-    return Problem("invalid", detail, errors=told)
+    detail = "; ".join(f"{each['where']}: {each['why']}" for each in failures[:5])
+    return Problem("invalid", detail, errors=failures)
 
 
 WORDS: Final = {"extra_forbidden": "there is no such field", "missing": "is missing"}
-"""For errors of pydantic whose text is for programmers."""
+"""Replaces pydantic error texts that are meant for programmers."""
 
 
 def _where(place: Sequence[object]) -> str:
@@ -184,7 +184,7 @@ def _where(place: Sequence[object]) -> str:
 
 
 def _of_http(error: HTTPException) -> Problem:
-    """What the framework itself refuses."""
+    """A request refused by the framework itself."""
     code = _CODES.get(error.status_code, "malformed")
     detail = str(error.detail)
     if detail == HTTPStatus(error.status_code).phrase:
@@ -193,7 +193,7 @@ def _of_http(error: HTTPException) -> Problem:
 
 
 def _failed(request: Request, error: Exception) -> JSONResponse:
-    # Neither path nor message: they may hold what somebody remembers.
+    # Omits path and message, which may contain memories.
     frames = "".join(traceback.format_tb(error.__traceback__))
     name = getattr(request.scope.get("route"), "path", "an unknown route")
     logger.error("%s %s: %s\n%s", request.method, name, type(error).__name__, frames)

@@ -1,4 +1,4 @@
-"""How often a caller may do what: so many requests of a kind within any minute."""
+"""Rate limits: the maximum number of requests of a kind that a caller may send in any minute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WINDOW_SECONDS: Final = 60.0
 
 
 class Rates:
-    """Counts of the last minute. For one event loop."""
+    """Counts the requests of the last minute. For one event loop."""
 
     def __init__(
         self, settings: HttpSettings, seconds: Callable[[], float] = time.monotonic
@@ -27,20 +27,20 @@ class Rates:
             "batch_forget": settings.batch_forget_per_minute,
         }
         self._seconds = seconds
-        self._asked: dict[tuple[str, Kind], deque[float]] = {}
+        self._times: dict[tuple[str, Kind], deque[float]] = {}
 
     def count(self, caller: str, kind: Kind) -> None:
-        """Take note of a request. Raises Problem, with when to ask again, for one too many."""
+        """Counts a request. Raises Problem, with the time to retry, beyond the limit."""
         now = self._seconds()
-        asked = self._asked.setdefault((caller, kind), deque())
-        while asked and now - asked[0] >= WINDOW_SECONDS:
-            asked.popleft()
-        if len(asked) >= self._limits[kind]:
-            wait = max(1, math.ceil(WINDOW_SECONDS - (now - asked[0])))
+        times = self._times.setdefault((caller, kind), deque())
+        while times and now - times[0] >= WINDOW_SECONDS:
+            times.popleft()
+        if len(times) >= self._limits[kind]:
+            wait = max(1, math.ceil(WINDOW_SECONDS - (now - times[0])))
             raise Problem(
                 "rate_limited",
                 f"more than {self._limits[kind]} requests of this kind in a minute (setting"
                 f" http.{kind}_per_minute); again in {wait} s",
                 {"Retry-After": str(wait)},
             )
-        asked.append(now)
+        times.append(now)

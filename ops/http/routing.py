@@ -1,4 +1,4 @@
-"""A route that reads its body strictly, and what the OpenAPI document says of its errors."""
+"""A route that parses its body strictly, and its errors in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NDJSON_TYPE: Final = "application/x-ndjson"
 
 
 class _StrictRequest(Request):
-    """Refuses NaN and Infinity, which are no JSON."""
+    """Refuses NaN and Infinity, which are not JSON."""
 
     async def json(self) -> Any:
         return json.loads(await self.body(), parse_constant=no_constant)
@@ -27,7 +27,8 @@ def no_constant(name: str) -> float:
 
 
 class StrictRoute(APIRoute):
-    """Takes JSON and nothing else for a body: a foreign page could send other types unasked."""
+    """Accepts only JSON bodies: a foreign page could send other types without a preflight
+    request."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -41,19 +42,21 @@ class StrictRoute(APIRoute):
 
 
 def media_type(request: Request, *taken: str) -> str:
-    """The type of the body, the first where there is no body. Raises Problem for another."""
-    given = request.headers.get("content-type")
+    """Returns the media type of the body, or the first of `taken` without a body. Raises Problem
+    for any other type."""
+    header = request.headers.get("content-type")
     has_body = request.headers.get("content-length", "0") != "0" or (
         "transfer-encoding" in request.headers
     )
-    found = taken[0] if given is None and not has_body else (given or "").partition(";")[0].strip()
+    is_absent = header is None and not has_body
+    found = taken[0] if is_absent else (header or "").partition(";")[0].strip()
     if found.lower() not in taken:
         raise Problem("unsupported_media_type", f"send the body as {' or '.join(taken)}")
     return found.lower()
 
 
 def errors(*codes: str) -> dict[int | str, dict[str, Any]]:
-    """What the document says of these problems."""
+    """The responses of these problems in the OpenAPI document."""
     return {
         KINDS[code][0]: {
             "description": KINDS[code][1],
@@ -71,7 +74,7 @@ WITH_BODY: Final = ("malformed", "too_large", "unsupported_media_type")
 
 
 def router(*tags: str) -> APIRouter:
-    """Of the routes of a group below `/api`."""
+    """A router for a group of routes below `/api`."""
     return APIRouter(
         prefix="/api", tags=[*tags], route_class=StrictRoute, responses=errors(*ALWAYS)
     )

@@ -1,4 +1,4 @@
-"""A whole scope: as lines that another service takes, and back; and its vectors."""
+"""Export and import of a whole scope as lines, and export of its vectors."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ async def export(
     scope: Scope,
     deleted: Annotated[bool, Query(description="also what was forgotten")] = False,
 ) -> Response:
-    """Export all that a scope remembers, as of one moment."""
+    """Export everything that a scope remembers, from a consistent snapshot."""
     request = ExportRequest(caller.scope(scope), deleted)
     folder = service.settings.data_dir
     service.streams.check(caller.id)
     file = await written(lambda path: service.queries.export_scope(request, path), folder)
     size = os.fstat(file.fileno()).st_size
-    # Of known length: an export that was cut off is an error to the one who asked.
+    # With a Content-Length, so that the client detects a truncated export.
     headers = {"Content-Length": str(size), "Cache-Control": "no-store"}
     sent = service.streams.counted(caller.id, iterate_in_threadpool(read_parts(file)))
     return StreamingResponse(sent, media_type=NDJSON_TYPE, headers=headers)
@@ -91,8 +91,8 @@ async def import_scope(
 ) -> Response:
     """Import an exported file into a scope, without calling a model.
 
-    Existing memories are not changed, so a file may be sent again. Refused lines are listed with
-    their number, and the others are imported.
+    Existing memories stay unchanged, so a file may be sent again. Refused lines are listed by
+    number, and the others are imported.
     """
     media_type(request, NDJSON_TYPE)
     await service.check_room(caller)
@@ -124,17 +124,17 @@ async def embeddings(
     caller: Recaller,
     scope: Annotated[Scope | None, Query(description="the memory space; else the caller's")] = None,
 ) -> Response:
-    """Export the vectors of a scope's active memories, a line each."""
-    asked = Embeddings(caller.scope(scope))
-    first = await service.execute(asked, CallerAccess(caller))  # its errors have a status
-    return StreamingResponse(_vectors(service, asked, first), media_type=NDJSON_TYPE)
+    """Export the vectors of a scope's active memories, one per line."""
+    request = Embeddings(caller.scope(scope))
+    first = await service.execute(request, CallerAccess(caller))  # its errors have a status
+    return StreamingResponse(_vectors(service, request, first), media_type=NDJSON_TYPE)
 
 
-async def _vectors(service: Service, asked: Embeddings, page: Json) -> AsyncIterator[str]:
+async def _vectors(service: Service, request: Embeddings, page: Json) -> AsyncIterator[str]:
     while True:
         for row in page["embeddings"]:
             yield json.dumps(row) + "\n"
         if page["next_cursor"] is None:
             return
-        asked = replace(asked, cursor=page["next_cursor"])
-        page = await service.queries.answer(asked)
+        request = replace(request, cursor=page["next_cursor"])
+        page = await service.queries.answer(request)

@@ -1,4 +1,4 @@
-"""What the routes work with, and who asks them."""
+"""The service behind the routes, and its access checks."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from palimpsest.ops.threads import in_thread_of, threads_are_free
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.streams.logs.base import LogReader, Outgoing, Position
 
-# How much of what a token sent still waits for the stages. One that sends more than they can take
-# is refused, before the changes of others wait behind it.
+# Unprocessed bytes by token. A token that sends faster than the stages process is refused before
+# other callers' changes queue behind it.
 
 FIRST_STAGE: Final = "normalize"
 LAST_STAGE: Final = "apply-writes"
-"""With these two a turn can be found, and a change is made."""
+"""After these two stages a turn can be found, and a change is applied."""
 
 Append: TypeAlias = Callable[[Sequence[Outgoing]], Sequence[tuple[int, int]]]
 """Appends to the log; returns the partition and the offset of each record."""
@@ -46,8 +46,8 @@ PositionOf: TypeAlias = Callable[[str, str, int], int]
 
 @dataclass(slots=True, eq=False)
 class _Sent:
-    """`size` bytes of one request. They are processed when the stage has reached the offsets in
-    `until`, by topic and partition; first the one stage, then the other."""
+    """`size` bytes of one request. They are processed when the first stage and then the last have
+    reached the offsets in `until`, by topic and partition."""
 
     size: int
     until: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -59,8 +59,7 @@ class _Sent:
 
 
 class UnprocessedBytes:
-    """The bytes that each caller has sent and that are not processed, of `limit` each. For any
-    thread."""
+    """Counts the unprocessed bytes of each caller, up to `limit` each. Thread-safe."""
 
     def __init__(self, log: LogReader, append: Append, limit: int) -> None:
         self._log = log
@@ -70,9 +69,9 @@ class UnprocessedBytes:
         self._sent: defaultdict[str, list[_Sent]] = defaultdict(list)
 
     def append(self, caller: str, records: Sequence[Outgoing], begun: bool = False) -> None:
-        """Append what a request holds. Raises Problem where the caller has reached the limit: a
-        single request may go beyond it, so that whatever a body may hold can be sent. `begun`: of
-        a request that has appended before, or may."""
+        """Appends the records of a request. Raises Problem if the caller has reached the limit; a
+        single request may exceed it, so that the largest body can be sent. `begun`: the request
+        has already appended, or passed the check."""
         sent = _Sent(sum(len(record.value or b"") for record in records))
         with self._lock:
             if not begun:
@@ -86,12 +85,12 @@ class UnprocessedBytes:
             sent.is_appended = True
 
     def check(self, caller: str) -> None:
-        """Raises Problem where the caller has reached the limit, before anything is read."""
+        """Raises Problem if the caller has reached the limit, before the body is read."""
         with self._lock:
             self._check(caller)
 
     def _check(self, caller: str) -> None:
-        # Each time, not only at the limit: what was written since a look counts as waiting too.
+        # Each time, not only at the limit: records appended since the last check count, too.
         self._drop_processed(caller)
         waiting = sum(sent.size for sent in self._sent[caller])
         if waiting >= self._limit:
@@ -125,37 +124,37 @@ class UnprocessedBytes:
 Part = TypeVar("Part")
 MOST_STREAMS = 100
 THREAD_SECONDS = 2.0
-"""How long a request may have to wait for a thread, where the service is ready."""
+"""Maximum wait of a request for a thread while the service is ready."""
 MOST_PENDING: Final = 10_000
-"""Commands without a result whose scopes are remembered."""
+"""Maximum number of pending commands whose scopes are kept."""
 
 
 class Streams:
-    """Answers that take as long as the caller likes, of which each may have so many."""
+    """Limits the number of open-ended streams of each caller."""
 
     def __init__(self, each: int) -> None:
         self._each = each
         self._open: Counter[str] = Counter()
 
-    def counted(self, caller: str, given: AsyncIterator[Part]) -> AsyncIterator[Part]:
-        """The same stream, counted until it ends. Raises Problem for one too many."""
+    def counted(self, caller: str, stream: AsyncIterator[Part]) -> AsyncIterator[Part]:
+        """Returns the stream, counted until it ends. Raises Problem beyond the limit."""
         self.check(caller)
         self._open[caller] += 1
 
         async def counted() -> AsyncIterator[Part]:
             try:
-                async for part in given:
+                async for part in stream:
                     yield part
             finally:
                 ended()
 
         parts = counted()
-        # Also of parts that nobody begins to read: their client was gone before.
+        # Also for streams never read, because the client had already disconnected.
         ended = weakref.finalize(parts, self._end, caller)
         return parts
 
     def check(self, caller: str) -> None:
-        """Raises Problem where the caller may have no more."""
+        """Raises Problem if the caller has reached the limit."""
         if self._open[caller] >= self._each:
             raise unavailable(
                 f"{self._each} streams of this token are open already (setting"
@@ -172,12 +171,12 @@ class Streams:
 
 @dataclass(slots=True)
 class Service:
-    """`append` adds records to the log; `lacks` tells what is missing for an answer, or None;
-    `wait` returns whether a record can be read at a position within so many seconds; `result_of`
-    waits for the result of a command where the stages run in this process, `turns` for what becomes
-    of turns. `streams` counts
-    the answers that take long, by caller, `pending` the scopes of commands that had no result in
-    time. `started` is set when the stages run, `stopping` when the service ends."""
+    """`append` adds records to the log; `lacks` returns what is missing for an answer, or None;
+    `wait` returns whether a record can be read at a position within a number of seconds;
+    `result_of` waits for the result of a command if the stages run in this process, `turns` for the
+    outcomes of turns. `streams` counts open-ended responses by caller; `pending` has the scopes of
+    commands without a result in time. `started` is set when the stages run, `stopping` when the
+    service ends."""
 
     settings: Settings
     queries: Queries
@@ -206,11 +205,11 @@ class Service:
         self.commands = self.commands_of(self.append)
 
     def commands_of(self, append: Callable[[Sequence[Outgoing]], object]) -> Commands:
-        """Commands that are appended in this way."""
+        """Commands that are appended with `append`."""
         return Commands(self.settings, append, self._asking, result_of=self.result_of)
 
     def executor_of(self, caller: Caller) -> Executor:
-        """Executes for a caller, whose unprocessed bytes its commands count among."""
+        """An executor for a caller; its commands count as the caller's unprocessed bytes."""
         commands = self.commands_of(partial(self.append_of, caller))
         return Executor(self.settings, self._asking, commands, self.settings.http.wait_seconds)
 
@@ -219,13 +218,13 @@ class Service:
         yield self.queries
 
     async def check_room(self, caller: Caller) -> None:
-        """As `append_of`, before a body is read."""
+        """Like `append_of`, before a body is read."""
         if self.settings.log.kind == "embedded":
             await in_thread_of("append", self.unprocessed.check, caller.id)
 
     def append_of(self, caller: Caller, records: Sequence[Outgoing], begun: bool = False) -> None:
-        """Append what a caller sent. Raises Problem where too much of theirs is not processed yet,
-        unless the request has `begun`; Kafka takes it all, and has quotas of its own."""
+        """Appends a caller's records. Raises Problem if the caller has too many unprocessed bytes,
+        unless the request has `begun`; Kafka accepts everything, and has its own quotas."""
         if self.settings.log.kind == "embedded":
             self.unprocessed.append(caller.id, records, begun)
         else:
@@ -233,7 +232,7 @@ class Service:
                 self.append(batch)
 
     async def unready(self) -> str | None:
-        """Why requests cannot all be answered now."""
+        """Why some requests cannot be answered now; None if all can."""
         if not self.started.is_set():
             return "the stages do not run yet"
         try:
@@ -244,7 +243,7 @@ class Service:
         return await self.lacks()
 
     async def execute(self, operation: Operation[Any], access: CallerAccess) -> Json:
-        """The answer, measured. Raises what `Executor.execute` raises."""
+        """Executes and measures an operation. Raises what `Executor.execute` raises."""
         instead = operation.instead() if isinstance(operation, Write) else None
         if not isinstance(operation, Write) or instead is not None:
             meant = instead or operation
@@ -275,7 +274,7 @@ async def _service(request: Request) -> Service:
 
 
 def check_permission(caller: Caller, surface: Surface) -> None:
-    """Raise Problem where the caller may not use what is offered there."""
+    """Raises Problem if the caller lacks the permission for the operation."""
     for needed in (surface.permission, surface.also):
         if needed is not None and needed not in caller.permissions:
             raise Problem("forbidden", f"this token lacks the permission {needed}")
@@ -284,7 +283,7 @@ def check_permission(caller: Caller, surface: Surface) -> None:
 
 
 def permitted(surface: Surface) -> Callable[[Request], Awaitable[Caller]]:
-    """A dependency: the caller, who has the permission."""
+    """A dependency that returns the caller, after checking the permission."""
 
     async def caller(request: Request) -> Caller:
         found: Caller = request.state.caller

@@ -1,5 +1,5 @@
-"""The service while it runs: with the stages in the same process where the log is embedded, as a
-gateway to the workers where it is Kafka."""
+"""Runs the service: with the stages in the same process on the embedded log, as a gateway to the
+workers on Kafka."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from palimpsest.streams.kafka.waiting import Waiting
 
 PATIENCE_SECONDS = 2.0
-"""How long a request waits for a partition that is on the move; then it is to be sent again."""
+"""Maximum wait of a request for a partition during a rebalance; then the client must retry."""
 CLOSING_SECONDS = 5
-"""How long requests that are under way may take when the service ends."""
+"""Time that running requests have to finish when the service ends."""
 
 
 @dataclass(slots=True)
@@ -57,13 +57,13 @@ class Serving:
     reach: Callable[[], Awaitable[None]] | None
 
     async def run(self) -> None:
-        """Run the stages, or wait, until `stop`. Raises what a stage or a store ended for, and
-        LogError where the broker has not the topics that it needs."""
+        """Runs the stages, or waits, until `stop`. Raises the error that ended a stage or a store,
+        and LogError if the broker lacks the required topics."""
         if self.app is None:
             self.service.started.set()
             await self._until_stopped()
             return
-        # It takes a second or two, in which requests are answered already.
+        # This takes a second or two; requests are already answered meanwhile.
         await asyncio.to_thread(importlib.import_module, "palimpsest.stores.index.lance")
         if not self.service.stopping.is_set():
             self.service.started.set()
@@ -83,7 +83,7 @@ class Serving:
             reached.cancel()
 
     def stop(self) -> None:
-        """Finish batches and requests under way, then end `run`."""
+        """Finishes running batches and requests, then ends `run`."""
         self.service.stopping.set()
         if self.app is not None:
             self.app.stop()
@@ -91,8 +91,8 @@ class Serving:
 
 @contextlib.asynccontextmanager
 async def serving(settings: Settings) -> AsyncIterator[Serving]:
-    """Answer until the context is left; `Serving.run` runs the stages meanwhile. Raises SetupError
-    and what opening log and stores raises."""
+    """Serves until the context exits; `Serving.run` runs the stages meanwhile. Raises SetupError,
+    and the errors of opening log and stores."""
     tokens = Tokens(settings.data_dir)
     check_tokens(settings, tokens)
     async with contextlib.AsyncExitStack() as undo:
@@ -112,7 +112,7 @@ async def serving(settings: Settings) -> AsyncIterator[Serving]:
 
 
 def check_tokens(settings: Settings, tokens: Tokens) -> None:
-    """Raises SetupError for an address that others reach while there is no token."""
+    """Raises SetupError for an address that other machines can reach if there is no token."""
     if not tokens.all() and not is_loopback(settings.http.host):
         raise SetupError(
             f"http.host is {settings.http.host}: others than this machine could read and change"
@@ -169,7 +169,7 @@ async def _embedded(
         waits: dict[Position, asyncio.Task[bool]] = {}
 
         async def wait(position: Position, seconds: float) -> bool:
-            # All who wait for the same record look for it together.
+            # Requests that wait for the same record share one poll.
             if position not in waits:
                 waits[position] = asyncio.create_task(log.wait([position], seconds))
                 waits[position].add_done_callback(lambda _: waits.pop(position))
@@ -215,14 +215,14 @@ async def _gateway(
 
 
 async def _lacking(own: Waiting, queries: RoutedQueries, partitions: int) -> str | None:
-    """As `without_owner`, and that the gateway has not reached the broker yet itself."""
+    """Like `without_owner`, or that the gateway itself has not reached the broker yet."""
     if own.now is not None:
         return own.now.as_json()["text"]
     return await without_owner(queries, partitions)
 
 
 async def without_owner(queries: RoutedQueries, partitions: int) -> str | None:
-    """Which partitions no worker has open now, and that workers have no broker to write to."""
+    """Why reads or writes must wait: partitions without a worker, or workers without a broker."""
     missing = sorted(set(range(partitions)) - (await queries.owners()).keys())
     ask = queries.waiting
     waiting = await (ask("broker", "partitions") if missing else ask("broker"))
@@ -232,7 +232,7 @@ async def without_owner(queries: RoutedQueries, partitions: int) -> str | None:
 
 
 async def _polled(log: LogReader, position: Position, seconds: float) -> bool:
-    """A broker tells nobody that there is something new."""
+    """Polls for a record, as the broker does not notify of new ones."""
     end = await asyncio.to_thread(log.end_offset, position.topic, position.partition)
     if end <= position.next_offset:
         await asyncio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""SQL that only reads, for analysts: rows as JSON, or an Arrow stream."""
+"""Read-only SQL for analysts: rows as JSON, or an Arrow stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ routes: APIRouter = router("sql")
 
 
 class SqlBody(Strict):
-    """One statement that only reads. It sees all scopes."""
+    """One read-only statement. It sees all scopes."""
 
     query: Annotated[str, Field(min_length=1, max_length=100_000, pattern=r"\S")]
     partition: int | None = Field(default=None, ge=0, le=1023)
@@ -43,19 +43,19 @@ async def sql(
     body: SqlBody,
     accept: Annotated[str, Header()] = JSON_TYPE,
 ) -> Response:
-    """Answer one SELECT over the views of all scopes, as JSON or as an Arrow stream."""
+    """Run one SELECT over the views of all scopes; returns JSON or an Arrow stream."""
     form = _form(accept)
     who = "" if caller is LOCAL else caller.id
     seconds = service.settings.http.sql_seconds
     table = await service.queries.table(SqlRequest(body.query, body.partition, seconds, caller=who))
-    made = await asyncio.to_thread(as_arrow if form == ARROW_TYPE else _json, table)
-    return Response(made, media_type=form)
+    content = await asyncio.to_thread(as_arrow if form == ARROW_TYPE else _json, table)
+    return Response(content, media_type=form)
 
 
 def _form(accept: str) -> str:
-    """What is asked for; JSON where anything will do. Raises Problem for anything else."""
-    asked = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
-    for each in asked:
+    """The requested format; JSON if any is accepted. Raises Problem for an unsupported format."""
+    accepted = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    for each in accepted:
         if each in (JSON_TYPE, "application/*", "*/*", ""):
             return JSON_TYPE
         if each == ARROW_TYPE:

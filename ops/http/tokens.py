@@ -1,5 +1,5 @@
-"""Tokens of the service: made, listed and revoked in one file of the data folder, which has only
-their hashes. A running service sees a change at once."""
+"""Creates, lists and revokes the tokens of the service, in a file of the data folder that has only
+their hashes. A running service sees changes at once."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from palimpsest.schemas.commands import ActorType
 
 FILE_NAME: Final = "tokens.json"
 PREFIX: Final = "palimpsest_"
-"""So that a secret scanner and a person can tell what it is."""
+"""Identifies a token to secret scanners and people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is kept of a token. `hash` is SHA-256 of the secret, which has 256 random bits: nothing
-    slower is needed."""
+    """A stored token. `hash` is the SHA-256 of the secret, which has 256 random bits, so a slower
+    hash is not needed."""
 
     id: str
     name: str
@@ -60,7 +60,7 @@ class Tokens:
         self._known: tuple[Token, ...] = ()
 
     def all(self) -> tuple[Token, ...]:
-        """As the file has them now. Raises SetupError for one that cannot be read."""
+        """Returns the tokens in the file. Raises SetupError if it cannot be read."""
         try:
             found = self._path.stat()
             if self._seen != (found.st_mtime_ns, found.st_ino):
@@ -77,15 +77,16 @@ class Tokens:
 
     @property
     def are_used(self) -> bool:
-        """Whether there ever was a token: to revoke the last one lets no one in."""
+        """Whether there ever was a token: revoking the last one does not open the service."""
         return self._path.exists()
 
     def caller(self, secret: str) -> Caller | None:
-        """Whose token this is. All hashes are compared, so that time tells nothing."""
-        given = hashed(secret)
+        """Returns the token's owner, or None. Compares all hashes, so that timing reveals
+        nothing."""
+        digest = hashed(secret)
         found = None
         for token in self.all():
-            if hmac.compare_digest(token.hash, given) and not _is_over(token):
+            if hmac.compare_digest(token.hash, digest) and not _is_over(token):
                 found = token.caller
         return found
 
@@ -104,7 +105,7 @@ class Tokens:
         at: datetime,
         expires_at: datetime | None = None,
     ) -> tuple[Token, str]:
-        """A new token and its secret, which is nowhere kept."""
+        """Creates a token and returns it with its secret, which is not stored."""
         secret = PREFIX + secrets.token_urlsafe(32)
         with self._changing() as tokens:
             if any(token.name == name for token in tokens):
@@ -123,7 +124,7 @@ class Tokens:
         return token, secret
 
     def revoke(self, name: str) -> Token:
-        """Take a token away, by its name or id. Raises NotFoundError."""
+        """Revokes a token by its name or id. Raises NotFoundError."""
         with self._changing() as tokens:
             found = next((token for token in tokens if name in (token.name, token.id)), None)
             if found is None:
@@ -135,7 +136,7 @@ class Tokens:
 
     @contextmanager
     def _changing(self) -> Iterator[list[Token]]:
-        """The tokens to change; written in one step at the end, one process at a time."""
+        """Yields the tokens to change; writes them atomically at the end, one process at a time."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -156,7 +157,7 @@ def hashed(secret: str) -> str:
 
 
 def _write(path: Path, tokens: Sequence[Token]) -> None:
-    """Mode 0600 from its first byte, whole or not at all."""
+    """Writes the file atomically, with mode 0600 from its first byte."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     fresh.unlink(missing_ok=True)
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""Publishing turns of conversations: one, many, or a line each."""
+"""Publishes turns of conversations: one, several, or one per line."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ WaitForTurns = Annotated[
 
 _TURN = {
     **ConversationTurn.model_json_schema(),
-    "description": "A turn; beside its fields `scope` (else the token's only one, else `default`)"
-    " and `occurred_at` (else now). Further fields are kept.",
+    "description": "A turn; besides its fields `scope` (by default the token's only one, else"
+    " `default`) and `occurred_at` (by default now). Further fields are kept.",
 }
 _BODY = {
     "requestBody": {
@@ -73,17 +73,17 @@ _BODY = {
 async def turns(
     service: ServiceOf, caller: Rememberer, request: Request, wait: WaitForTurns = 0.0
 ) -> Response:
-    """Publish turns: durable when this answers, remembered shortly after.
+    """Publish turns: they are durable on response, and remembered shortly after.
 
-    Invalid turns are listed with their index, and the others are accepted. Sending a turn again has
-    no effect. With `wait`, the answer comes when all are settled (200), or after so many seconds
-    (202), with what became of each turn: `stored`, `rejected`, `dead_letter` or `pending`.
+    Invalid turns are listed by index, and the others are accepted. Sending a turn again has no
+    effect. With `wait`, the response comes when all are settled (200), or after that many seconds
+    (202), with the outcome of each turn: `stored`, `rejected`, `dead_letter` or `pending`.
     """
     form = media_type(request, JSON_TYPE, NDJSON_TYPE)
     await service.check_room(caller)
     read = _Read(service, caller)
-    given = await request.body()
-    single = await in_thread_of("body", read.lines if form == NDJSON_TYPE else read.json, given)
+    body = await request.body()
+    single = await in_thread_of("body", read.lines if form == NDJSON_TYPE else read.json, body)
     if single and read.refused:
         why = read.refused[0]["why"]
         raise Problem(PII_REJECTED if why.startswith(PII_REJECTED) else "invalid", why)
@@ -101,7 +101,7 @@ async def turns(
 async def _standings(
     service: Service, caller: Caller, records: Sequence[Outgoing], seconds: float
 ) -> list[dict[str, str]]:
-    """What became of each turn within the time."""
+    """Returns the outcome of each turn within the time."""
     keys = await in_thread_of("body", lambda: [*map(key_of, records)])
     tasks = {key: asyncio.ensure_future(service.turns.of(key)) for key, _ in keys}
     try:
@@ -124,8 +124,8 @@ async def _standings(
 
 
 def _has_result(task: asyncio.Future[JsonObject]) -> bool:
-    """Where no worker can tell, a turn is pending: it is in the log. Raises what else reading
-    raises."""
+    """Whether the read succeeded. If no worker is available, the turn is pending, as it is in the
+    log. Raises all other errors of the read."""
     if not task.done() or task.cancelled():
         return False
     return not isinstance(task.exception(), RequestError)
@@ -133,7 +133,7 @@ def _has_result(task: asyncio.Future[JsonObject]) -> bool:
 
 @dataclass(slots=True)
 class _Read:
-    """What a body holds."""
+    """The parsed turns of a body."""
 
     service: Service
     caller: Caller
@@ -163,13 +163,13 @@ class _Read:
                 except Problem as problem:
                     self._refuse(f"line {number}", problem.detail)
 
-    def _take(self, given: Iterator[tuple[str, object]] | Sequence[tuple[str, object]]) -> None:
+    def _take(self, items: Iterator[tuple[str, object]] | Sequence[tuple[str, object]]) -> None:
         settings = self.service.settings
         policy = Policy.of(settings.pii)
         limit = settings.log.max_record_bytes
         options = RecordOptions(None, limit, utc_now(), policy=policy)
         watch = Watch()
-        for place, raw in given:
+        for place, raw in items:
             try:
                 if isinstance(raw, dict):
                     self._check_scope(raw)
@@ -183,8 +183,8 @@ class _Read:
                 self.records.append(record)
 
     def _check_scope(self, raw: dict[str, object]) -> None:
-        """Give the turn its scope. Raises NotFoundError for one that is not the caller's,
-        RequestError for a field that is probably meant as one that has an effect."""
+        """Sets the scope of the turn. Raises NotFoundError for a scope that is not the caller's,
+        and RequestError for a likely misspelling of a known field."""
         whole = isinstance(raw.get("body"), dict)  # a message with its envelope
         for name in raw:
             meant = None if name in (*FIELDS, "schema") else near_miss(name, raw)

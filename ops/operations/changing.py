@@ -50,7 +50,7 @@ SelfTaught = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Remember(Write[Change]):
-    """Remember a text. The prefix `critical:` pins it, `[a,b]:` adds tags.
+    """Remember a text. The prefix `critical:` pins it, `[a,b]:` tags it.
 
     A text that is already known is not stored twice: `deduped`.
 
