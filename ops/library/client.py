@@ -19,17 +19,17 @@ class AsyncClient(AsyncMethods):
     """A memory of `palimpsest serve`, for programs with an event loop: the methods, arguments and
     results of AsyncMemory, and `events`.
 
-    `token` is that of the service, else the environment variable PALIMPSEST_TOKEN, else none.
-    `scope` is the memory space of every method that is given no other. `machine`: commands are
-    given as by a machine, which may not touch what a person protects. A command, and a turn that is
-    waited for, must be applied within `wait_seconds`.
+    `token` is the token of the service, by default from the environment variable PALIMPSEST_TOKEN.
+    `scope` is the default memory space of every method. `machine`: commands are sent as a machine,
+    which may not change what a person protects. A command, and a turn that is waited for, must be
+    applied within `wait_seconds`.
 
-    An answer must come within `timeout` seconds. Where it is lost, and where the service is away or
-    asks to come back, the request is sent again, up to `attempts` times within `retry_seconds`;
-    every change is sent under a key, so that it is done once.
+    A response must arrive within `timeout` seconds. If it is lost, or if the service is unavailable
+    or asks for a retry, the request is sent again, up to `attempts` times within `retry_seconds`;
+    every change has an idempotency key, so that it is executed once.
 
     Raises the RequestErrors of the library, and UnavailableError, UnauthorizedError, ForbiddenError
-    and RateLimitedError. A service takes whole ids.
+    and RateLimitedError. A service requires whole ids.
 
         async with AsyncClient("http://127.0.0.1:3850", scope="ana") as memory:
             await memory.add("I moved to Lisbon.", speaker="Ana")

@@ -20,16 +20,16 @@ USER = Actor()
 class AsyncMemory(AsyncMethods):
     """Long-term memory in this process, for programs with an event loop.
 
-    Log and stores lie in `data_dir`; the stages that turn conversation turns into memories run in
-    a thread of their own, from the first use until `close`. If another process has the folder
-    open, that one's stages do the work and this one asks it. `scope` is the memory space of every
-    method that is given no other, `actor` who gives commands, and `settings` those of
-    `palimpsest.toml`, by their dotted names; `loaded` are settings that were loaded before, without
-    any additions. A command, and a turn that is waited for, must be applied within `wait_seconds`:
-    what is asked afterwards sees it.
+    Log and stores are in `data_dir`; the stages that turn conversation turns into memories run in
+    their own thread, from the first use until `close`. If another process has the folder open, its
+    stages do the work and this process sends it requests. `scope` is the default memory space of
+    every method, `actor` the author of commands, and `settings` override those of
+    `palimpsest.toml`, by their dotted names; `loaded` are settings loaded before, without
+    overrides. A command, and a turn that is waited for, must be applied within `wait_seconds`;
+    later reads see it.
 
-    Raises RequestError for what cannot be asked or done, and SettingsError, SetupError, LogError,
-    StoreError or FolderInUse where the folder cannot be used; each says what to do.
+    Raises RequestError for an invalid request, and SettingsError, SetupError, LogError, StoreError
+    or FolderInUse if the folder cannot be used; each says what to do.
 
         async with AsyncMemory("memory", scope="ana") as memory:
             await memory.add("I moved to Lisbon.", speaker="Ana")

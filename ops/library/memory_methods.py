@@ -1,4 +1,4 @@
-"""All methods of a memory, each written once, for `Memory`, `AsyncMemory`, `Client` and
+"""All methods of a memory, each defined once, for `Memory`, `AsyncMemory`, `Client` and
 `AsyncClient`."""
 
 from __future__ import annotations
@@ -90,13 +90,13 @@ POLL_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Turns that were published: the ids of the memories that they are, in order."""
+    """Published turns: the ids of their memories, in order."""
 
     memory_ids: tuple[str, ...]
 
 
 class MemoryMethods:
-    """What can be done with a memory: add turns, and all operations."""
+    """The methods of a memory: adding turns, and all operations."""
 
     # --- turns ----------------------------------------------------------------------------------
 
@@ -110,28 +110,28 @@ class MemoryMethods:
         scope: str = "",
         wait: bool = True,
     ) -> Added:
-        """Add turns of a conversation: texts, or mappings with `content` and what else is known
+        """Add turns of a conversation: texts, or mappings with `content` and other fields
         (`role`, `speaker`, `occurred_at`, `turn_id`, …).
 
         They are durable when this returns, and with `wait` can be recalled; facts are extracted
-        from them in the background. The same `turn_id` with the same content again adds nothing.
+        from them in the background. Repeating a `turn_id` with the same content adds nothing.
 
         >>> _ = await memory.add("I moved to Lisbon in March 2025.", speaker="Ana")
         >>> _ = await memory.add([{"role": "user", "content": "Ben works at a bakery in Ghent."}])
         """
-        given = {"speaker": speaker, "session_id": session_id}
+        values = {"speaker": speaker, "session_id": session_id}
         work = self.background.publish(
             turns,
             scope or self.scope,
-            {name: value for name, value in given.items() if value},
+            {name: value for name, value in values.items() if value},
             self.wait_seconds if wait else None,
         )
         return Added(await self.background.run(work))
 
     @written
     async def wait_until_processed(self: MemoryBase, seconds: float = 300.0) -> None:
-        """Wait until facts are extracted from all that was added, and decided on. Raises
-        NotYetAppliedError after so many seconds, as when a model is unavailable.
+        """Wait until facts are extracted from everything added, and decided on. Raises
+        NotYetAppliedError after `seconds`, for example when a model is unavailable.
 
         >>> await memory.wait_until_processed()
         """
@@ -159,8 +159,8 @@ class MemoryMethods:
     async def sql(
         self: MemoryBase, query: str, *, partition: int | None = None, seconds: float = 30.0
     ) -> pa.Table:
-        """Run one read-only statement over the views, of all scopes. Returns an Arrow table, which
-        DuckDB, pandas and Polars read as it is.
+        """Run one read-only statement over the views of all scopes. Returns an Arrow table, which
+        DuckDB, pandas and Polars read directly.
 
         >>> (await memory.sql("SELECT count(*) AS turns FROM turns")).to_pylist()
         [{'turns': 2}]
@@ -205,20 +205,20 @@ class MemoryMethods:
         """Add a text, a URL, or a file of this machine; with `wait` it is `done` or `failed` when
         this returns.
 
-        The same URL or text again is the same document. Raises RequestError for what is no text,
-        and NotYetAppliedError if it takes longer than `wait_seconds`.
+        Adding the same URL or text again returns the same document. Raises RequestError for content
+        that is not text, and NotYetAppliedError if it takes longer than `wait_seconds`.
 
         >>> manual = await memory.add_document("The kettle holds two litres.", title="Kettle")
         >>> manual.status, manual.chunks
         ('done', 1)
         """
-        given = {"text": text, "url": url, "title": title, "scope": scope, "key": key}
+        values = {"text": text, "url": url, "title": title, "scope": scope, "key": key}
         if path is not None:
             if text is not None or url is not None:
                 raise RequestError("give one of text, url and path")
-            given |= await asyncio.to_thread(_file, Path(path), title, self)
+            values |= await asyncio.to_thread(_file, Path(path), title, self)
         deadline = time.monotonic() + self.wait_seconds
-        added = await self.send(checked(AddDocument, given))
+        added = await self.send(checked(AddDocument, values))
         while True:
             found = await self.send(GetDocument(added.id, scope))
             if not wait or found.status in DOCUMENT_ENDS:
@@ -266,11 +266,11 @@ class MemoryMethods:
     async def start_replay(
         self: MemoryBase, kind: str, /, *, wait: bool = False, **options: Any
     ) -> Replay:
-        """Start a replay in a process of its own, which goes on when this one ends: `rebuild`,
-        `reextract`, `diff`, `promote` or `rollback`, with the options of `palimpsest replay`.
+        """Start a replay in its own process, which outlives this one: `rebuild`, `reextract`,
+        `diff`, `promote` or `rollback`, with the options of `palimpsest replay`.
 
-        With `wait` it has ended when this returns. Raises RequestError for options that make no
-        sense, and UnavailableError while the maximum number of replays run.
+        With `wait` it has ended when this returns. Raises RequestError for invalid options, and
+        UnavailableError while the maximum number of replays are running.
 
         >>> replay = await memory.start_replay("rebuild", name="copy", wait=True)
         >>> replay.state, replay.error
@@ -291,12 +291,12 @@ class MemoryMethods:
 
 
 def _file(path: Path, title: str, memory: MemoryBase) -> dict[str, str | None]:
-    """The fields of a file as a document: its text, which is read here."""
+    """The document fields of a file, including its text."""
     from palimpsest.ops.documents.adding import PLAIN, file_document
     from palimpsest.ops.documents.reading import HTML
 
     read = file_document(path, title, memory.background.documents)
-    # The text of an HTML page is plain; other types follow from the name.
+    # The text extracted from an HTML page is plain; other types follow from the name.
     content_type = PLAIN if read.content_type == HTML else None
     return {
         "text": read.text,
@@ -307,7 +307,7 @@ def _file(path: Path, title: str, memory: MemoryBase) -> dict[str, str | None]:
 
 
 def offer(kind: type, operations: Mapping[str, type[Operation[Any]]]) -> None:
-    """Give a class a method for each of the operations that it has none for."""
+    """Adds a method to a class for each operation without one."""
     for slug, operation in operations.items():
         if not hasattr(kind, slug):
             setattr(kind, slug, method(operation))

@@ -1,7 +1,7 @@
-"""How methods of the library are made from operations, for programs with an event loop and without.
+"""Generates the library's methods from operations, for programs with and without an event loop.
 
-A method is written once: as an operation, or as a coroutine function where it is more than one
-request and answer. Its class decides how it is called: `AsyncMethods` has coroutine functions,
+A method is defined once: as an operation, or as a coroutine function if it takes more than one
+request. Its class decides how it is called: `AsyncMethods` has coroutine functions,
 `BlockingMethods` functions that return the result."""
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ R = TypeVar("R")
 
 
 class MemoryBase:
-    """A memory that `transport` reaches, for programs with an event loop. `scope` is the memory
-    space of every operation that names no other; what is changed must be applied within
-    `wait_seconds`."""
+    """A memory behind `transport`, for programs with an event loop. `scope` is the default memory
+    space of operations; changes must be applied within `wait_seconds`."""
 
     def __init__(self, transport: Transport, scope: str, wait_seconds: float) -> None:
         self.transport = transport
@@ -41,7 +40,7 @@ class MemoryBase:
 
     @property
     def background(self) -> BackgroundTransport:
-        """The transport, for what needs more than operations."""
+        """The transport, for methods that need more than operations."""
         return cast("BackgroundTransport", self.transport)
 
     async def __aenter__(self) -> Self:
@@ -67,8 +66,8 @@ class MemoryBase:
 
 
 class BlockingBase:
-    """A memory for programs without an event loop: `aio` is the same one for those with one.
-    Usable from any thread."""
+    """A memory for programs without an event loop; `aio` is the same memory for programs with one.
+    Thread-safe."""
 
     def __init__(self, aio: MemoryBase) -> None:
         self.aio = aio
@@ -108,7 +107,7 @@ class Method(Generic[P, R]):
 
     @functools.cached_property
     def coroutine(self) -> Callable[..., Coroutine[Any, Any, R]]:
-        """Made when it is needed: signatures and docstrings of all operations take a while."""
+        """Created on first use: signatures and docstrings of all operations take a while."""
         return self._make()
 
     @functools.cached_property
@@ -132,18 +131,18 @@ class Method(Generic[P, R]):
     def __get__(self, memory: None, owner: object = None) -> Callable[..., Any]: ...
     def __get__(self, memory: Any, owner: Any = None) -> Any:
         is_blocking = issubclass(owner or type(memory), BlockingBase)
-        made: Any = self.function if is_blocking else self.coroutine
-        return made if memory is None else made.__get__(memory, owner)
+        function: Any = self.function if is_blocking else self.coroutine
+        return function if memory is None else function.__get__(memory, owner)
 
 
 def written(function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Method[P, R]:
-    """A method that is written by hand, for a MemoryBase."""
+    """Creates a method from a hand-written coroutine function of a MemoryBase."""
     return Method(lambda: function)
 
 
 def method(kind: Callable[P, Operation[R]]) -> Method[P, R]:
-    """The method that sends an operation: its arguments are the fields of the request, what it
-    returns is the answer."""
+    """Creates the method that sends an operation: its arguments are the fields of the request, its
+    result is the answer."""
     return Method(lambda: _coroutine(cast("type[Operation[R]]", kind)))
 
 
@@ -156,10 +155,10 @@ def _coroutine(kind: type[Operation[R]]) -> Callable[..., Coroutine[Any, Any, R]
     async def call(self: MemoryBase, *args: Any, **kwargs: Any) -> R:
         if len(args) > len(positional):
             raise TypeError(f"{kind.slug} takes at most {len(positional)} positional arguments")
-        given = dict(zip(positional, args, strict=False))
-        for name in given.keys() & kwargs.keys():
+        values = dict(zip(positional, args, strict=False))
+        for name in values.keys() & kwargs.keys():
             raise TypeError(f"{kind.slug} got several values for {name}")
-        return await self.send(checked(kind, {**given, **kwargs}))
+        return await self.send(checked(kind, {**values, **kwargs}))
 
     call.__name__, call.__qualname__ = kind.slug, f"MemoryMethods.{kind.slug}"
     call.__signature__ = signature  # type: ignore[attr-defined]
@@ -170,12 +169,12 @@ def _coroutine(kind: type[Operation[R]]) -> Callable[..., Coroutine[Any, Any, R]
 
 def _signature(kind: type[Operation[Any]]) -> inspect.Signature:
     known = {each.name: each for each in parameters(kind)}
-    given = [
+    values = [
         each.replace(annotation=known[name].type, default=_default(known[name]))
         for name, each in inspect.signature(kind).parameters.items()
     ]
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return inspect.Signature([itself, *given], return_annotation=answer_type(kind))
+    return inspect.Signature([itself, *values], return_annotation=answer_type(kind))
 
 
 def _default(parameter: Parameter) -> Any:
@@ -185,7 +184,7 @@ def _default(parameter: Parameter) -> Any:
 def arguments_of(
     kind: Callable[P, MemoryBase],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """A constructor with the arguments of another class's."""
+    """Types a constructor with the arguments of another class's constructor."""
 
     def named(constructor: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
         functools.update_wrapper(constructor, kind.__init__)

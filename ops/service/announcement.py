@@ -1,4 +1,4 @@
-"""Where the worker of a folder can be asked: a file that only its user may read."""
+"""The file that announces the address of a folder's worker; only its user may read it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Announcement:
 
 
 def announce(folder: Path, announcement: Announcement) -> Path:
-    """Write the file, mode 0600 from its first byte, in one step."""
+    """Writes the file atomically, with mode 0600 from its first byte."""
     path = folder / FILE_NAME
     fresh = folder / f"{FILE_NAME}.{announcement.pid}"
     fresh.unlink(missing_ok=True)
@@ -35,9 +35,9 @@ def announce(folder: Path, announcement: Announcement) -> Path:
 
 
 def announced(folder: Path) -> Announcement | None:
-    """What the file says; None without one, or while it is not whole."""
+    """Reads the file; None if it is missing or incomplete."""
     try:
-        said = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
-        return Announcement(int(said["pid"]), int(said["port"]), str(said["token"]))
+        content = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
+        return Announcement(int(content["pid"]), int(content["port"]), str(content["token"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -1,4 +1,4 @@
-"""Asking a running worker over its local interface."""
+"""A client for the local interface of a running worker."""
 
 from __future__ import annotations
 
@@ -19,39 +19,38 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 60.0
 COPY_SECONDS = 3600.0
-"""How long a worker may take to copy its store, before it sends the first of it."""
+"""Maximum time for a worker to copy its store before it sends the first bytes."""
 
 
 class NotThereError(Exception):
-    """The announced worker does not answer, or is another than announced."""
+    """The announced worker does not answer, or another process does."""
 
 
 class RemoteQueries:
-    """Answers from one worker. Raises NotThereError when it is gone."""
+    """Queries one worker. Raises NotThereError when it is gone."""
 
     def __init__(self, base_url: str, token: str) -> None:
         self._client = httpx.AsyncClient(
             base_url=base_url,
             headers={"Authorization": f"Bearer {token}"},
             timeout=TIMEOUT_SECONDS,
-            verify=base_url.startswith("https:"),  # else no certificates are read
+            verify=base_url.startswith("https:"),  # plain HTTP need not load certificates
             trust_env=False,
         )
 
     @classmethod
     def announced(cls, announcement: Announcement) -> Self:
-        """The worker that has the folder."""
+        """A client for the announced worker."""
         return cls(f"http://127.0.0.1:{announcement.port}", announcement.token)
 
     async def close(self) -> None:
         await self._client.aclose()
 
     async def ping(self) -> JsonObject:
-        """The process id and the open partitions of the worker; raises NotThereError when it is
-        not there."""
+        """Returns the process id and the open partitions of the worker. Raises NotThereError."""
         response = await self._post("/ping", {})
-        said: JsonObject = response.json()
-        return said
+        state: JsonObject = response.json()
+        return state
 
     async def answer(self, operation: Read[Any]) -> Json:
         response = await self._post(f"/ask/{operation.slug}", operation.given())
@@ -106,10 +105,10 @@ class RemoteQueries:
 
 
 def _error(response: httpx.Response) -> RequestError:
-    """The error as the worker raised it."""
+    """Rebuilds the error that the worker raised."""
     try:
         body = response.json()
-        said, kind = str(body["error"]), ERRORS.get(body.get("code"), RequestError)
+        message, kind = str(body["error"]), ERRORS.get(body.get("code"), RequestError)
     except (ValueError, KeyError, TypeError, AttributeError):
         return RequestError(response.text[:300])
-    return kind(said)
+    return kind(message)

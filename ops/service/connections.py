@@ -1,6 +1,6 @@
-"""What a server grants its connections: how many there are, and how long each may take to say what
-it wants and to take the answer. Who is silent, or too many, is cut off, so that there are always
-file descriptors for the stores."""
+"""Limits a server's connections: their number, and the time of each to send a request and to read
+the response. Excess and silent connections are closed, so that file descriptors remain for the
+stores."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ KEPT_BACK: Final = 256
 """File descriptors for stores, log, files and other processes."""
 LEAST: Final = 16
 BACKLOG: Final = 128
-"""Connections that are accepted at once, before any is looked at."""
+"""Maximum number of connections that wait to be accepted."""
 GUARDED: Final = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
-"""Headers of every answer: it is what it is called, and is kept nowhere on its way."""
+"""Headers of every response, against content sniffing and caching."""
 STALL_SECONDS: Final = 30.0
-"""How long an answer may wait for the other side to take more of it."""
+"""Maximum time that a response waits for the client to read on."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """`most` connections at once; `head_seconds` until the head of a request is there, from the
-    connection's beginning or from the answer before."""
+    """`most` concurrent connections; `head_seconds` until the head of a request has arrived, from
+    the start of the connection or from the previous response."""
 
     most: int = 512
     head_seconds: float = 10.0
@@ -36,8 +36,8 @@ USUAL: Final = ConnectionLimits()
 
 
 def with_file_descriptors(wanted: ConnectionLimits) -> ConnectionLimits:
-    """As many connections as wanted and as the process may have file descriptors for, with those
-    kept back that all else needs; the process is first given what it may have."""
+    """Raises the process's limit of file descriptors to its maximum, and returns the wanted number
+    of connections, reduced if necessary to keep `KEPT_BACK` descriptors for everything else."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted.most + KEPT_BACK
     if soft != resource.RLIM_INFINITY and soft < needed:
@@ -50,7 +50,7 @@ def with_file_descriptors(wanted: ConnectionLimits) -> ConnectionLimits:
 
 
 def protocol(limits: ConnectionLimits) -> type[H11Protocol]:
-    """The protocol of a server's connections."""
+    """Returns the protocol class of a server's connections."""
 
     class Limited(_Limited):
         granted = limits
@@ -62,7 +62,7 @@ def protocol(limits: ConnectionLimits) -> type[H11Protocol]:
 class _Limited(H11Protocol):
     granted = USUAL
     silent: ClassVar[dict[_Limited, None]]
-    """Of this server, oldest first: all that never asked anything, and some that did since."""
+    """This server's connections without a first request, oldest first, and some with one since."""
     _began = 0.0
     _head: asyncio.TimerHandle | None = None
     _stall: asyncio.TimerHandle | None = None
@@ -87,7 +87,7 @@ class _Limited(H11Protocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """To what is no HTTP, which no application sees: with the headers of every answer."""
+        """Answers invalid HTTP, which no application sees, with the headers of every response."""
         headers = {"content-type": "text/plain; charset=utf-8", "connection": "close", **GUARDED}
         for event in (
             h11.Response(status_code=400, reason=b"Bad Request", headers=[*headers.items()]),
@@ -108,12 +108,12 @@ class _Limited(H11Protocol):
 
     @property
     def _answers(self) -> bool:
-        """Whether a request is under way."""
+        """Whether a request is being answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _replaced(self) -> _Limited:
-        """Which connection gives its place: the oldest that never asked anything, else the oldest
-        that asks nothing now, else this one."""
+        """The connection to close for a new one: the oldest without any request, else the oldest
+        that is idle, else this one."""
         while self.silent:  # each connection leaves it once: it is not searched by each new one
             oldest = next(iter(self.silent))
             del self.silent[oldest]

@@ -1,8 +1,8 @@
 """The worker's local interface: queries by other processes of the same user.
 
-A store can be open in one process only, so while a worker runs, other processes ask the worker.
-The interface listens on the loopback address alone, on a free port, and answers only to the token
-in `<data_dir>/worker.json`, which only the folder's user may read.
+A store can be open in one process only, so while a worker runs, other processes query the worker.
+The interface listens only on loopback, on a free port, and requires the token in
+`<data_dir>/worker.json`, which only the folder's user may read.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ LINES_TYPE = "application/x-ndjson"
 
 RequestT = TypeVar("RequestT")
 Shown: TypeAlias = "Callable[[str], Awaitable[tuple[bytes, str]]]"
-"""Metrics in the form that an Accept header asks for, and its media type."""
+"""Returns metrics in the format of an Accept header, and its media type."""
 Waiting: TypeAlias = "Callable[[], Wait | None]"
 Handler: TypeAlias = "Callable[[HttpRequest], Awaitable[Response]]"
 
 
 class _RefusedError(Exception):
-    """A call that is not answered, with its status."""
+    """A refused call, with its status."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -60,7 +60,7 @@ class _RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where an interface listens: port 0 picks any free one; without a token, one is generated."""
+    """The address of an interface: port 0 picks a free one; without a token, one is generated."""
 
     host: str = HOST
     port: int = 0
@@ -76,10 +76,10 @@ async def local_interface(
     shown: Shown | None = None,
     waiting: Waiting = lambda: None,
 ) -> AsyncIterator[Announcement]:
-    """Serve `queries` until the context is left; the file of the folder is then gone.
+    """Serves `queries` until the context exits, then removes the announcement in the folder.
 
-    `partitions` tells which are open here now, `shown` gives the metrics of this process,
-    `waiting` what it waits for."""
+    `partitions` returns the open partitions, `shown` the metrics of this process, `waiting` what it
+    waits for."""
     token = place.token or secrets.token_urlsafe(32)
     with listening(place.host, place.port) as listener:
         announcement = Announcement(os.getpid(), listener.getsockname()[1], token)
@@ -99,9 +99,9 @@ def interface(
     shown: Shown | None = None,
     waiting: Waiting = lambda: None,
 ) -> Starlette:
-    """The routes: `POST /ask/{name}` gives JSON, `POST /sql` an Arrow stream, `POST /copy` a file
-    of DuckDB and `POST /export` lines, which are made in `folder`; `GET /metrics` what is
-    `shown`."""
+    """The routes: `POST /ask/{name}` returns JSON, `POST /sql` an Arrow stream, `POST /copy` a
+    DuckDB file and `POST /export` lines, which are written in `folder` first; `GET /metrics`
+    returns the metrics from `shown`."""
 
     async def ask(http: HttpRequest, body: bytes) -> Response:
         kind = OPERATIONS.get(http.path_params["name"])
@@ -118,19 +118,19 @@ def interface(
         return await _file(lambda path: queries.copy_shard(number, path), FILE_TYPE, folder)
 
     async def export(_: HttpRequest, body: bytes) -> Response:
-        asked = _parsed(ExportRequest, body)
-        return await _file(lambda path: queries.export_scope(asked, path), LINES_TYPE, folder)
+        request = _parsed(ExportRequest, body)
+        return await _file(lambda path: queries.export_scope(request, path), LINES_TYPE, folder)
 
     async def metrics(http: HttpRequest, _: bytes) -> Response:
         if shown is None:
             raise _RefusedError(404, "this process runs no stages")
-        made, form = await shown(http.headers.get("accept", ""))
-        return Response(made, media_type=form)
+        content, form = await shown(http.headers.get("accept", ""))
+        return Response(content, media_type=form)
 
     async def ping(_: HttpRequest, __: bytes) -> Response:
         wait = waiting()
-        said = None if wait is None else wait.as_json()
-        return JSONResponse({"pid": os.getpid(), "partitions": [*partitions()], "waiting": said})
+        reason = None if wait is None else wait.as_json()
+        return JSONResponse({"pid": os.getpid(), "partitions": [*partitions()], "waiting": reason})
 
     posted = {"/ask/{name}": ask, "/sql": sql, "/copy": copy, "/export": export, "/ping": ping}
     routes = [
@@ -141,7 +141,7 @@ def interface(
 
 
 def _answered(token: str, answer: Callable[[HttpRequest, bytes], Awaitable[Response]]) -> Handler:
-    """The handler of a route for those who have the token."""
+    """The handler of a route that requires the token."""
 
     async def handle(http: HttpRequest) -> Response:
         try:
@@ -155,27 +155,28 @@ def _answered(token: str, answer: Callable[[HttpRequest, bytes], Awaitable[Respo
 
 
 async def _failed(http: HttpRequest, error: Exception) -> Response:
-    # The server itself is silent: without this no one would learn what happened. Not the message,
-    # which may quote a question.
+    # The server itself logs nothing, so this reports the error; without its message, which may
+    # quote a query.
     frames = "".join(traceback.format_tb(error.__traceback__))
     logger.error("%s: %s\n%s", http.url.path, type(error).__name__, frames)
-    told = f"the worker failed over this ({type(error).__name__}); its own output tells more"
-    return JSONResponse({"error": told}, 500)
+    text = f"the worker failed over this ({type(error).__name__}); its own output tells more"
+    return JSONResponse({"error": text}, 500)
 
 
 async def _file(
     write: Callable[[Path], Awaitable[None]], form: str, folder: Path | None
 ) -> Response:
     file = await written(write, folder)
-    # Of known length: a copy that was cut off is an error to the one who asked.
+    # With a Content-Length, so that the client detects a truncated copy.
     length = {"content-length": str(os.fstat(file.fileno()).st_size)}
     return StreamingResponse(read_parts(file), media_type=form, headers=length)
 
 
 async def written(write: Callable[[Path], Awaitable[None]], folder: Path | None) -> BinaryIO:
-    """What is written to a path, open, in a folder that is gone already: nothing is left behind."""
-    with tempfile.TemporaryDirectory(prefix="copy-", dir=folder) as made:
-        path = Path(made) / "copy"
+    """Returns the written file, open in a folder that is already deleted, so nothing is left
+    behind."""
+    with tempfile.TemporaryDirectory(prefix="copy-", dir=folder) as temporary:
+        path = Path(temporary) / "copy"
         await write(path)
         return path.open("rb")
 
@@ -187,8 +188,8 @@ def read_parts(file: BinaryIO) -> Iterator[bytes]:
 
 
 async def _body(http: HttpRequest, token: str) -> bytes:
-    given = http.headers.get("authorization", "").encode()
-    if not hmac.compare_digest(given, f"Bearer {token}".encode()):
+    header = http.headers.get("authorization", "").encode()
+    if not hmac.compare_digest(header, f"Bearer {token}".encode()):
         raise _RefusedError(401, "this is not the token of this worker")
     body = bytearray()
     async for part in http.stream():

@@ -1,5 +1,5 @@
-"""Who answers reads for a folder: its stores themselves, the worker that holds them, or the workers
-of a cluster."""
+"""Answers reads for a folder: from its stores, from the worker that has them open, or from the
+workers of a cluster."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
 
 class Queries(Protocol):
-    """Answers to reads. All methods raise RequestError with what is wrong."""
+    """Answers reads. All methods raise RequestError."""
 
     async def answer(self, operation: Read[Any]) -> Json: ...
 
     async def table(self, request: SqlRequest) -> pa.Table: ...
 
     async def copy_shard(self, partition: int, path: Path) -> None:
-        """Write the tables of a partition's store to a new file, as of one moment."""
+        """Writes a consistent snapshot of a partition's tables to a new file."""
         ...
 
     async def export_scope(self, request: ExportRequest, path: Path) -> None:
-        """Write a scope as lines to a new file, as of one moment."""
+        """Writes a consistent snapshot of a scope to a new file, as lines."""
         ...
 
 
 class DirectQueries:
-    """Answers from open stores. Reads that block run in a thread, each with a cursor of its own."""
+    """Answers from open stores. Blocking reads run in threads, each with its own cursor."""
 
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
@@ -89,14 +89,14 @@ def _as_request_errors() -> Iterator[None]:
 
 # ---- opening it ----
 PATIENCE_SECONDS = 10.0
-"""How long a reader waits for a worker that is starting, or for another reader to finish."""
+"""Maximum wait of a reader for a starting worker, or for another reader to finish."""
 LOOK_AGAIN_SECONDS = 0.05
 
 
 @contextlib.asynccontextmanager
 async def queries(settings: Settings) -> AsyncIterator[Queries]:
-    """Whoever can answer for the folder now. Raises RequestError when there is nothing to read,
-    and what opening log and stores raises."""
+    """Opens the current owner of the folder for queries. Raises RequestError if there is nothing to
+    read, and the errors of opening log and stores."""
     from palimpsest.ops.log_folder import has_log, log_lock, worker_runs
 
     if settings.log.kind == "kafka":

@@ -1,4 +1,4 @@
-"""Asking the workers of a cluster: the one that has the partition open answers.
+"""Routes queries to the workers of a cluster: the owner of a partition answers.
 
 Every worker answers the same queries on its local interface. Those that share the data folder
 announce themselves in `<data_dir>/workers/<pid>/`; those on other machines are named by the
@@ -40,7 +40,7 @@ from palimpsest.streams.logs.base import partition_for
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 15.0
-"""How long a partition may be without an owner, as during a rebalance, before it is an error."""
+"""How long a partition may be without an owner, for example during a rebalance, before an error."""
 LOOK_AGAIN_SECONDS = 0.1
 
 
@@ -61,19 +61,19 @@ class RoutedQueries:
         self._clients.clear()
         self._sql.close()
 
-    # --- who has what ------------------------------------------------------------------------
+    # --- owners ------------------------------------------------------------------------------
 
     async def owners(self) -> dict[int, RemoteQueries]:
-        """The worker of every partition that one has open now."""
+        """The worker of every partition that is open now."""
         return {
             number: client
-            for client, said in await self._pinged()
-            for number in cast("list[int]", said.get("partitions") or [])
+            for client, state in await self._pinged()
+            for number in cast("list[int]", state.get("partitions") or [])
         }
 
     async def waiting(self, *awaited: Awaited) -> list[str]:
-        """What of these workers wait for now."""
-        waits = [(said["pid"], said.get("waiting")) for _, said in await self._pinged()]
+        """Which of `awaited` the workers wait for now."""
+        waits = [(state["pid"], state.get("waiting")) for _, state in await self._pinged()]
         return [
             f"worker {pid} is {wait['text']}"
             for pid, wait in waits
@@ -105,8 +105,7 @@ class RoutedQueries:
         return owners[partition]
 
     async def _all(self) -> list[RemoteQueries]:
-        """Every worker, once all partitions have one. Raises RequestError when some stay
-        without."""
+        """All workers, once every partition has one. Raises RequestError if some remain without."""
         owners = await self._awaited(lambda owners: len(owners) == self._partitions)
         missing = sorted(set(range(self._partitions)) - owners.keys())
         if missing:
@@ -181,11 +180,11 @@ class RoutedQueries:
         await self._persisted(number, lambda owner: owner.export_scope(request, path))
 
     async def _part(self, number: int, request: SqlRequest) -> pa.Table:
-        asked = replace(request, partition=number)
-        return await self._persisted(number, lambda owner: owner.table(asked))
+        query = replace(request, partition=number)
+        return await self._persisted(number, lambda owner: owner.table(query))
 
     async def _persisted(self, partition: int, ask: Callable[[RemoteQueries], Awaitable[T]]) -> T:
-        """Asked again while the partition moves from one worker to another."""
+        """Retries while the partition moves from one worker to another."""
         deadline = time.monotonic() + self._patience
         while True:
             owner = await self._owner(partition)
@@ -197,8 +196,7 @@ class RoutedQueries:
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
     async def _from_all(self, operation: Read[Any]) -> list[Json]:
-        """Asked again where a worker goes away meanwhile, unless it may have begun to change
-        something."""
+        """Retries if a worker goes away meanwhile, unless it may have begun a change."""
         deadline = time.monotonic() + self._patience
         while True:
             try:
@@ -211,11 +209,11 @@ class RoutedQueries:
                 return answers
 
     async def _by_id(self, operation: Read[Any]) -> Json:
-        """The answer of the worker that knows what the operation names."""
+        """The answer of the worker that knows the operation's id."""
         refused: RequestError | None = None
         for client in await self._all():
             try:
-                return await _asked(client, operation)
+                return await _answer_of(client, operation)
             except UnavailableError:
                 raise
             except RequestError as error:
@@ -225,8 +223,8 @@ class RoutedQueries:
         raise refused
 
 
-async def _asked(worker: RemoteQueries, operation: Read[Any]) -> Json:
-    """The worker's answer. Raises UnavailableError for one that has just gone."""
+async def _answer_of(worker: RemoteQueries, operation: Read[Any]) -> Json:
+    """The worker's answer. Raises UnavailableError if it has just gone."""
     try:
         return await worker.answer(operation)
     except NotThereError as error:
@@ -234,7 +232,7 @@ async def _asked(worker: RemoteQueries, operation: Read[Any]) -> Json:
 
 
 def _resolved(address: str) -> list[str]:
-    """The address once for every machine that its name stands for."""
+    """The addresses of all machines behind a host name."""
     url = urlsplit(address)
     try:
         found = socket.getaddrinfo(url.hostname, url.port or 80, type=socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""Joins a running application with the readings that other processes may ask of it."""
+"""Serves the reads of other processes from a running application."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def sources_of(app: AnyApplication) -> Sources:
-    """What readings read, from the parts of the application."""
+    """The sources of reads, from the parts of the application."""
     return Sources(
         settings=app.settings,
         log=app.log,
@@ -41,7 +41,7 @@ def sources_of(app: AnyApplication) -> Sources:
 
 @contextlib.asynccontextmanager
 async def serving_reads(app: AnyApplication) -> AsyncIterator[Sources]:
-    """Answer other processes until the context is left."""
+    """Answers other processes until the context exits."""
     sources = sources_of(app)
     await asyncio.to_thread(remove_abandoned, app.settings.data_dir)
     try:
@@ -59,7 +59,7 @@ async def _answering(app: AnyApplication, sources: Sources) -> AsyncIterator[Non
         async with local_interface(queries, app.settings.data_dir, shown=shown):
             yield
         return
-    # Several workers share a folder; each announces itself in its own.
+    # Workers that share a data folder announce themselves in separate folders.
     folder = own_folder(app.settings.data_dir)
     try:
         async with local_interface(
@@ -77,26 +77,26 @@ async def _answering(app: AnyApplication, sources: Sources) -> AsyncIterator[Non
 
 
 def _shown(app: AnyApplication, queries: DirectQueries) -> Shown:
-    """The metrics of this process, made when they are first asked for."""
-    made: list[Metrics] = []
+    """The metrics of this process, created on first request."""
+    metrics: list[Metrics] = []
 
     async def status() -> JsonObject:
         return cast("JsonObject", await queries.answer(Status()))
 
     async def shown(accept: str) -> tuple[bytes, str]:
-        if not made:
+        if not metrics:
             try:
                 from palimpsest.ops.http.metrics import Metrics
             except ModuleNotFoundError as error:
                 raise RequestError(f"metrics need the extra `serve` ({error.name})") from None
-            made.append(Metrics(status, lambda: app.runners, app.models.usage, lambda: app.wait))
-        return await made[0].shown(accept)
+            metrics.append(Metrics(status, lambda: app.runners, app.models.usage, lambda: app.wait))
+        return await metrics[0].shown(accept)
 
     return shown
 
 
 def listen_address(settings: Settings) -> ListenAddress:
-    """Where a worker on Kafka listens. Raises SetupError for an open address without a secret."""
+    """The address of a worker on Kafka. Raises SetupError for an open address without a secret."""
     kafka = settings.kafka
     if kafka.worker_token is None:
         if kafka.listen not in ("127.0.0.1", "::1", "localhost"):

@@ -1,4 +1,4 @@
-"""An HTTP server for as long as a context lasts, alongside whatever else the process does."""
+"""An HTTP server that runs during a context, alongside the process's other work."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class _Server(uvicorn.Server):
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that is bound to the address; port 0 is any that is free. Raises OSError."""
+    """Returns a socket bound to the address; port 0 picks a free port. Raises OSError."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
-    # With the protocol named: asyncio turns Nagle's algorithm off only for what says it is TCP,
-    # and an answer of head and body would wait 40 ms for the other side's acknowledgement.
+    # The protocol is explicit: asyncio turns Nagle's algorithm off only for a socket that says it
+    # is TCP, or a response of head and body would wait 40 ms for the client's acknowledgement.
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -45,9 +45,9 @@ async def served(
     limits: ConnectionLimits = USUAL,
     **options: Any,
 ) -> AsyncIterator[None]:
-    """Serve an ASGI application on the socket until the context is left, silently; `options` are
-    uvicorn's."""
-    given: dict[str, Any] = {
+    """Serves an ASGI application on the socket until the context exits, without logging; `options`
+    are uvicorn's."""
+    fixed: dict[str, Any] = {
         "http": protocol(limits),
         "backlog": BACKLOG,
         "ws": "none",
@@ -56,7 +56,7 @@ async def served(
         "access_log": False,
         "server_header": False,
     }
-    config = uvicorn.Config(app, **given, **options)
+    config = uvicorn.Config(app, **fixed, **options)
     server = _Server(config)
     serving = asyncio.create_task(server.serve([listener]), name="http server")
     try:

@@ -1,4 +1,4 @@
-"""The workers that share a data folder, and where each of them announces itself."""
+"""The workers that share a data folder, and their announcements."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ def workers_folder(data_dir: Path) -> Path:
 
 
 def own_folder(data_dir: Path) -> Path:
-    """Where this process announces itself; made, with no one else's permission to look."""
+    """Creates the folder in which this process announces itself, readable only by its user."""
     folder = workers_folder(data_dir) / str(os.getpid())
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
 
 def announcements(data_dir: Path) -> dict[str, str]:
-    """Address and token of the workers that share this folder and are running."""
+    """Addresses and tokens of the running workers that share this folder."""
     places: dict[str, str] = {}
     folder = workers_folder(data_dir)
     for announcing in sorted(folder.glob("*/")) if folder.is_dir() else []:

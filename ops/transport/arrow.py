@@ -13,7 +13,7 @@ ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 
 
 def read(content: bytes) -> pa.Table:
-    """Raises RequestError for what is no Arrow stream."""
+    """Parses an Arrow stream. Raises RequestError for other content."""
     try:
         table: pa.Table = ipc.open_stream(content).read_all()
     except (pa.ArrowInvalid, OSError):

@@ -1,4 +1,4 @@
-"""How this process reaches the memory of a folder: it runs the stages, or asks those that do."""
+"""Attaches this process to the memory of a folder: it runs the stages, or uses those of another."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Attached(Protocol):
         ...
 
     async def result_of(self, command_id: str) -> JsonObject:
-        """The stored result of a command, once there is one. Raises RequestError when the stages
-        have ended, and NotThereError when the worker that was asked has gone."""
+        """Waits for the stored result of a command. Raises RequestError when the stages have ended,
+        and NotThereError when the worker has gone."""
         ...
 
     def storing(self, turns: Positions) -> Check:
@@ -64,7 +64,7 @@ class Attached(Protocol):
 
 
 class OwnStages:
-    """Stages that run in this process; others may ask them, as they may ask a worker."""
+    """Stages that run in this process; other processes may query them like a worker."""
 
     def __init__(
         self, app: Application, own: Queries, batches: Batches, results: AwaitedResults[str]
@@ -103,7 +103,7 @@ class OwnStages:
         async def stored() -> bool:
             for partition, offset in [*normalized.items()]:
                 if app.log.position("normalize", topic, partition) > offset:
-                    # What normalize made of it was appended with this position: it lies before.
+                    # normalize appends its output together with this position, so it comes before.
                     applied[partition] = app.log.end_offset(MEMORY_WRITES.name, partition)
                     del normalized[partition]
             return not normalized and all(
@@ -130,7 +130,7 @@ class OwnStages:
         raise RequestError(f"the stages of this memory have ended: {error}") from error
 
     async def finish(self) -> None:
-        """Finish the batches under way. Raises what the stages raised."""
+        """Finishes the running batches. Raises what the stages raised."""
         self._app.stop()
         await self._working
 
@@ -148,7 +148,7 @@ class Batches:
         self._event = asyncio.Event()
 
     async def more(self, than: int, seconds: float) -> None:
-        """Wait until there are more than that many, for at most so many seconds."""
+        """Waits until there are more than that many, for a maximum of `seconds`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self.count <= than:
@@ -181,7 +181,7 @@ class OtherStages:
         return stored
 
     async def idle(self) -> bool:
-        # Between the commit of a batch and the sending of what it made, no stage is behind.
+        # Between the commit of a batch and the sending of its output, no stage has a lag.
         if await self._waiting():
             return False
         await asyncio.sleep(POLL_SECONDS)
@@ -205,12 +205,12 @@ class OtherStages:
 
 @contextlib.asynccontextmanager
 async def attached(settings: Settings) -> AsyncIterator[Attached]:
-    """The memory of the folder: with stages of its own, unless a worker has it or it lies on
-    Kafka. Raises SetupError, LogError, StoreError, FolderInUse or RequestError."""
+    """Opens the memory of the folder: with its own stages, unless a worker has the folder or the
+    log is on Kafka. Raises SetupError, LogError, StoreError, FolderInUse or RequestError."""
     async with contextlib.AsyncExitStack() as undo:
         if settings.log.kind == "kafka":
             cluster = await _by_others(settings, undo)
-            assert cluster is not None  # there is always somebody to look for
+            assert cluster is not None  # there is always a worker to look for
             yield cluster
             return
         found: Attached | None = None

@@ -1,5 +1,5 @@
-"""How an operation reaches a memory and its answer comes back: `Transport`, and the event loop in a
-thread that transports of the library run in."""
+"""`Transport`, which sends operations to a memory and returns their answers, and the event loop in
+a thread in which the library's transports run."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _OPEN: weakref.WeakSet[BackgroundTransport] = weakref.WeakSet()
 
 
 class NotDoneError(RequestError):
-    """A command was refused, or part of it. `kind` is why (see
-    `palimpsest.ops.command_kinds.Kind`), for the first memory where `changes` has what became of
-    each."""
+    """A command, or part of it, was refused. `kind` is the reason (see
+    `palimpsest.ops.command_kinds.Kind`), of the first refused memory if `changes` has the outcome
+    of each."""
 
     code = "not_done"
 
@@ -55,30 +55,30 @@ class NotDoneError(RequestError):
     @classmethod
     def of(cls, error: CommandError) -> NotDoneError:
         answer: Any = error.answer or {}
-        # What came of a command about one memory is in the answer itself.
+        # The answer itself is the outcome of a command on one memory.
         rows = answer.get("changes", [answer] if "id" in answer else [])
         changes = typed(tuple[MemoryChange, ...], rows)
         return cls(str(error), error.kind, changes, error.command_id)
 
 
 def waited_for(status: Json) -> str:
-    """Why the stages of that status are not done."""
+    """Why the stages are not finished, according to the status."""
     reasons = [each["reason"] for each in status["providers"].values() if each["reason"]]
     return f"waiting for a model: {'; '.join(reasons)}" if reasons else "the stages are busy"
 
 
 class Transport(ABC):
-    """Where operations are sent. An operation must be executed within `seconds`; a transport with
-    an event loop of its own brings the work there."""
+    """Sends operations. An operation must be executed within `seconds`; a transport with its own
+    event loop runs the work there."""
 
     @abstractmethod
     async def execute(self, operation: Operation[Any], seconds: float) -> Json:
-        """The answer as JSON. Raises RequestError; CommandError or NotDoneError for a refused
-        command; NotYetAppliedError for one without a result in time."""
+        """Returns the answer as JSON. Raises RequestError; CommandError or NotDoneError for a
+        refused command; NotYetAppliedError for one without a result in time."""
 
     async def send(self, operation: Operation[R], seconds: float) -> R:
-        """The answer with its type. Raises RequestError, NotDoneError where any part of a command
-        was refused, and NotYetAppliedError for a command without a result in time."""
+        """Returns the typed answer. Raises RequestError, NotDoneError if any part of a command was
+        refused, and NotYetAppliedError for a command without a result in time."""
         try:
             answer = await self.execute(operation, seconds)
             refused = refusal(answer, operation)
@@ -90,16 +90,16 @@ class Transport(ABC):
         return result
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` where the transport works."""
+        """Runs `work` in the transport's event loop."""
         return await work
 
 
 class BackgroundTransport(Transport):
-    """A transport with an event loop in a thread of its own, opened by its first use. `run` and
-    `blocking` bring work there."""
+    """A transport with an event loop in its own thread, started on first use. `run` and `blocking`
+    submit work to it."""
 
     documents = DocumentSettings()
-    """How files are read before they are added."""
+    """Settings for reading files before they are added."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -132,7 +132,7 @@ class BackgroundTransport(Transport):
         except CancelledError:
             raise RequestError(CLOSED) from None
         except BaseException:
-            future.cancel()  # no one waits for it any more, as after Ctrl-C
+            future.cancel()  # nothing waits for it any more, for example after Ctrl-C
             raise
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -168,19 +168,19 @@ class BackgroundTransport(Transport):
 
     @abstractmethod
     def _loop_started(self) -> None:
-        """There is a new event loop, in which nothing runs yet."""
+        """Called when a new event loop has started, before anything runs in it."""
 
     @abstractmethod
     async def open(self) -> object:
-        """Make sure that the memory can be reached. Raises what prevents that."""
+        """Connects to the memory. Raises the error that prevents it."""
 
     @abstractmethod
     async def _detach(self) -> None:
-        """Release what was opened."""
+        """Releases what `open` acquired."""
 
     @abstractmethod
     async def table(self, request: SqlRequest) -> pa.Table:
-        """The result of a query in SQL. Raises RequestError."""
+        """Returns the result of an SQL query. Raises RequestError."""
 
     @abstractmethod
     async def publish(
@@ -190,18 +190,17 @@ class BackgroundTransport(Transport):
         defaults: Mapping[str, object],
         seconds: float | None,
     ) -> tuple[str, ...]:
-        """Publish turns, and return the ids of the memories that they become. They are durable
-        then; with `seconds`, they can also be recalled. Raises RequestError and
-        NotYetAppliedError."""
+        """Publishes turns and returns the ids of their future memories. They are then durable; with
+        `seconds`, they can also be recalled. Raises RequestError and NotYetAppliedError."""
 
     @abstractmethod
     async def processed(self, seconds: float) -> None:
-        """Wait until nothing that was published is left to process. Raises NotYetAppliedError."""
+        """Waits until everything published is processed. Raises NotYetAppliedError."""
 
 
 def _close_all() -> None:
     for each in [*_OPEN]:
-        with contextlib.suppress(Exception):  # its users have been told what is wrong
+        with contextlib.suppress(Exception):  # callers have already received the error
             each.close()
 
 
@@ -210,7 +209,7 @@ threading._register_atexit(_close_all)  # type: ignore[attr-defined]
 
 
 async def _cancel_others() -> None:
-    """Cancel what other threads wait for."""
+    """Cancels the work that other threads wait for."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

@@ -1,4 +1,4 @@
-"""A memory in a folder: this process runs its stages, or asks the process that does."""
+"""A memory in a folder: this process runs its stages, or uses those of another process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 class InProcess(BackgroundTransport):
     """Sends operations to the memory of a folder, whose stages run in this process or in others.
-    Commands are given by `access.actor`."""
+    `access.actor` is the author of commands."""
 
     def __init__(self, settings: Settings, access: OneScope) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class InProcess(BackgroundTransport):
         self._attaching = asyncio.Lock()
 
     async def open(self) -> Attached:
-        """The memory, opened if it is not. Raises what `attached` raises."""
+        """Returns the memory, opening it if necessary. Raises what `attached` raises."""
         async with self._attaching:
             if self._attached is None:
                 self._attached = await self._undo.enter_async_context(attached(self.settings))
@@ -71,7 +71,7 @@ class InProcess(BackgroundTransport):
         return await executor.execute(operation, self._access)
 
     async def _result(self, command_id: str) -> JsonObject:
-        """The stored result of a command, once there is one."""
+        """Waits for the stored result of a command."""
         while True:
             reached = await self.open()
             try:
@@ -81,9 +81,9 @@ class InProcess(BackgroundTransport):
 
     # --- queries: those of the worker that has the folder ----------------------------------------
 
-    async def _asked(self, ask: Callable[[Queries], Awaitable[T]]) -> T:
-        """The answer; when the worker that was asked has gone, that of the next, which may be this
-        process."""
+    async def _query(self, ask: Callable[[Queries], Awaitable[T]]) -> T:
+        """Returns the answer of the owner of the folder; if that worker has gone, of the next
+        owner, which may be this process."""
         reached = await self.open()
         try:
             return await ask(reached.queries)
@@ -92,21 +92,21 @@ class InProcess(BackgroundTransport):
             return await ask((await self.open()).queries)
 
     async def _lost(self, reached: Attached) -> None:
-        """The worker that was asked has gone: the next `open` looks for another."""
+        """Handles a worker that has gone: the next `open` looks for another."""
         if self._attached is reached:
             await self._detach()
 
     async def answer(self, operation: Read[Any]) -> Json:
-        return await self._asked(lambda asked: asked.answer(operation))
+        return await self._query(lambda queries: queries.answer(operation))
 
     async def table(self, request: SqlRequest) -> pa.Table:
-        return await self._asked(lambda asked: asked.table(request))
+        return await self._query(lambda queries: queries.table(request))
 
     async def copy_shard(self, partition: int, path: Path) -> None:
-        await self._asked(lambda asked: asked.copy_shard(partition, path))
+        await self._query(lambda queries: queries.copy_shard(partition, path))
 
     async def export_scope(self, request: ExportRequest, path: Path) -> None:
-        await self._asked(lambda asked: asked.export_scope(request, path))
+        await self._query(lambda queries: queries.export_scope(request, path))
 
     # --- turns ------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The problem details of a service, as the errors that the library raises."""
+"""Converts the problem details of a service to the library's errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from palimpsest.ops.transport.base import NotDoneError
 PROBLEM_TYPE: Final = "application/problem+json"
 CONFLICT: Final = 409
 AWAY: Final = (502, 503, 504)
-"""Statuses of a service, or of a proxy before it, that may answer later."""
+"""Statuses of a temporarily unavailable service, or of a proxy in front of it."""
 
 
 class UnauthorizedError(RequestError):
@@ -41,7 +41,7 @@ class RateLimitedError(RequestError):
 
 
 def problem_of(answer: httpx.Response) -> dict[str, Any] | None:
-    """The problem details; None for an answer without, as that of a proxy."""
+    """The problem details; None for a response without, for example from a proxy."""
     if answer.headers.get("content-type", "").partition(";")[0] != PROBLEM_TYPE:
         return None
     try:
@@ -52,7 +52,7 @@ def problem_of(answer: httpx.Response) -> dict[str, Any] | None:
 
 
 def error_of(answer: httpx.Response, retry_after: float) -> RequestError:
-    """The error of an unsuccessful answer."""
+    """The error of an unsuccessful response."""
     found = problem_of(answer)
     if found is None:
         text = f"{place(answer.url)} answered {answer.status_code} {answer.reason_phrase}"
@@ -83,6 +83,6 @@ _ERRORS: Final[dict[str, type[RequestError]]] = {
 
 
 def place(url: httpx.URL) -> str:
-    """The address of a service, without what it may hold of secrets and questions."""
+    """The address of a service, without parts that may contain secrets or queries."""
     port = "" if url.port is None else f":{url.port}"
     return f"{url.scheme}://{url.host}{port}{url.path}"

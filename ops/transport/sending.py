@@ -1,4 +1,4 @@
-"""HTTP requests, sent again when an answer is lost or the service is unavailable."""
+"""Sends HTTP requests, with retries when a response is lost or the service is unavailable."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ RATE_LIMITED: Final = 429
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """`timeout` seconds for an answer; a request is sent up to `attempts` times, within
-    `retry_seconds` of the first."""
+    """A response may take `timeout` seconds; a request is sent up to `attempts` times, within
+    `retry_seconds` of the first attempt."""
 
     timeout: float
     attempts: int
@@ -33,8 +33,8 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request that may be sent again: it only reads, or the service executes it once. Its answer
-    may take `seconds` longer than usual."""
+    """An idempotent request: it only reads, or the service executes it once. Its response may take
+    `seconds` longer than usual."""
 
     method: str
     path: str
@@ -45,7 +45,7 @@ class Call:
 
 
 def service_url(base_url: str) -> httpx.URL:
-    """Raises RequestError for what is not the URL of a service."""
+    """Parses the URL of a service. Raises RequestError if it is invalid."""
     try:
         url = httpx.URL(base_url)
     except httpx.InvalidURL as error:
@@ -58,20 +58,20 @@ def service_url(base_url: str) -> httpx.URL:
 
 
 def checked_token(token: str) -> str:
-    """Raises RequestError for what cannot be a token; the text does not contain it."""
+    """Returns the token. Raises RequestError, without the token in its text, if it is malformed."""
     if not token or not all("!" <= each <= "~" for each in token):
         raise RequestError("token: it is empty, or has characters that are not allowed in a token")
     return token
 
 
 def connected(url: httpx.URL, token: str | None, retries: RetryPolicy) -> httpx.AsyncClient:
-    """A client for the event loop in which it is used first."""
+    """Creates a client, which belongs to the event loop of its first use."""
     return httpx.AsyncClient(
         base_url=url,
         headers={} if token is None else {"Authorization": f"Bearer {token}"},
         timeout=httpx.Timeout(retries.timeout, pool=None),
-        verify=url.scheme == "https",  # else no certificates are read
-        # No proxy leads to this machine.
+        verify=url.scheme == "https",  # plain HTTP need not load certificates
+        # A proxy cannot reach this machine's loopback.
         trust_env=not _is_this_machine(url.host),
     )
 
@@ -84,13 +84,13 @@ def _is_this_machine(host: str) -> bool:
 
 
 async def send(http: httpx.AsyncClient, retries: RetryPolicy, call: Call) -> httpx.Response:
-    """The successful answer. Raises the error of any other, and UnavailableError when there is
-    none."""
+    """Returns the successful response. Raises the error of an unsuccessful one, and
+    UnavailableError without a response."""
     began = time.monotonic()
     attempt = 0
     while True:
         attempt += 1
-        asked = 0.0
+        requested = 0.0
         try:
             answer = await _sent(http, retries, call)
         except httpx.TransportError as error:
@@ -98,11 +98,11 @@ async def send(http: httpx.AsyncClient, retries: RetryPolicy, call: Call) -> htt
         else:
             if answer.is_success:
                 return answer
-            asked = retry_after(answer.headers)
-            refused = error_of(answer, asked)
+            requested = retry_after(answer.headers)
+            refused = error_of(answer, requested)
             if answer.status_code not in (RATE_LIMITED, *AWAY):
                 raise refused
-        pause = max(asked, backoff(attempt))
+        pause = max(requested, backoff(attempt))
         passed = time.monotonic() - began
         if attempt >= retries.attempts or passed + pause > retries.retry_seconds:
             raise refused
@@ -126,7 +126,7 @@ async def _sent(http: httpx.AsyncClient, retries: RetryPolicy, call: Call) -> ht
 
 
 def unreachable(url: httpx.URL, error: httpx.TransportError) -> RequestError:
-    """Why there is no answer. The request may have been executed."""
+    """The error for a missing response. The request may have been executed."""
     why = str(error) or type(error).__name__
     if isinstance(error, httpx.TimeoutException):
         why = f"no answer in time ({type(error).__name__})"
@@ -136,13 +136,13 @@ def unreachable(url: httpx.URL, error: httpx.TransportError) -> RequestError:
 
 
 def backoff(attempt: int) -> float:
-    """Seconds to wait after that many attempts: doubled each time, with jitter."""
+    """Seconds to wait after `attempt` attempts: exponential, with jitter."""
     longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
     return random.uniform(longest / 2, longest)
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that the answer asks to wait; 0 if it does not."""
+    """The seconds of the Retry-After header; 0 without one."""
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdecimal():
         return float(value[:9])

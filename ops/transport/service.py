@@ -1,4 +1,4 @@
-"""A memory of a service (`palimpsest serve`), reached over HTTP."""
+"""The memory of a service (`palimpsest serve`), over HTTP."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 POLL_SECONDS: Final = (0.02, 0.5)
-"""The first and the longest pause between two checks of something that is pending."""
+"""The first and the maximum pause between two checks of pending work."""
 LONGEST_WAIT_SECONDS: Final = 60.0
-"""A service keeps a request open for no longer."""
+"""Maximum time that a service keeps a request open."""
 BODY_BYTES: Final = 512 * 1024
-"""Of turns that are sent at once, unless one is larger; half of what a service accepts."""
+"""Maximum size of a request with turns, unless one turn is larger; half of the service's limit."""
 NOT_OURS: Final = "the answer is not one of this service; check the base_url"
 SETTLED: Final = 200
-"""The status where all turns of a request are settled."""
+"""The status if all turns of a request are settled."""
 LARGEST_TURN: Final = 2**40
-"""The service knows what is too large for it."""
+"""No limit here: the service refuses turns that are too large."""
 
 
 class Service(BackgroundTransport):
-    """Sends operations to a service. `machine`: commands are given as by a machine, which may not
-    touch what is protected."""
+    """Sends operations to a service. `machine`: commands are sent as a machine, which may not
+    change protected memories."""
 
     def __init__(
         self, url: httpx.URL, token: str | None, retries: RetryPolicy, machine: bool
@@ -59,7 +59,7 @@ class Service(BackgroundTransport):
         self._http = None
 
     async def open(self) -> httpx.AsyncClient:
-        """Connections are made when they are needed."""
+        """Returns the client, which opens connections on demand."""
         if self._http is None:
             self._http = connected(self.url, self._token, self.retries)
         return self._http
@@ -87,14 +87,14 @@ class Service(BackgroundTransport):
             return _json(await self._send(_call(operation, self._actor)))
         except NotFoundError:
             if isinstance(operation, CommandResult):
-                return None  # a service that was restarted may not know the command yet
+                return None  # a restarted service may not know the command yet
             raise
 
     async def _write(self, operation: Write[Any], seconds: float) -> Json:
         seconds = seconds if operation.wait is None else operation.wait
         deadline = time.monotonic() + seconds
         wait = min(seconds, LONGEST_WAIT_SECONDS)
-        # With a key the command can be sent again when an answer is lost.
+        # With a key, the command can be sent again if a response is lost.
         sent = replace(operation, key=operation.key or uuid.uuid4().hex, wait=wait)
         answer = _json(await self._send(_call(sent, self._actor, wait)))
         if operation.instead() is not None:
@@ -126,8 +126,8 @@ class Service(BackgroundTransport):
         *,
         erased: bool = False,
     ) -> Json:
-        """What the command did; with `erased`, once no file has what it erased. None at the
-        deadline."""
+        """Returns the result of the command; with `erased`, once no file has what it erased. None
+        at the deadline."""
 
         async def stored() -> Json:
             state = await self.execute(CommandResult(command_id, scope), 0.0)
@@ -164,12 +164,12 @@ class Service(BackgroundTransport):
         for lines in bodies[:-1]:
             await self._publish_lines(lines)
         if bodies:
-            # Turns of a scope are settled in their order: the last ones are waited for.
+            # Turns of a scope are settled in order, so waiting for the last ones is enough.
             await self._settled(bodies[-1], seconds or 0.0)
         return ids
 
     async def _publish_lines(self, lines: Sequence[bytes], wait: float = 0.0) -> bool:
-        """Whether all are settled. A turn that is sent again is the same turn."""
+        """Returns whether all are settled. Sending a turn again has no effect."""
         headers = {"Content-Type": "application/x-ndjson"}
         path, content = f"/api/turns?wait={wait:g}", b"\n".join(lines)
         call = Call("POST", path, content=content, headers=headers, seconds=wait)
@@ -197,7 +197,7 @@ class Service(BackgroundTransport):
         async def quiet() -> bool | None:
             nonlocal idle
             status = await self.execute(Status(), 0.0)
-            # Between the commit of a batch and the sending of what it made, no stage is behind.
+            # Between the commit of a batch and the sending of its output, no stage has a lag.
             idle = 0 if any(each["lag"] > 0 for each in status["stages"]) else idle + 1
             return True if idle > 1 else None
 
@@ -210,13 +210,13 @@ class Service(BackgroundTransport):
 
 
 def _call(operation: Operation[Any], headers: Mapping[str, str], wait: float = 0.0) -> Call:
-    """The request for an operation, without the fields that have their defaults."""
+    """The HTTP request for an operation, without fields at their defaults."""
     body = operation.given()
     return Call("POST", f"/api/rpc/{operation.slug}", body=body, headers=headers, seconds=wait)
 
 
 async def _polled(ask: Callable[[], Awaitable[T | None]], deadline: float) -> T | None:
-    """What `ask` returns once it is not None; None at the deadline."""
+    """Polls `ask` until its result is not None; returns None at the deadline."""
     pause, longest = POLL_SECONDS
     while True:
         found = await ask()
@@ -227,7 +227,8 @@ async def _polled(ask: Callable[[], Awaitable[T | None]], deadline: float) -> T 
 
 
 def _json(answer: httpx.Response, *names: str) -> Json:
-    """The answer, with the fields of these names. Raises RequestError for any other."""
+    """Parses a response that must have the fields of these names. Raises RequestError for
+    others."""
     try:
         found: Json = answer.json()
     except ValueError:

@@ -1,4 +1,4 @@
-"""Turns as programs have them, as records for the log."""
+"""Converts the turns that programs pass to records for the log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.sensitive.policy import Policy
 
 Turn: TypeAlias = str | Mapping[str, object]
-"""A text, or the fields of a turn: `content`, and as you have them `role`, `speaker`, `turn_id`,
+"""A text, or the fields of a turn: `content`, and optionally `role`, `speaker`, `turn_id`,
 `session_id`, `occurred_at`, `source_id`, `tags`, `metadata`."""
 
 
@@ -28,14 +28,14 @@ def turn_records(
     defaults: Mapping[str, object],
     policy: Policy,
 ) -> tuple[list[Outgoing], tuple[str, ...]]:
-    """The records in order, and the ids of the memories that they become. `defaults` are for what
-    a turn does not say; one without a `turn_id` is a new one, one without a time gets `now`.
-    Raises RequestError for a bad one, with its number; nothing is published then."""
+    """Returns the records in order, and the ids of their future memories. `defaults` fill missing
+    fields; a turn without a `turn_id` is new, one without a time gets `now`. Raises RequestError
+    with the number of an invalid turn; then nothing is published."""
     options = RecordOptions(scope, max_bytes, now, policy=policy)
     watch = Watch()
-    given = [turns] if isinstance(turns, str | Mapping) else turns
+    items = [turns] if isinstance(turns, str | Mapping) else turns
     records, ids = [], []
-    for number, each in enumerate(given):
+    for number, each in enumerate(items):
         fields: dict[str, object] = {"turn_id": uuid.uuid4().hex, **defaults}
         fields |= {"content": each} if isinstance(each, str) else each
         if "body" in fields and "content" not in fields:
