@@ -22,7 +22,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class Guard(TypedDict, total=False):
-    """How a server that others reach is kept."""
+    """Protection of a server that other machines can reach."""
 
     guarded: Callable[[ASGIApp], ASGIApp]
     check: Callable[[type[Operation[Any]]], None]
@@ -35,28 +35,28 @@ def register(app: typer.Typer) -> None:
 def mcp(
     cli: Cli,
     scope: Annotated[
-        str, typer.Option("--scope", "-s", help="The memory space that the agent has.")
+        str, typer.Option("--scope", "-s", help="The memory space of the agent.")
     ] = "default",
     personal_scope: Annotated[
-        str | None, typer.Option(help="The memory space of the person it speaks with, if another.")
+        str | None, typer.Option(help="The memory space of the person it talks to, if different.")
     ] = None,
     lineage: Annotated[
-        int | None, typer.Option(min=0, help="Lineage of its persona, kept with what it creates.")
+        int | None, typer.Option(min=0, help="Version of its persona, stored with what it creates.")
     ] = None,
     http: Annotated[
-        bool, typer.Option("--http", help="Over streamable HTTP instead of stdin and stdout.")
+        bool, typer.Option("--http", help="Use streamable HTTP instead of stdin and stdout.")
     ] = False,
     host: Annotated[
-        str, typer.Option(help="Address for --http; any but loopback needs tokens.")
+        str, typer.Option(help="Address for --http; other than loopback, it needs tokens.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port for --http; 0 is any free one.")
+        int, typer.Option(min=0, max=65535, help="Port for --http; 0 picks a free one.")
     ] = 3851,
 ) -> None:
-    """Give agents tools over one memory space, by the Model Context Protocol.
+    """Serve one memory space to agents as tools, over the Model Context Protocol.
 
     A desktop client starts this itself: ops/docs/recipes.md has the settings to paste. The stages
-    run in the same process; several clients may use one folder. Needs the extra `mcp`.
+    run in the same process; several clients may share a folder. Needs the extra `mcp`.
 
     Example: palimpsest mcp --scope ana
     """
@@ -100,7 +100,8 @@ async def _serve(
 
 
 def _guard(memory: AsyncMemory, settings: Settings) -> Guard:
-    """What keeps those without a token out. Raises SetupError while there is none, and Exit."""
+    """The protection against callers without a token. Raises SetupError without any token, and
+    Exit."""
     try:
         from palimpsest.ops.http.agents import checked, guarded
         from palimpsest.ops.http.rates import Rates

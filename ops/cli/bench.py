@@ -1,4 +1,4 @@
-"""bench: figures of this machine."""
+"""bench: benchmarks on this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Provider(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group where the benchmarks are: a checkout has them, an installed wheel has not."""
+    """Adds the group if the benchmarks exist: a checkout has them, an installed wheel does not."""
     benchmarks = Path(__file__).parents[1] / "bench"
     if not benchmarks.exists():
         return
@@ -36,21 +36,21 @@ def register(app: typer.Typer) -> None:
 
 def throughput(
     cli: Cli,
-    turns: Annotated[int, typer.Option(min=1, help="Turns in all.")] = 2000,
-    scopes: Annotated[int, typer.Option(min=1, help="Scopes that they are spread over.")] = 20,
-    words: Annotated[int, typer.Option(min=1, help="Words a turn.")] = 14,
+    turns: Annotated[int, typer.Option(min=1, help="Total number of turns.")] = 2000,
+    scopes: Annotated[int, typer.Option(min=1, help="Number of scopes of the turns.")] = 20,
+    words: Annotated[int, typer.Option(min=1, help="Words per turn.")] = 14,
     provider: Annotated[
         Provider, typer.Option(help="instant: a model server without a model, over HTTP.")
     ] = Provider.instant,
     stored: Annotated[
-        int, typer.Option(min=0, help="Turns that are in the memory before the clock starts.")
+        int, typer.Option(min=0, help="Turns to store before the measurement starts.")
     ] = 0,
     folder: Annotated[
-        Path | None, typer.Option(help="Keep the memory here; else a temporary folder.")
+        Path | None, typer.Option(help="Keep the memory here; by default a temporary folder.")
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Send turns through the whole pipeline without any model's time, and tell where time goes.
+    """Send turns through the whole pipeline with an instant model, and show the time by stage.
 
     Example: palimpsest bench throughput --turns 5000 --scopes 50
     """

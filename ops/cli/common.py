@@ -1,6 +1,6 @@
-"""What all commands share: the options of settings, errors as one line, JSON and tables.
+"""Shared by all commands: options for settings, one-line errors, JSON and tables.
 
-Nothing heavy is imported before a command needs it: `palimpsest --help` must be instant.
+Heavy modules are imported only when a command needs them: `palimpsest --help` must be instant.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def parse_time(text: str) -> datetime:
 PANEL = "Settings"
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", help="Folder of log and stores.", rich_help_panel=PANEL),
+    typer.Option("--data-dir", help="Folder of the log and the stores.", rich_help_panel=PANEL),
 ]
 ConfigFile = Annotated[
     Path | None,
@@ -61,8 +61,8 @@ Overrides = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Set a setting, as llm.provider=ollama; a key rather by PALIMPSEST_LLM__API_KEY or"
-        " palimpsest.toml: other users see what stands here (ps).",
+        help="Override a setting, for example llm.provider=ollama. Put keys in"
+        " PALIMPSEST_LLM__API_KEY or palimpsest.toml: other users can see this option (ps).",
         rich_help_panel=PANEL,
     ),
 ]
@@ -77,13 +77,13 @@ ReadBranch = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Scope = Annotated[str, typer.Option("--scope", "-s", help="The memory space.")]
-OfScope = Annotated[str | None, typer.Option("--scope", "-s", help="Only of this memory space.")]
+OfScope = Annotated[str | None, typer.Option("--scope", "-s", help="Only this memory space.")]
 Key = Annotated[
     str | None,
-    typer.Option("--key", help="Idempotency key: given again under the same key, it is done once."),
+    typer.Option("--key", help="Idempotency key: a repetition with the same key has no effect."),
 ]
 Wait = Annotated[
-    float | None, typer.Option(min=0, help="Seconds to wait for the result of a running worker.")
+    float | None, typer.Option(min=0, help="Seconds to wait for a running worker's result.")
 ]
 
 
@@ -95,12 +95,12 @@ def time_option(text: str) -> Any:
 WAIT_SECONDS: Final = 5.0
 """How long a command waits for its result unless --wait says so."""
 asked_json: contextvars.ContextVar[bool] = contextvars.ContextVar("asked_json", default=False)
-"""Whether the command under way was asked for JSON."""
+"""Whether the running command prints JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cli:
-    """The options that every command has. `branch` is read instead of the live memory."""
+    """The options of every command. `branch` is read instead of the live memory."""
 
     data_dir: Path | None
     config: Path | None
@@ -108,7 +108,7 @@ class Cli:
     branch: str | None = None
 
     def load(self) -> Loaded:
-        """The effective settings and where each is from. Raises SettingsError."""
+        """The effective settings and the source of each. Raises SettingsError."""
         from palimpsest.ops.settings.sources import load_settings
 
         return load_settings(self.overrides, self.data_dir, self.config)
@@ -180,28 +180,28 @@ _MARKUP = re.compile(r"\[[a-z#/@][^\[]*?\]")
 
 
 def as_shown(text: str) -> str:
-    """A help text in which brackets stand for themselves, since rich would take them for its
-    markup, and paragraphs are lines, which are wrapped where they are shown."""
+    """A help text with escaped brackets, which rich would read as markup, and each paragraph as one
+    line, to be wrapped for display."""
     text = "\n\n".join(" ".join(part.split("\n")) for part in text.split("\n\n"))
     return _MARKUP.sub(lambda match: "\\" + match[0], text)
 
 
 def as_written(text: str) -> str:
-    """A help text as it was before `as_shown`."""
+    """Reverts the escaping of `as_shown`."""
     return text.replace("\\[", "[")
 
 
 def _shown(annotation: object) -> object:
-    """The annotation of a parameter with its help as it is to be shown."""
+    """The annotation of a parameter with its help escaped."""
     metadata = getattr(annotation, "__metadata__", ())
-    told = [
+    infos = [
         each
         for each in metadata
         if isinstance(each, OptionInfo | ArgumentInfo) and _MARKUP.search(each.help or "")
     ]
-    if not told:
+    if not infos:
         return annotation
-    info = copy.copy(told[0])
+    info = copy.copy(infos[0])
     info.help = as_shown(info.help or "")
     kind = get_args(annotation)[0]
     return Annotated[kind, info]
@@ -256,7 +256,7 @@ def _joined(function: Callable[..., None], reads: bool) -> Callable[..., None]:
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Turns errors that say what to do into one line on stderr and exit code 1."""
+    """Prints expected errors as one line on stderr and exits with code 1."""
     try:
         yield
     except Exception as error:
@@ -268,7 +268,7 @@ def explained() -> Iterator[None]:
 
 
 def _text_of(error: Exception) -> str | None:
-    """The text of an error that a user can do something about; None for a bug."""
+    """The text of an error that a user can fix; None for a bug."""
     # By module name: a module that was never imported need not be imported to find out.
     for module, names in (
         ("palimpsest.streams.logs.base", ("LogError",)),
@@ -328,7 +328,7 @@ turns the direction of writing around, and what no one sees."""
 
 
 def visible(text: str) -> str:
-    """The text with escapes for what a terminal would obey: a memory may hold anything."""
+    """Escapes terminal control sequences: a memory may contain anything."""
     return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
@@ -336,7 +336,7 @@ _LEFT_IN_JSON: Final = re.compile(f"[{_UNSEEN}]")
 
 
 def visible_json(text: str) -> str:
-    """The same for JSON, which says the same afterwards."""
+    """The same for JSON, without changing its meaning."""
     return _LEFT_IN_JSON.sub(lambda found: json.dumps(found.group())[1:-1], text)
 
 
@@ -346,10 +346,10 @@ def print_json(value: object) -> None:
 
 
 def echo(text: str) -> None:
-    """A line on stdout, with nothing in it that a terminal would obey."""
+    """Prints a line on stdout with control sequences escaped."""
     typer.echo(visible(text))
 
 
 def on_terminal() -> bool:
-    """Whether someone watches stderr, where progress is shown."""
+    """Whether stderr is a terminal, where progress is shown."""
     return sys.stderr.isatty()

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 def demo(cli: Cli, json: AsJson = False) -> None:
     """Run a conversation of two friends through the whole pipeline, then show what is remembered
-    of it, and why. Takes less than a minute; its folder stays, to look around in.
+    and why. Takes less than a minute; its folder is kept for exploration.
 
     Example: palimpsest demo
     """
@@ -28,8 +28,9 @@ def demo(cli: Cli, json: AsJson = False) -> None:
     from palimpsest.ops.cli.run_progress import watched
     from palimpsest.ops.demo.show import perform
 
-    told = [flag.partition("=")[0] for flag in cli.overrides]
-    extra = () if "pipeline.allow_update_delete" in told else ("pipeline.allow_update_delete=true",)
+    names = {flag.partition("=")[0] for flag in cli.overrides}
+    flag = "pipeline.allow_update_delete"
+    extra = () if flag in names else (f"{flag}=true",)
     chosen = Cli(cli.data_dir or FOLDER, cli.config, (*extra, *cli.overrides))
     if not json:
         typer.echo("Maya and Tom talk twice, three weeks apart. Reading along …", err=True)

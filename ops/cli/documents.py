@@ -26,20 +26,22 @@ def add(
         str, typer.Argument(metavar="FILE|URL|-", help="A file, a URL, or - for standard input.")
     ],
     scope: Scope = "default",
-    title: Annotated[str, typer.Option(help="Its title; else its own, or its name.")] = "",
+    title: Annotated[
+        str, typer.Option(help="Its title; by default that of the content, else its name.")
+    ] = "",
     key: Key = None,
     wait: Wait = None,
     json: AsJson = False,
 ) -> None:
-    """Add a document: its chunks are memories, which recall finds. A worker fetches a URL.
+    """Add a document: its chunks become memories. The worker fetches a URL.
 
     Example: palimpsest documents add manual.html --scope support --title "The manual"
     """
     from palimpsest.ops.documents.adding import as_operation
     from palimpsest.ops.operations.documents import AddDocument
 
-    given = as_operation(_read(source, title, cli.settings.documents))
-    execute(cli, AddDocument, {**given, "scope": scope, "key": key, "wait": wait}, json)
+    fields = as_operation(_read(source, title, cli.settings.documents))
+    execute(cli, AddDocument, {**fields, "scope": scope, "key": key, "wait": wait}, json)
 
 
 def _read(source: str, title: str, settings: DocumentSettings) -> AddDocumentCommand:

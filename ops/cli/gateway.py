@@ -1,4 +1,4 @@
-"""gateway: one address for reading from all workers of a cluster."""
+"""gateway: a single address for reads from all workers of a cluster."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def register(app: typer.Typer) -> None:
 
 
 def gateway(cli: Cli) -> None:
-    """Answer queries at one address, each by the worker that owns the scope's partition.
+    """Serve queries at one address, each answered by the owner of the scope's partition.
 
-    Listens at kafka.listen and kafka.listen_port; holds no store. Elsewhere than on this machine
-    it needs kafka.worker_token, the secret that callers give as a bearer token.
+    Listens at kafka.listen and kafka.listen_port; has no store. On an address other than loopback
+    it needs kafka.worker_token, the secret that callers send as a bearer token.
 
     Example: palimpsest gateway --set log.kind=kafka --set kafka.listen_port=8765
     """

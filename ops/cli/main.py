@@ -1,4 +1,4 @@
-"""The program `palimpsest`: its commands, by group. Each group is a module beside this one."""
+"""The program `palimpsest`: its commands, by group. Each group is a module of this folder."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ class Program(TyperGroup):
             return super().invoke(ctx)
         except Exception as error:
             # By its form: where the class lies depends on typer's version.
-            told = getattr(error, "format_message", None)
-            if told is not None and "--json" in sys.argv:
-                print_json({"error": told()})
+            message = getattr(error, "format_message", None)
+            if message is not None and "--json" in sys.argv:
+                print_json({"error": message()})
             raise
 
 
-def _panel(made: Any) -> Panel:
-    panel: Panel = made.rich_help_panel
+def _panel(command: Any) -> Panel:
+    panel: Panel = command.rich_help_panel
     return panel
 
 
@@ -109,8 +109,8 @@ for module in (setup, topics, gateway, bench):
     module.register(app)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_set: bool) -> None:
+    if is_set:
         from palimpsest.ops.distribution import program_version
 
         typer.echo(f"palimpsest {program_version()}")
@@ -154,8 +154,8 @@ def main() -> None:
 
 
 def _end(codes: list[int]) -> None:
-    """End the process with the code, if there is one, when all else that is to happen at its end
-    has happened. What is left is to free each object by itself, which takes half a second."""
+    """Ends the process with the code, if any, after all exit handlers. This skips the deallocation
+    of each object, which takes half a second."""
     for code in codes:
         with contextlib.suppress(OSError, ValueError):  # the interpreter reports a closed pipe
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What operations print for people. One without a printer here prints its JSON."""
+"""Prints the answers of operations for people; an operation without a printer prints its JSON."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def print_answer(operation: Operation[Any], answer: Json) -> None:
 
 
 def _print_change(answer: Json) -> None:
-    """What a command did to each memory, a line each."""
+    """Prints the effect of a command on each memory, one per line."""
     about = ("command_id", "applied", "erasure", "left", "changes")
     for each in answer.get("changes", [answer]):
         parts = [f"{name} {value}" for name, value in each.items() if name not in about]
@@ -147,9 +147,9 @@ def _result(answer: Json) -> None:
         warn(str(answer["error"]))
         return
     result = answer["result"]
-    told = {name: answer[name] for name in ("erasure", "left") if name in answer}
+    erasure = {name: answer[name] for name in ("erasure", "left") if name in answer}
     changes = result if isinstance(result, list) else [result]
-    _print_change({"changes": changes, **told})
+    _print_change({"changes": changes, **erasure})
 
 
 @prints("sessions")

@@ -1,4 +1,4 @@
-"""The provenance of a memory as a person reads it: a tree from what it is to where it came from."""
+"""Prints the provenance of a memory as a tree: the memory, then where it came from."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ def print_provenance(answer: object) -> None:
     console().print(provenance(cast("Json", answer)))
 
 
-def provenance(said: Json) -> Tree:
+def provenance(answer: Json) -> Tree:
     """The tree: the memory, then its sources, its earlier states, the decisions, the entities."""
-    memory = cast("Json", said["memory"])
+    memory = cast("Json", answer["memory"])
     gone = " [red]forgotten[/]" if memory["is_deleted"] else ""
     tree = Tree(
         f"[bold]{text(memory['content'])}[/]{gone}\n[dim]{text(memory['type'])},"
         f" version {memory['version']}, id {memory['id']}, scope {text(memory['scope'])}[/]"
     )
-    _branch(tree, "drawn from", said["derived_from"], _turn)
-    _branch(tree, "facts drawn from it", said["facts"], _turn)
-    _branch(tree, "before", said["before"], _state)
-    _branch(tree, "decisions", said["decisions"], decision)
-    _branch(tree, "names", said["entities"], lambda e: f"{text(e['name'])} ({text(e['type'])})")
-    _branch(tree, "history", said["history"], _event)
+    _branch(tree, "drawn from", answer["derived_from"], _turn)
+    _branch(tree, "facts drawn from it", answer["facts"], _turn)
+    _branch(tree, "before", answer["before"], _state)
+    _branch(tree, "decisions", answer["decisions"], decision)
+    _branch(tree, "names", answer["entities"], lambda e: f"{text(e['name'])} ({text(e['type'])})")
+    _branch(tree, "history", answer["history"], _event)
     return tree
 
 
@@ -58,7 +58,7 @@ def _state(state: Json) -> str:
 
 
 def decision(item: Json) -> str:
-    """One decision: the fact, what was proposed and why, what became of it, what was seen."""
+    """One decision: the fact, the proposal and its reason, the outcome, and the candidates."""
     lines = [
         f"{text(item['fact'])}",
         f"[dim]proposed[/] {text(item['action'])} [dim]because[/] {text(item['reason'])}"

@@ -57,9 +57,11 @@ def register(app: typer.Typer) -> None:
 
 def record(
     cli: Cli,
-    dead_letter_id: Annotated[str, typer.Argument(metavar="ID", help="Its id, or the first 8.")],
+    dead_letter_id: Annotated[
+        str, typer.Argument(metavar="ID", help="Its id, or the first 8 characters.")
+    ],
 ) -> None:
-    """Print the record of a dead letter, to be published again with `palimpsest ingest -`.
+    """Print the record of a dead letter, to publish it again with `palimpsest ingest -`.
 
     Example: palimpsest dead-letters record 5b1f22aa
     """
@@ -73,14 +75,14 @@ Sources = Annotated[
 ]
 FromFormat = Annotated[
     Format | None,
-    typer.Option("--from", "--format", help="The format, where it is not recognised."),
+    typer.Option("--from", "--format", help="The format, if it is not recognised."),
 ]
 IntoScope = Annotated[
     str | None,
     typer.Option(
         "--scope",
         "-s",
-        help="The memory space; else the line's own, or the LoCoMo file's name, or default.",
+        help="The memory space; by default the line's, the LoCoMo file's name, or default.",
     ),
 ]
 Me = Annotated[str, typer.Option(help="Your name, for exports that call you only user or human.")]
@@ -89,9 +91,11 @@ SaidSince = Annotated[
     typer.Option(help="Time of messages without one (UTC); default: the file's time."),
 ]
 Zone = Annotated[str, typer.Option(help="Zone of times that name none or are in UTC.")]
-Order = Annotated[DateOrder | None, typer.Option(help="Of day, month, year in a WhatsApp chat.")]
+Order = Annotated[
+    DateOrder | None, typer.Option(help="Order of day, month and year in a WhatsApp chat.")
+]
 SessionId = Annotated[
-    str | None, typer.Option(help="Name of the conversation; else the source's own.")
+    str | None, typer.Option(help="Name of the conversation; by default the source's.")
 ]
 Captions = Annotated[
     bool, typer.Option("--captions", help="LoCoMo: append captions of images to the text.")
@@ -122,9 +126,9 @@ def ingest(
 
     Reads turns as JSON lines; messages with role and content; exports of ChatGPT, Claude, Slack
     (zip or folder) and WhatsApp; SRT and VTT transcripts; LoCoMo files. The format is detected.
-    Turns are durable when the command ends; `palimpsest run` makes memories of them, which `--wait`
-    waits for. Invalid lines are reported with their number and skipped. Publishing a file again,
-    also a longer version of it, creates no duplicates.
+    Turns are durable when the command ends; `palimpsest run` turns them into memories, which
+    `--wait` waits for. Invalid lines are reported by number and skipped. Publishing a file again,
+    or a longer version of it, creates no duplicates.
 
     Example: palimpsest ingest conversation.jsonl --scope support
     """
@@ -143,7 +147,8 @@ def ingest(
 def _publish(
     settings: Settings, files: list[str], options: IngestOptions, tally: Tally, dry_run: bool
 ) -> Published:
-    """Append what the files hold, batch by batch; what was there before. Raises Exit."""
+    """Appends the content of the files in batches; returns what was published before. Raises
+    Exit."""
     from palimpsest.ops.cli.ingest_progress import IngestProgress, Stoppable
 
     with ExitStack() as undo:
@@ -169,7 +174,7 @@ def _publish(
 
 
 def _settle(cli: Cli, tally: Tally, seconds: float) -> None:
-    """Wait until what was published is settled, where a worker runs."""
+    """Waits until the published turns are settled, if a worker is running."""
     from palimpsest.ops.awaited_turns import settled
     from palimpsest.ops.commanding import worker_is_there
     from palimpsest.ops.errors import RequestError
@@ -178,7 +183,7 @@ def _settle(cli: Cli, tally: Tally, seconds: float) -> None:
         warn("no worker runs; the next `palimpsest run` makes memories of the turns")
         return
     try:
-        found = cli.with_queries(lambda asked: settled(asked, tally.keys, seconds))
+        found = cli.with_queries(lambda queries: settled(queries, tally.keys, seconds))
     except RequestError as error:
         warn(f"what becomes of the turns is not known: {error}")
         return
@@ -243,7 +248,7 @@ def _append_nothing(_batch: Sequence[Outgoing]) -> object:
 
 
 def _published(settings: Settings, undo: ExitStack) -> Published:
-    """What the log has already; on Kafka that is not looked up."""
+    """The turns already in the log; not looked up on Kafka."""
     from palimpsest.ops.embedded import open_log
     from palimpsest.ops.ingest.known import Published
     from palimpsest.ops.log_folder import has_log
@@ -254,7 +259,7 @@ def _published(settings: Settings, undo: ExitStack) -> Published:
 
 
 def _total(files: Sequence[str]) -> int | None:
-    """Bytes of all files; None when that cannot be known before."""
+    """The size of all files; None if it is unknown beforehand."""
     paths = [Path(name) for name in files]
     if not all(path.is_file() for path in paths):
         return None
@@ -292,8 +297,8 @@ def _good(items: Iterator[Found], tally: Tally, progress: IngestProgress) -> Ite
 
 # Counts and reports what `ingest` published and what it refused.
 
-MAX_TOLD = 100
-"""Bad lines told one by one; the rest is counted."""
+MAX_REPORTED = 100
+"""Maximum number of bad lines reported individually; the rest is counted."""
 STANDINGS = ("stored", "rejected", "dead_letter", "pending")
 SHOWN_TURNS = 3
 """Turns shown of a dry run."""
@@ -329,14 +334,14 @@ class Tally:
 
     def note(self, text: str) -> None:
         """Something to know about the source being read."""
-        told = text if text.startswith(self._file) else f"{self._file}: {text}"
-        self._notes.append(told)
-        typer.echo(told, err=True)
+        message = text if text.startswith(self._file) else f"{self._file}: {text}"
+        self._notes.append(message)
+        typer.echo(message, err=True)
 
     def refuse(self, place: str, reason: str) -> None:
         """The item at `place` is refused."""
         self._bad.append({"place": place, "reason": reason})
-        if len(self._bad) <= MAX_TOLD:
+        if len(self._bad) <= MAX_REPORTED:
             warn(f"{place}: {reason}")
 
     def add(self, batch: Sequence[Outgoing], standings: Sequence[Standing]) -> None:
@@ -355,18 +360,18 @@ class Tally:
             self.keys += [key_of(record)[0] for record in batch]
 
     def settle(self, found: Mapping[TurnKey, JsonObject]) -> None:
-        """What became of the published turns by now; each reason is told once."""
+        """Counts the outcomes of the published turns so far; reports each reason once."""
         standings = [found.get(key, {"status": "pending"}) for key in self.keys]
         counts = Counter(str(each["status"]) for each in standings)
         self._settled = {name: counts[name] for name in STANDINGS}
         refused = (each for each in standings if each["status"] in ("rejected", "dead_letter"))
-        for reason in [*dict.fromkeys(str(each["reason"]) for each in refused)][:MAX_TOLD]:
+        for reason in [*dict.fromkeys(str(each["reason"]) for each in refused)][:MAX_REPORTED]:
             warn(reason)
 
     def _conflict(self, record: Outgoing) -> None:
         turn_id = str(_body(record)["turn_id"])
         self._conflicts.append({"scope": record.scope, "turn_id": turn_id})
-        if len(self._conflicts) <= MAX_TOLD:
+        if len(self._conflicts) <= MAX_REPORTED:
             warn(
                 f"turn_id {turn_id} of scope {record.scope} was published before with another"
                 " content; the pipeline keeps the first and refuses this one: give it an id of its"
@@ -389,9 +394,9 @@ class Tally:
 
     def tell(self, before: Published) -> None:
         """The result. Raises Exit with code 1 when anything was bad."""
-        for kind, told in (("bad lines", self._bad), ("conflicts", self._conflicts)):
-            if len(told) > MAX_TOLD:
-                warn(f"… and {len(told) - MAX_TOLD} more {kind}")
+        for kind, problems in (("bad lines", self._bad), ("conflicts", self._conflicts)):
+            if len(problems) > MAX_REPORTED:
+                warn(f"… and {len(problems) - MAX_REPORTED} more {kind}")
         if self._as_json:
             print_json(self._json())
         else:
@@ -409,8 +414,8 @@ class Tally:
             line += f": {self._standings['new']} new, {known} known before"
             line += f", {conflicts} in conflict" if conflicts else ""
             line += "" if before.complete else " (of the newest 200,000 published)"
-        told = (f"{count} {name.replace('_', ' ')}" for name, count in self._settled.items())
-        return f"{line}; {', '.join(told)}" if self._settled else line
+        counts = (f"{count} {name.replace('_', ' ')}" for name, count in self._settled.items())
+        return f"{line}; {', '.join(counts)}" if self._settled else line
 
     def _json(self) -> dict[str, object]:
         return {

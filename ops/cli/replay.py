@@ -1,4 +1,4 @@
-"""replay: stores made anew from the log, and what lies beside the live memory."""
+"""replay: stores rebuilt from the log, and branches alongside the live memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, us
 if TYPE_CHECKING:
     from palimpsest.ops.replay.rebuild import Rebuilt, RebuiltPartition
 
-Name = Annotated[str, typer.Option(help="The branch that it is made in.")]
+Name = Annotated[str, typer.Option(help="The branch to create.")]
 Until = Annotated[
     str | None,
     typer.Option(
@@ -30,20 +30,16 @@ def register(group: typer.Typer) -> None:
 
 def rebuild(
     cli: Cli,
-    partition: Annotated[
-        int | None, typer.Option(min=0, help="Of several partitions only this one.")
-    ] = None,
-    swap: Annotated[
-        bool, typer.Option("--swap", help="Put them in the place of the live stores.")
-    ] = False,
+    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
+    swap: Annotated[bool, typer.Option("--swap", help="Replace the live stores.")] = False,
     until: Until = None,
     name: Name = "rebuild",
     shards: Annotated[
         int | None,
-        typer.Option(min=1, max=1024, help="Into another number of partitions, log and stores."),
+        typer.Option(min=1, max=1024, help="Change the number of partitions of log and stores."),
     ] = None,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="With --swap: also where they differ.")
+        bool, typer.Option("--anyway", help="With --swap: replace even if they differ.")
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -52,8 +48,8 @@ def rebuild(
     Calls no model: facts and decisions are read from the log, and vectors are copied from the live
     stores. A worker may keep running. After an interruption, the same command resumes. With --swap
     the new stores replace the live ones, which are kept as a branch until `palimpsest replay drop`.
-    With --until they are as of that moment, to be read with --branch. With --shards the log is
-    rewritten with that number of partitions, too; stop the worker first.
+    With --until they are as of that time, to read with --branch. With --shards the log is rewritten
+    with that number of partitions, too; stop the worker first.
 
     Example: palimpsest replay rebuild
     """

@@ -1,4 +1,4 @@
-"""replay reextract, branches, curation and drop: branches of the memory, and what is in them."""
+"""replay reextract, branches, curation and drop: branches of the memory and their content."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def register(group: typer.Typer) -> None:
 
 def reextract(
     cli: Cli,
-    branch: Annotated[str, typer.Option(help="The branch to make, or to go on with.")],
+    branch: Annotated[str, typer.Option(help="The branch to create or to resume.")],
     provider: Annotated[
-        str | None, typer.Option(help="Who extracts: rules, ollama, openai or anthropic.")
+        str | None, typer.Option(help="The extractor: rules, ollama, openai or anthropic.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model's name.")] = None,
     scope: OfScope = None,
@@ -55,19 +55,19 @@ def reextract(
     sample: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of these turns, spread evenly.")
     ] = None,
-    rate: Annotated[float | None, typer.Option(min=0.01, help="Turns a second at most.")] = None,
+    rate: Annotated[float | None, typer.Option(min=0.01, help="Maximum turns per second.")] = None,
     budget_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Stop before the model has read and written more, in all runs."),
+        typer.Option(min=1, help="Maximum tokens read and written, over all runs."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the estimate.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Read old turns again with another model or other settings, into a branch.
+    """Extract facts from old turns again with another model or settings, into a branch.
 
-    What differs is given by --provider, --model and --set; what people did is done again to the
-    facts that correspond. The live memory is only read. Interrupted, the same command goes on, and
-    later it takes in what has come since.
+    --provider, --model and --set define the differences; people's changes are applied again to the
+    corresponding facts. The live memory is only read. After an interruption, the same command
+    resumes; run later, it adds what has arrived since.
 
     Example: palimpsest replay reextract --branch better --provider rules --dry-run
     """
@@ -79,19 +79,18 @@ def reextract(
 
     selection = Selection(scope=scope, since=since, until=until, sample=sample)
     settings, overrides = _changed(cli, provider, model)
-    asked = Reextraction(branch, overrides, selection, rate, budget_tokens)
+    request = Reextraction(branch, overrides, selection, rate, budget_tokens)
     if dry_run:
         from palimpsest.ops.replay.estimates import estimate
 
-        _tell_estimate(estimate(settings, asked), json)
+        _tell_estimate(estimate(settings, request), json)
         return
-    done = asyncio.run(_reextract(settings, asked))
+    done = asyncio.run(_reextract(settings, request))
     _tell_done(done, json)
 
 
 def _changed(cli: Cli, provider: str | None, model: str | None) -> tuple[Settings, tuple[str, ...]]:
-    """The live settings, and those of the branch that differ: which log is read is no matter of
-    the branch."""
+    """The live settings, and the differing ones of the branch, except those of the log."""
     from palimpsest.ops.replay.reextraction import differing
 
     of_log = tuple(flag for flag in cli.overrides if flag.strip().startswith(LIVE))
@@ -100,7 +99,7 @@ def _changed(cli: Cli, provider: str | None, model: str | None) -> tuple[Setting
     return settings, differing(settings, others, provider, model)
 
 
-async def _reextract(settings: Settings, asked: Reextraction) -> Reextracted:
+async def _reextract(settings: Settings, request: Reextraction) -> Reextracted:
     import asyncio
 
     from palimpsest.ops.replay.reextraction import reextract as extract_anew
@@ -115,7 +114,7 @@ async def _reextract(settings: Settings, asked: Reextraction) -> Reextracted:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     with shown() as report:
-        return await extract_anew(settings, asked, report, stopping)
+        return await extract_anew(settings, request, report, stopping)
 
 
 def _tell_estimate(found: Estimate, json: bool) -> None:
@@ -123,7 +122,7 @@ def _tell_estimate(found: Estimate, json: bool) -> None:
         print_json(asdict(found))
         return
     basis = "as the live model's calls took" if found.recorded else "counted by characters"
-    echo(f"{found.turns:,} of {found.all_turns:,} turns would be asked of the model")
+    echo(f"{found.turns:,} of {found.all_turns:,} turns would be request of the model")
     echo(f"tokens: about {found.input_tokens:,} read and {found.output_tokens:,} written, {basis}")
     if found.seconds is not None:
         echo(f"time: about {duration(found.seconds)}")
@@ -160,7 +159,7 @@ def _tell_done(done: Reextracted, json: bool) -> None:
 
 
 def branches(cli: Cli, json: AsJson = False) -> None:
-    """List the branches: what they are, how far they have come, what the live memory has since.
+    """List the branches: their kind, their progress, and how far they lag behind the live memory.
 
     Example: palimpsest replay branches
     """
@@ -201,15 +200,15 @@ def curation(
     cli: Cli,
     name: BranchArgument,
     status: Annotated[
-        str | None, typer.Option(help="Only what came to this, as 'no counterpart'.")
+        str | None, typer.Option(help="Only this outcome, for example 'no counterpart'.")
     ] = None,
     json: AsJson = False,
 ) -> None:
     """Show the outcome, in a branch, of all changes made by people.
 
-    A row for each memory that a command named: its counterpart in the branch, how near that is,
-    and whether the command was done again there. The table lies in `reextraction.sqlite` of the
-    branch's folder, for SQL.
+    Prints a row for each memory that a command named: its counterpart in the branch, their
+    similarity, and whether the command was applied again. For SQL, the table is in
+    `reextraction.sqlite` of the branch's folder.
 
     Example: palimpsest replay curation better --status "no counterpart"
     """
@@ -258,7 +257,7 @@ def _tell_curated(rows: list[Curated]) -> None:
 
 
 def drop(cli: Cli, name: BranchArgument, json: AsJson = False) -> None:
-    """Remove a branch with all its files.
+    """Remove a branch and all its files.
 
     Example: palimpsest replay drop better
     """

@@ -1,4 +1,4 @@
-"""Progress of a replay on a terminal, on stderr: how much, how fast, how long still."""
+"""Progress of a replay on a terminal, on stderr: amount, rate and time left."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def replaying() -> Iterator[tuple[Report, Callable[[], bool]]]:
 
 @contextlib.contextmanager
 def shown() -> Iterator[Report]:
-    """What shows progress, where somebody watches."""
+    """Returns the progress display if stderr is a terminal."""
     if not on_terminal():
         from palimpsest.ops.replay.progress import unreported
 

@@ -1,4 +1,4 @@
-"""replay diff, promote, rollback, promotions: a branch beside the live memory."""
+"""replay diff, promote, rollback, promotions: a branch compared with the live memory."""
 
 from __future__ import annotations
 
@@ -38,11 +38,13 @@ def diff(
     scope: Scopes = None,
     questions: Annotated[
         Path | None,
-        typer.Option(help="Questions to ask both: a JSON object a line, see the documentation."),
+        typer.Option(
+            help="Queries to run on both: one JSON object per line, see the documentation."
+        ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write there: a folder of Parquet, facts as .parquet, lines as .jsonl."),
+        typer.Option(help="Output: a folder of Parquet, facts as .parquet, lines as .jsonl."),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -84,11 +86,13 @@ def _write_lines(cli: Cli, request: DiffRequest, out: Path, json: bool) -> None:
     if request.questions is not None:
         raise usage_error("--questions are asked where all is told at once: not with a .jsonl")
     with shown() as report:
-        told = asyncio.run(write_lines(cli.settings, request, out, report))
+        summary = asyncio.run(write_lines(cli.settings, request, out, report))
     if json:
-        print_json(told)
+        print_json(summary)
         return
-    totals = ", ".join(f"{number} {kind}" for kind, number in cast("Any", told["totals"]).items())
+    totals = ", ".join(
+        f"{number} {kind}" for kind, number in cast("Any", summary["totals"]).items()
+    )
     echo(f"{totals}\nwrote {out}")
 
 
@@ -102,28 +106,29 @@ def promote(
     ] = False,
     allow_loss: Annotated[
         bool,
-        typer.Option("--allow-loss", help="Also forget facts that the branch has not."),
+        typer.Option("--allow-loss", help="Also forget facts that the branch lacks."),
     ] = False,
     catch_up: Annotated[
         bool,
         typer.Option(
             "--catch-up/--no-catch-up",
-            help="First let the branch read what came in since, with its own model.",
+            help="First bring the branch up to date with its own model.",
         ),
     ] = True,
     most_behind: Annotated[
-        int, typer.Option(min=0, help="Records of the log that the branch may not have read.")
+        int,
+        typer.Option(min=0, help="Maximum number of log records that the branch may lag behind."),
     ] = 1_000,
     wait: Wait = 600.0,
     json: AsJson = False,
 ) -> None:
-    """Bring what a branch has other than the live memory into that, each scope at once.
+    """Apply the differences of a branch to the live memory, each scope atomically.
 
-    Facts that only the branch has are added, those that it says otherwise are changed in place, and
-    with --allow-loss those that it has not are forgotten; without, a scope that would lose some is
-    refused, and they are shown. What people changed, pinned, confirmed or forgot stays as it is,
-    and so do turns, what was remembered, and what the live memory knows from a later turn.
-    Interrupted, the same command goes on. Undo it with `palimpsest replay rollback`.
+    Facts that only the branch has are added, and those with another text are changed in place. With
+    --allow-loss, facts that the branch lacks are forgotten; without it, a scope that would lose any
+    is refused, and they are shown. Memories that people changed, pinned, confirmed or forgot stay
+    unchanged, and so do turns, remembered texts, and facts from later turns. After an interruption,
+    the same command resumes. Undo it with `palimpsest replay rollback`.
 
     Example: palimpsest replay promote better --dry-run
     """
@@ -156,9 +161,9 @@ def rollback(
     wait: Wait = 600.0,
     json: AsJson = False,
 ) -> None:
-    """Undo a promotion: what it added goes, what it replaced or forgot comes back.
+    """Undo a promotion: remove what it added, restore what it replaced or forgot.
 
-    What was changed since stays as it is, and so does what was written since.
+    Memories changed or written since stay unchanged.
 
     Example: palimpsest replay rollback 6f9619ff
     """
@@ -174,9 +179,9 @@ def rollback(
 
 
 def promotions(cli: Cli, json: AsJson = False) -> None:
-    """What was promoted, the newest first, also what was rolled back.
+    """List the promotions, newest first, including those rolled back.
 
-    What a promotion did with each memory: `palimpsest sql "FROM promotion_items"`.
+    `palimpsest sql "FROM promotion_items"` shows the effect of a promotion on each memory.
 
     Example: palimpsest replay promotions
     """

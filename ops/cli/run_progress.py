@@ -1,4 +1,4 @@
-"""Progress of a run on a terminal: one line a stage, on stderr."""
+"""Progress of a run on a terminal: one line per stage, on stderr."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WINDOW_SECONDS = 30.0
 
 @contextlib.contextmanager
 def watched(app: AnyApplication) -> Iterator[None]:
-    """Show what the stages do until the context is left."""
+    """Shows the progress of the stages until the context exits."""
     from rich.console import Console
     from rich.live import Live
 

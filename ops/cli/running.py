@@ -1,4 +1,4 @@
-"""run and status: process what was published, and show the state of the pipeline."""
+"""run: processes what was published."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def run(
 ) -> None:
     """Run the stages of the pipeline.
 
-    Runs until SIGTERM or Ctrl-C, which first finishes the batches under way, a second or two of
-    work. With --once it runs until all published records are processed; the exit code is 1 when
-    it was stopped before, also because a model does not answer and all that is left waits for it.
-    The next run continues from there. Meanwhile recall, sql, status and the others work from other
+    Runs until SIGTERM or Ctrl-C, which first finishes the running batches, a second or two of work.
+    With --once it stops when all published records are processed; the exit code is 1 if it stops
+    before, for example because a model is unavailable and all remaining records wait for it. The
+    next run continues from there. Meanwhile recall, sql, status and the others work from other
     terminals.
 
     Example: palimpsest run --once
@@ -123,8 +123,8 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
 
 @contextlib.asynccontextmanager
 async def _begun_again(is_patient: bool) -> AsyncIterator[None]:
-    """Begin again, as the same process, where the log could not be used for what may pass: whatever
-    a broken client leaves behind ends with the program that had it."""
+    """Restarts the program in the same process after a temporary failure of the log: this discards
+    all state of a broken client."""
 
     import asyncio
 
@@ -145,9 +145,9 @@ async def _begun_again(is_patient: bool) -> AsyncIterator[None]:
 
 
 def on_outage(app: AnyApplication, once: bool) -> Callable[[str, Outage], None]:
-    """Tell of a provider that fails; with `once` stop when all that is left waits for it."""
+    """Reports a failing provider; with `once`, stops when all remaining work waits for it."""
 
-    def told(name: str, outage: Outage) -> None:
+    def report(name: str, outage: Outage) -> None:
         if outage.is_new:
             warn(f"waiting for {name}, which is tried again: {outage.reason}")
         waits = {stage for stage, left in app.left().items() if left} <= ASKING_STAGES
@@ -155,11 +155,11 @@ def on_outage(app: AnyApplication, once: bool) -> Callable[[str, Outage], None]:
             warn(f"given up for now after {outage.tries} tries: {outage.reason}")
             app.stop()
 
-    return told
+    return report
 
 
 def _stop(app: AnyApplication) -> None:
-    """Stop, and tell which work is finished first."""
+    """Stops, and reports which work is finished first."""
     if app.gate.stopping:
         warn("stopping at once: the next run does the unfinished work again")
     else:

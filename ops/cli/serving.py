@@ -1,4 +1,4 @@
-"""serve: the HTTP service. tokens: who may use it."""
+"""serve: the HTTP service. tokens: its access tokens."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ActorType(StrEnum):
 
 def register(app: typer.Typer) -> None:
     command(app)(serve)
-    tokens = typer.Typer(help="Who may use the HTTP service.", no_args_is_help=True)
+    tokens = typer.Typer(help="Manage the access tokens of the HTTP service.", no_args_is_help=True)
     for function, name in ((create, "create"), (list_, "list"), (revoke, "revoke")):
         command(tokens, name)(function)
     app.add_typer(tokens, name="tokens")
@@ -49,9 +49,12 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     cli: Cli,
-    host: Annotated[str | None, typer.Option(help="Address to listen on; else http.host.")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; by default http.host.")
+    ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port; else http.port. 0: any free one.")
+        int | None,
+        typer.Option(min=0, max=65535, help="Port; by default http.port. 0 picks a free one."),
     ] = None,
 ) -> None:
     """Serve the memory over HTTP, and run the stages.
@@ -72,8 +75,8 @@ def serve(
         import fastapi  # noqa: F401
     except ModuleNotFoundError:
         raise SetupError(f"this needs FastAPI: {install_hint('serve')}") from None
-    given = [("http.host", host), ("http.port", port)]
-    flags = tuple(f"{name}={value}" for name, value in given if value is not None)
+    options = [("http.host", host), ("http.port", port)]
+    flags = tuple(f"{name}={value}" for name, value in options if value is not None)
     asyncio.run(_serve(Cli(cli.data_dir, cli.config, (*cli.overrides, *flags)).settings))
 
 
@@ -108,8 +111,8 @@ async def _serve(settings: Settings) -> None:
 
 
 def _end_anyway() -> None:
-    """End the process after `STOP_SECONDS`, also where a thread hangs or a connection cannot be
-    closed: it is then as after a loss of power, and whoever runs it starts it again."""
+    """Ends the process after `STOP_SECONDS`, even if a thread hangs or a connection cannot be
+    closed; the next start recovers as after a power failure."""
 
     def end() -> None:
         sys.stderr.write(f"the service did not stop within {STOP_SECONDS:g} s; it is ended\n")
@@ -123,26 +126,26 @@ def _end_anyway() -> None:
 
 def create(
     cli: Cli,
-    name: Annotated[str, typer.Argument(help="What it is for, as in lists.")],
+    name: Annotated[str, typer.Argument(help="Name of the token, shown in lists.")],
     scope: Annotated[
         list[str],
-        typer.Option("--scope", "-s", help="A memory space, or its beginning and *; repeatable."),
+        typer.Option("--scope", "-s", help="A memory space, or its prefix and *; repeatable."),
     ],
     permission: Annotated[
         list[Permission] | None,
-        typer.Option("--permission", "-p", help="May be repeated; else recall and remember."),
+        typer.Option("--permission", "-p", help="Repeatable; by default recall and remember."),
     ] = None,
     actor: Annotated[
-        ActorType, typer.Option(help="Who uses it: an agent may not touch what is protected.")
+        ActorType, typer.Option(help="Its user: an agent may not change protected memories.")
     ] = ActorType.agent,
     days: Annotated[
         float | None, typer.Option(min=0.0, help="Number of days until it expires.")
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Make a token for the HTTP service. It is shown once; only its hash is kept.
+    """Create a token for the HTTP service. It is shown once; only its hash is stored.
 
-    `--scope '*'` gives all scopes, which sql and admin need.
+    `--scope '*'` grants all scopes, which sql and admin need.
 
     Example: palimpsest tokens create helpdesk --scope support --permission recall
     """
@@ -162,7 +165,7 @@ def create(
         name, scope, [*dict.fromkeys(allowed)], actor.value, utc_now(), ends
     )
     if json:
-        print_json({**_told(token), "token": secret})
+        print_json({**_as_json(token), "token": secret})
         return
     warn(f"token {name} for {', '.join(scope)} may {', '.join(allowed)}; it is shown only now")
     echo(secret)
@@ -175,14 +178,14 @@ def list_(cli: Cli, json: AsJson = False) -> None:
     """
     from palimpsest.ops.http.tokens import Tokens
 
-    told = [_told(token) for token in Tokens(cli.settings.data_dir).all()]
+    records = [_as_json(token) for token in Tokens(cli.settings.data_dir).all()]
     if json:
-        print_json({"tokens": told})
+        print_json({"tokens": records})
         return
     from palimpsest.ops.cli.tables import console, table
 
     names = ("id", "name", "scopes", "permissions", "actor", "created_at", "expires_at")
-    rows = [tuple(_line(row[name] or "") for name in names) for row in told]
+    rows = [tuple(_line(row[name] or "") for name in names) for row in records]
     console().print(table(tuple(name.replace("_", " ") for name in names), [*rows]))
 
 
@@ -191,7 +194,7 @@ def revoke(
     name: Annotated[str, typer.Argument(help="Name or id of the token.")],
     json: AsJson = False,
 ) -> None:
-    """Take a token away; a running service refuses it at once.
+    """Revoke a token; a running service refuses it at once.
 
     Example: palimpsest tokens revoke helpdesk
     """
@@ -199,12 +202,12 @@ def revoke(
 
     token = Tokens(cli.settings.data_dir).revoke(name)
     if json:
-        print_json({"revoked": _told(token)})
+        print_json({"revoked": _as_json(token)})
     else:
         echo(f"token {token.name} is revoked")
 
 
-def _told(token: Token) -> dict[str, object]:
+def _as_json(token: Token) -> dict[str, object]:
     return {
         "id": token.id,
         "name": token.name,

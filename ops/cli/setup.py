@@ -1,4 +1,4 @@
-"""settings and doctor: how it is set up, and whether that works."""
+"""settings and doctor: the effective settings, and a check of the set-up."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def register(app: typer.Typer) -> None:
 def settings(
     cli: Cli,
     changed: Annotated[
-        bool, typer.Option("--changed", help="Only those that are not the default.")
+        bool, typer.Option("--changed", help="Only settings that differ from their defaults.")
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Print the effective settings and where each one came from; secrets are masked.
+    """Print the effective settings and the source of each; secrets are masked.
 
-    Flags win over the environment (PALIMPSEST_LLM__PROVIDER), that over palimpsest.toml, that
-    over the defaults.
+    Flags override the environment (PALIMPSEST_LLM__PROVIDER), which overrides palimpsest.toml,
+    which overrides the defaults.
 
     Example: palimpsest settings --changed
     """
@@ -42,9 +42,9 @@ def settings(
 
 
 def doctor(cli: Cli, json: AsJson = False) -> None:
-    """Check the set-up, and say what to do where something is wrong.
+    """Check the set-up, and explain how to fix each problem.
 
-    Looks at the data folder, disk, log, stores, language model, embedding model and versions.
+    Checks the data folder, disk, log, stores, language model, embedding model and versions.
 
     Example: palimpsest doctor
     """

@@ -26,19 +26,17 @@ def snapshot(
     out: Annotated[Path, typer.Argument(help="A file that ends in .duckdb, or a folder.")],
     format: Annotated[  # noqa: A002
         Kind | None,
-        typer.Option(help="One DuckDB file, or a folder of Parquet; else as OUT is named."),
+        typer.Option(help="A DuckDB file or a folder of Parquet; by default from the name OUT."),
     ] = None,
-    partition: Annotated[
-        int | None, typer.Option(min=0, help="Of several partitions only this one.")
-    ] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Copy the stores to a file to open with any client of DuckDB, also while a worker runs.
+    """Copy the stores to a file for any DuckDB client, even while a worker is running.
 
-    Each partition is copied as of one moment. The file has the views of all partitions, which the
-    column partition tells apart; as Parquet, it is a folder with a file a view. OUT appears when
-    it is whole; one that was interrupted leaves at most a folder .OUT.….partial. `palimpsest
-    restore` makes stores of it again.
+    Each partition is copied from a consistent snapshot. The file has the views of all partitions,
+    with the column partition; as Parquet, it is a folder with one file per view. OUT appears when
+    it is complete; an interrupted copy leaves only a folder .OUT.….partial. `palimpsest restore`
+    turns it into stores again.
 
     Example: palimpsest snapshot memory.duckdb
     """
@@ -74,14 +72,14 @@ def _kind(given: Kind | None, out: Path) -> Kind:
 
 def restore(
     cli: Cli,
-    snapshot: Annotated[Path, typer.Argument(help="What `palimpsest snapshot` wrote.")],
+    snapshot: Annotated[Path, typer.Argument(help="Output of `palimpsest snapshot`.")],
     json: AsJson = False,
 ) -> None:
-    """Make the stores of a snapshot those of a data folder, which then go on from its log.
+    """Restore the stores of a snapshot in a data folder, to continue from its log.
 
-    The folder has the log that they were made from, or a later copy of it, and no stores of these
-    partitions yet. What the log holds beyond the snapshot is processed by the next run; nothing
-    that the snapshot holds is asked of a model again.
+    The folder must have the log of the stores, or a later copy of it, and no stores of these
+    partitions. The next run processes the log's records after the snapshot; model calls for the
+    content of the snapshot are not repeated.
 
     Example: palimpsest restore memory.duckdb --data-dir restored
     """

@@ -58,25 +58,24 @@ def sql(
     ],
     format: Annotated[  # noqa: A002
         Form | None,
-        typer.Option(help="How the result is written; else as the file is named, or as a table."),
+        typer.Option(help="Output format; by default from the file's name, or a table."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A file instead of stdout.")
+        Path | None, typer.Option("--output", "-o", help="Write to this file instead of stdout.")
     ] = None,
-    partition: Annotated[
-        int | None, typer.Option(min=0, help="Of several partitions only this one.")
-    ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Time that the query may take.")] = 30.0,
-    rows: Annotated[int, typer.Option(min=1, help="Rows that the result may have.")] = 1_000_000,
+    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Maximum duration of the query.")] = 30.0,
+    rows: Annotated[int, typer.Option(min=1, help="Maximum number of rows.")] = 1_000_000,
     json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
-    """Query memories, decisions, history, graph and balance with SQL, also while a worker runs.
+    """Query memories, decisions, history, graph and balance with SQL, even while a worker is
+    running.
 
-    Nothing can be changed. `.tables` lists the views (memories, turns, facts, proposals,
+    Access is read-only. `.tables` lists the views (memories, turns, facts, proposals,
     memory_history, entities, pipeline_balance …) and `.schema memories` explains the columns of
-    one; match_bm25(scope, query) searches by words. `.queries` lists queries that come with the
-    program, `.run balance` runs one. The views hold the rows of all partitions, which the column
-    partition tells apart. Rows that are too wide are printed a line a column.
+    one; match_bm25(scope, query) searches by words. `.queries` lists the built-in queries,
+    `.run balance` runs one. The views have the rows of all partitions, with the column partition.
+    Rows that are too wide are printed with one line per column.
 
     Example: palimpsest sql "SELECT type, count(*) FROM memories GROUP BY type"
     """
@@ -102,7 +101,7 @@ def sql(
 
 
 def _shown(written: bytes, form: Form) -> bytes:
-    """A result on stdout: JSON says the same with escapes, and CSV has them on a terminal only."""
+    """Prints a result on stdout, with control sequences escaped; in CSV only on a terminal."""
     if form is Form.json:
         return visible_json(written.decode()).encode()
     is_text = form is Form.csv and sys.stdout.isatty()
@@ -110,8 +109,8 @@ def _shown(written: bytes, form: Form) -> bytes:
 
 
 def _form(given: Form | None, output: Path | None) -> Form:
-    """The format that was asked for, or that the file's name says. Two that differ are refused: a
-    file should be what it is called."""
+    """The requested format, or that of the file's name. Refuses contradictory ones, so that a
+    file's name matches its content."""
     if output is None:
         return given or Form.table
     named = SUFFIXES.get(output.suffix.lower())
@@ -126,7 +125,7 @@ def _form(given: Form | None, output: Path | None) -> Form:
 
 
 def _statement(query: str) -> str:
-    """The query; what begins with a point is short for one."""
+    """The query; expands a command that begins with a dot."""
     from palimpsest.ops.sql.saved_queries import SAVED_QUERIES
     from palimpsest.stores.database.view_columns import PARTITION, quoted
     from palimpsest.stores.database.views import VIEWS
@@ -177,5 +176,5 @@ def _print(table: pa.Table) -> None:
 
 
 def _columns(table: pa.Table, rows: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
-    """Their names as the rows have them: two of the same name are told apart there."""
+    """The column names as in the rows, which distinguish columns with the same name."""
     return tuple(rows[0] if rows else table.column_names)

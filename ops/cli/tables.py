@@ -1,4 +1,4 @@
-"""Answers as people read them."""
+"""Prints answers as tables and text for people."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXT_WIDTH = 30
 
 
 class _Console(Console):
-    """Prints nothing that a terminal obeys but what rich itself adds."""
+    """Escapes control sequences, except those that rich itself adds."""
 
     def print(self, *objects: Any, **given: Any) -> None:
         shown = [visible(each) if isinstance(each, str) else each for each in objects]
@@ -73,7 +73,7 @@ def print_listed(columns: tuple[str, ...], rows: object, otherwise: str) -> None
 def print_rows(
     columns: tuple[str, ...], rows: Sequence[Mapping[str, object]], out: Console | None = None
 ) -> None:
-    """Rows as a table where they fit; else a line a column, so that ids can be copied whole."""
+    """Rows as a table if they fit; otherwise one line per column, so that ids stay whole."""
     out = out or console()
     made = table(columns, [tuple(row[name] for name in columns) for row in rows])
     needed = 0
@@ -101,7 +101,7 @@ def printed_rows(columns: tuple[str, ...], rows: Sequence[Mapping[str, object]])
 
 
 def print_run(answer: object) -> None:
-    """What `run` did."""
+    """The work done by `run`."""
     result = cast("Json", answer)
     out = console()
     stages = cast("dict[str, Json]", result["stages"])
@@ -140,38 +140,38 @@ def print_balance(out: Console, balance: Json) -> None:
 
 
 def print_status(answer: object) -> None:
-    """What `status` says."""
-    said = cast("Json", answer)
+    """The answer of `status`."""
+    report = cast("Json", answer)
     out = console()
-    stages = cast("list[Json]", said["stages"])
+    stages = cast("list[Json]", report["stages"])
     names = ("stage", "partition", "cursor", "end", "lag", "state")
     out.print(table(names, [tuple(stage[name] for name in names) for stage in stages]))
     out.print()
-    print_balance(out, cast("Json", said["balance"]))
-    out.print(f"dead letters: {said['dead_letters']}")
-    held = cast("dict[str, int]", said["pending"])
+    print_balance(out, cast("Json", report["balance"]))
+    out.print(f"dead letters: {report['dead_letters']}")
+    held = cast("dict[str, int]", report["pending"])
     if held:
         scopes = f"{len(held)} scope{'' if len(held) == 1 else 's'}"
         out.print(
             f"pending: {sum(held.values())} changes in {scopes} wait for review; look at them with"
             " `palimpsest proposals list`"
         )
-    for name, provider in cast("dict[str, Json]", said["providers"]).items():
+    for name, provider in cast("dict[str, Json]", report["providers"]).items():
         reason = f": {text(provider['reason'])}" if provider["reason"] else ""
         out.print(
             f"{name}: {text(provider['provider'])} {text(provider['model'])},"
             f" {provider['state']}{reason}"
         )
-    for waiting in cast("list[str]", said["waiting"]):
+    for waiting in cast("list[str]", report["waiting"]):
         out.print(text(waiting))
 
 
 def print_recall(answer: object) -> None:
     """Results of a recall, the best first, with the parts of each score."""
-    said = cast("Json", answer)
+    recalled = cast("Json", answer)
     out = console()
-    results = cast("list[Json]", said["results"])
-    out.print(f"{len(results)} results by {text(said['method'])}")
+    results = cast("list[Json]", recalled["results"])
+    out.print(f"{len(results)} results by {text(recalled['method'])}")
     for number, result in enumerate(results, 1):
         out.print()
         out.print(
@@ -189,19 +189,19 @@ def print_recall(answer: object) -> None:
         if explanation is not None:
             out.print(f"   [dim]made of {reasons(explanation)}[/]")
         out.print(f"   [dim]id {result['id']}[/]")
-    for each in cast("list[Json]", said.get("related") or []):
+    for each in cast("list[Json]", recalled.get("related") or []):
         out.print(f"\n[bold]+[/] {text(marked(each))}  [dim]({text(each['reason'])})[/]")
 
 
 def marked(memory: Json) -> str:
-    """What a memory says, and what of it no longer holds."""
+    """The text of a memory, with marks for what no longer holds."""
     from palimpsest.stores.recall.marks import marks_from, with_marks
 
     return with_marks(str(memory["content"]), marks_from(memory.get("marks")))
 
 
 def _until(result: Json) -> str:
-    """Until when it is so, where it is not for good."""
+    """The end of its validity, if it has one."""
     if result["valid_until"] is None:
         return ""
     over = "; over" if result["expired"] else ""
@@ -209,7 +209,7 @@ def _until(result: Json) -> str:
 
 
 def whose(result: Json) -> object:
-    """Who said it, with the role where the name does not say it; of a piece of a document its
+    """The speaker, with the role if the name does not show it; for a chunk of a document, its
     title."""
     if result["type"] == "document_chunk":
         return ", ".join(cast("list[str]", result["tags"]))
@@ -232,7 +232,7 @@ def reasons(explanation: Json) -> str:
 
 
 def print_memory(memory: Json) -> None:
-    """All fields of a memory, a line each."""
+    """All fields of a memory, one per line."""
     out = console()
     shown = {**memory, "content": marked(memory)} if "content" in memory else {**memory}
     shown.pop("marks", None)
@@ -240,7 +240,7 @@ def print_memory(memory: Json) -> None:
 
 
 def print_memories(memories: list[Json]) -> None:
-    """Memories, a line each."""
+    """Memories, one per line."""
     console().print(
         table(
             ("id", "scope", "type", "who", "occurred", "content"),

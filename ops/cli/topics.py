@@ -17,16 +17,16 @@ group = typer.Typer(help="Topics on Kafka.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(group, name="topics", help="Make and examine the topics on Kafka.")
+    app.add_typer(group, name="topics", help="Create and inspect the topics on Kafka.")
     command(group)(create)
     command(group)(describe)
     command(group, "delete-records")(delete_records)
 
 
 def create(cli: Cli, json: AsJson = False) -> None:
-    """Make the missing topics, with the partitions, retention and compaction that they need.
+    """Create the missing topics with the required partitions, retention and compaction.
 
-    Existing topics stay as they are; one that differs from its definition is reported, with exit
+    Existing topics stay unchanged; a topic that differs from its definition is reported, with exit
     code 1. The number of partitions (log.partitions) never changes.
 
     Example: palimpsest topics create --set log.kind=kafka
@@ -49,7 +49,9 @@ def describe(cli: Cli, json: AsJson = False) -> None:
 
 def delete_records(
     cli: Cli,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete; else it is only shown what.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete; by default only show what would be deleted.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Delete the records that every stage has processed, of all scopes: the only way on Kafka to

@@ -41,14 +41,14 @@ def export(
     cli: Cli,
     scope: Annotated[str, typer.Argument(help="The memory space.")],
     file: Annotated[Path, typer.Argument(help="A new file.")],
-    deleted: Annotated[bool, typer.Option("--deleted", help="Also what was forgotten.")] = False,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Include forgotten memories.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Write all that a scope remembers to a file, as of one moment.
+    """Write everything that a scope remembers to a file, from a consistent snapshot.
 
-    One JSON object a line: memories with their earlier states, history, sources and decisions, and
-    the graph. `palimpsest import` takes it, also into another scope. Vectors are not in it: the
-    store that takes it makes its own.
+    Writes one JSON object per line: memories with their earlier states, history, sources and
+    decisions, and the graph. `palimpsest import` reads it, also into another scope. Vectors are not
+    included: the importing store computes its own.
 
     Example: palimpsest export support support.ndjson
     """
@@ -75,16 +75,16 @@ def export(
 
 def import_scope(
     cli: Cli,
-    file: Annotated[Path, typer.Argument(help="What `palimpsest export` wrote; - is stdin.")],
-    scope: Annotated[str, typer.Option("--scope", "-s", help="The memory space that takes it.")],
+    file: Annotated[Path, typer.Argument(help="Output of `palimpsest export`; - is stdin.")],
+    scope: Annotated[str, typer.Option("--scope", "-s", help="The memory space to import into.")],
     wait: Wait = 60.0,
     json: AsJson = False,
 ) -> None:
     """Import a file of `palimpsest export` into a scope, without calling a model.
 
-    Existing memories are not changed, so the same file may be imported again. A refused line is
-    reported with its number, and the others are imported. In a scope of another name, memories get
-    new ids, the same each time.
+    Existing memories stay unchanged, so the same file may be imported again. Refused lines are
+    reported by number, and the others are imported. In a scope with another name, memories get new
+    ids, the same on every import.
 
     Example: palimpsest import support.ndjson --scope support
     """
@@ -119,7 +119,7 @@ async def _blocks(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 def _tell(imported: Imported, json: bool) -> None:
-    """Print what became of the file. Raises Exit where not all of it was taken."""
+    """Prints the result of an import. Raises Exit if part of the file was refused."""
     if json:
         print_json(imported.as_json())
     else:
@@ -143,7 +143,7 @@ def _tell(imported: Imported, json: bool) -> None:
 
 
 def embeddings(cli: Cli, scope: Scope = "default") -> None:
-    """Print the vectors of a scope's active memories, a JSON object a line.
+    """Print the vectors of a scope's active memories, one JSON object per line.
 
     Example: palimpsest embeddings --scope support
     """
