@@ -61,7 +61,7 @@ Overrides = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override a setting, for example llm.provider=ollama. Put keys in"
+        help="Override a setting, for example llm.provider=ollama; a key rather by"
         " PALIMPSEST_LLM__API_KEY or palimpsest.toml: other users can see this option (ps).",
         rich_help_panel=PANEL,
     ),
