@@ -122,7 +122,7 @@ def _tell_estimate(found: Estimate, json: bool) -> None:
         print_json(asdict(found))
         return
     basis = "as the live model's calls took" if found.recorded else "counted by characters"
-    echo(f"{found.turns:,} of {found.all_turns:,} turns would be request of the model")
+    echo(f"{found.turns:,} of {found.all_turns:,} turns would be asked of the model")
     echo(f"tokens: about {found.input_tokens:,} read and {found.output_tokens:,} written, {basis}")
     if found.seconds is not None:
         echo(f"time: about {duration(found.seconds)}")
