@@ -51,8 +51,8 @@ def turn_item_id(scope: str, turn: ConversationTurn) -> str:
     was = (turn.model_extra or {}).get("erased_item_id")
     if isinstance(was, str) and turn.content == f"[erased {turn_memory_id(scope, turn.turn_id)}]":
         return was
-    said = (turn.session_id, turn.speaker, turn.role, turn.privacy, turn.content)
-    return derived_id("turn-item", scope, turn.turn_id, *said)
+    content = (turn.session_id, turn.speaker, turn.role, turn.privacy, turn.content)
+    return derived_id("turn-item", scope, turn.turn_id, *content)
 
 
 def item_id_of(scope: str, turn: NormalizedTurn | RejectedTurnIntent) -> str:
@@ -80,8 +80,8 @@ def message_key(message: Envelope[Frozen]) -> str:
 def command_digest(scope: str, command: MemoryCommand) -> str:
     """What tells two commands under one id apart: the scope, what is asked for, and by whom."""
     # Without defaults: a field that a later version adds changes no digest.
-    said = command.model_dump_json(exclude_defaults=True)
-    return derived_id("command-digest", scope, command.command.command, said)
+    command_json = command.model_dump_json(exclude_defaults=True)
+    return derived_id("command-digest", scope, command.command.command, command_json)
 
 
 def forget_token(scope: str, versions: Mapping[str, int]) -> str:

@@ -361,7 +361,7 @@ class Redaction:
     def _turn(
         self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue], owner: str
     ) -> None:
-        """A turn keeps what it is counted by, and nothing else that its producer said."""
+        """A turn keeps what it is counted by, and nothing else from its producer."""
         mark: str | None = mark_of(owner)
         if "normalized_content" not in node and node["content"] != mark:
             try:
@@ -400,15 +400,15 @@ class Redaction:
                 left["relationship"] = erased_relation(self.scope, source, target, relation)
             yield triple | left
 
-    def _authored(self, said: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    def _authored(self, authored: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """An entity or an attribute of one that somebody wrote down, in the same way."""
-        left: dict[str, JsonValue] = {**said}
+        left: dict[str, JsonValue] = {**authored}
         for name in ("name", "entity"):
-            if name in said and not self._tellers(str(said[name])):
-                left |= {name: erased_name(self.scope, str(said[name]))}
-                left |= {"type": "unknown"} if "type" in said else {}
-        left |= {"aspect": "erased"} if "aspect" in said else {}
-        aliases = [str(each) for each in _list(said.get("aliases"))]
+            if name in authored and not self._tellers(str(authored[name])):
+                left |= {name: erased_name(self.scope, str(authored[name]))}
+                left |= {"type": "unknown"} if "type" in authored else {}
+        left |= {"aspect": "erased"} if "aspect" in authored else {}
+        aliases = [str(each) for each in _list(authored.get("aliases"))]
         if aliases:
             left["aliases"] = [
                 each if self._tellers(each) else erased_name(self.scope, each) for each in aliases
@@ -453,8 +453,10 @@ class Redaction:
             return False
         wanted = folded(name)
         known = entity_id(self.scope, canonical_name(shown_name(name)))
-        told = known in self.told_by() or any(f" {wanted} " in f" {text} " for text in self.texts)
-        return bool(wanted) and told
+        is_named = known in self.told_by() or any(
+            f" {wanted} " in f" {text} " for text in self.texts
+        )
+        return bool(wanted) and is_named
 
     def _dead_letter(self, node: Mapping[str, JsonValue], place: _Place) -> JsonValue:
         redacted = {
@@ -562,12 +564,12 @@ def _plain_part(node: JsonValue) -> JsonValue:
 def _unnamed(turn: JsonValue) -> JsonValue:
     """What is left of where facts came from: which turn it was."""
     assert isinstance(turn, dict)
-    told = {name: each for name, each in turn.items() if name not in ("source_id", "project")}
-    if "speaker" in told:
-        told["speaker"] = ""
-    if told.get("source_type") not in SOURCES:
-        told.pop("source_type", None)
-    return told
+    kept = {name: each for name, each in turn.items() if name not in ("source_id", "project")}
+    if "speaker" in kept:
+        kept["speaker"] = ""
+    if kept.get("source_type") not in SOURCES:
+        kept.pop("source_type", None)
+    return kept
 
 
 def dumped(node: JsonValue) -> bytes:

@@ -120,11 +120,17 @@ class Scrub:
         if "value_base64" in node:
             node = {**node, "value_base64": self._held(node)}
         known = field_names()
-        told = next((name for name in ("relationship", "relation_type") if name in node), "")
-        if told and {"source", "target"} <= node.keys() and not is_plain(str(node[told])):
+        relation_field = next(
+            (name for name in ("relationship", "relation_type") if name in node), ""
+        )
+        if (
+            relation_field
+            and {"source", "target"} <= node.keys()
+            and not is_plain(str(node[relation_field]))
+        ):
             source, target = str(node["source"]), str(node["target"])
-            left = erased_relation(self.scope, source, target, str(node[told]))
-            node = {**node, told: left}
+            left = erased_relation(self.scope, source, target, str(node[relation_field]))
+            node = {**node, relation_field: left}
         # The settings by which an intent is carried out are the program's.
         as_is = {"value_base64", "settings"} if "write" in node else {"value_base64"}
         return {

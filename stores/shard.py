@@ -176,9 +176,9 @@ class Shard(ShardState):
         """Whether an error is for want of memory or of room on the disk."""
         if isinstance(error, duckdb.OutOfMemoryException):
             return True
-        said = str(error)
-        told = isinstance(error, duckdb.IOException | duckdb.TransactionException)
-        return told and any(each in said for each in NO_ROOM)
+        text = str(error)
+        is_storage_error = isinstance(error, duckdb.IOException | duckdb.TransactionException)
+        return is_storage_error and any(each in text for each in NO_ROOM)
 
 
 def _ready(path: Path, options: ShardOptions) -> tuple[duckdb.DuckDBPyConnection, list[str]]:

@@ -51,9 +51,9 @@ class HashSet:
         hashes = [hash_of(key) for key in keys]
         found = {key for key, known in zip(keys, hashes, strict=True) if known in self._new}
         if len(self._sorted):
-            asked = np.asarray(hashes, dtype=np.uint64)
-            places = np.minimum(np.searchsorted(self._sorted, asked), len(self._sorted) - 1)
-            found |= {keys[n] for n in np.flatnonzero(self._sorted[places] == asked).tolist()}
+            wanted = np.asarray(hashes, dtype=np.uint64)
+            places = np.minimum(np.searchsorted(self._sorted, wanted), len(self._sorted) - 1)
+            found |= {keys[n] for n in np.flatnonzero(self._sorted[places] == wanted).tolist()}
         return found
 
     def add(self, keys: Collection[str]) -> None:

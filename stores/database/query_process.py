@@ -136,25 +136,25 @@ def _data_bytes() -> int:
 def _answer(command: Command, source: BinaryIO, answers: BinaryIO, memory_mib: int) -> None:
     table: pa.Table | None = None
     try:
-        told: Command = {}
+        reply: Command = {}
         if command["do"] == "copy":
-            told = {"seen": copy(Path(command["from"]), Path(command["to"]))}
+            reply = {"seen": copy(Path(command["from"]), Path(command["to"]))}
         elif command["do"] != "begin":
             table = _table(command, source, memory_mib)
-            told = {"table": True}
+            reply = {"table": True}
     except QueryRefused as error:
-        told = {"refused": type(error).__name__, "text": str(error)}
+        reply = {"refused": type(error).__name__, "text": str(error)}
     except StoreDamaged as error:
-        told = {"damaged": str(error)}
+        reply = {"damaged": str(error)}
     except OSError as error:
-        told = {"errno": error.errno, "text": os.strerror(error.errno or errno.EIO)}
+        reply = {"errno": error.errno, "text": os.strerror(error.errno or errno.EIO)}
     except MemoryError:
-        told = {"refused": "QueryTooLarge", "text": "the query needs more memory than it may have"}
+        reply = {"refused": "QueryTooLarge", "text": "the query needs more memory than it may have"}
     except Exception as error:
         # Not the message, which may quote what a person said.
         sys.stderr.write("".join(traceback.format_tb(error.__traceback__)))
-        told = {"failed": type(error).__name__}
-    answers.write(json.dumps(told).encode() + b"\n")
+        reply = {"failed": type(error).__name__}
+    answers.write(json.dumps(reply).encode() + b"\n")
     if table is not None:
         with ipc.new_stream(answers, table.schema) as stream:
             stream.write_table(table)

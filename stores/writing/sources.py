@@ -111,7 +111,7 @@ def _is_forgotten(rows: BatchRows, memory_id: str) -> bool:
 
 
 def _texts_of(rows: BatchRows, memory_id: str) -> set[str]:
-    """All that the memory has said."""
+    """All texts of the memory."""
     row = rows.get(MemoryRow, (memory_id,))
     if row is None:
         return set()

@@ -62,9 +62,9 @@ def hide_or_show(
     for each in making:
         _carry_out(work, each, reason)
         for statement in each.source.statements:
-            ids = changed.setdefault(statement.memory_id, [])
-            if each.source.row.memory_id not in ids:
-                ids.append(each.source.row.memory_id)
+            source_ids = changed.setdefault(statement.memory_id, [])
+            if each.source.row.memory_id not in source_ids:
+                source_ids.append(each.source.row.memory_id)
     return changed
 
 

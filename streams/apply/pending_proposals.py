@@ -1,5 +1,5 @@
-"""Pending proposals: changes (UPDATE and DELETE) that the flags do not allow. A person applies or
-dismisses them."""
+"""Held proposals: changes (UPDATE and DELETE) that the flags do not allow, pending a review. A
+person applies or dismisses them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """The one processing loop of every stage, for the embedded log and for Kafka alike.
 
 A batch consists of records of one partition of a stage's topics, each topic's in offset order and,
-as far as their times show, all in order of arrival. It has six steps: decode; deduplicate, which
-skips processed messages; ask the models; step; commit; send, and record the stage's progress. After
-a crash at any point, the next run ends in the state of an uninterrupted run.
+as far as their times show, all in the order in which they came. It has six steps: decode;
+deduplicate, which skips processed messages; ask the models; step; commit; send, and record the
+stage's progress. After a crash at any point, the next run ends in the state of an uninterrupted
+run.
 
 A failure on one record ends that record: if a batch fails, its records are processed one by one, in
 order, and the one that fails alone becomes a dead letter. A failure that concerns every record

@@ -52,8 +52,8 @@ class Source(Protocol):
 
     async def take(self) -> Sequence[Record]:
         """Returns the next batch, with at most the pace's size of records per topic: each topic's
-        records in offset order without gaps, and all in order of arrival as far as that is known.
-        Empty if there is nothing now, and after `close`."""
+        records in offset order without gaps, and all in the order in which they came, as far as
+        that is known. Empty if there is nothing now, and after `close`."""
         ...
 
     async def wait(self) -> None:
