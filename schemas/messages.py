@@ -20,11 +20,11 @@ from palimpsest.schemas.commands import (
     StructuredEntity,
 )
 from palimpsest.schemas.dead_letters import DeadLetter, DeadLetterMark
+from palimpsest.schemas.enumerations import Action, FactType, OutcomeEvent, TemporalKind
 from palimpsest.schemas.envelope import Frozen, UtcTime
 from palimpsest.schemas.portable import ImportedGraph
 from palimpsest.schemas.privacy import Privacy
 from palimpsest.schemas.triples import Share, Triple
-from palimpsest.schemas.words import Action, FactType, OutcomeEvent, TemporalKind
 
 Role = Literal["user", "assistant", "tool", "system"]
 

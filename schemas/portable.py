@@ -11,9 +11,15 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue
 
+from palimpsest.schemas.enumerations import (
+    Action,
+    FactOutcome,
+    FactType,
+    OutcomeEvent,
+    TemporalKind,
+)
 from palimpsest.schemas.envelope import Frozen, UtcTime
 from palimpsest.schemas.privacy import Privacy
-from palimpsest.schemas.words import Action, FactOutcome, FactType, OutcomeEvent, TemporalKind
 
 FORMAT: Final = "palimpsest-scope"
 FORMAT_VERSION: Final = 1

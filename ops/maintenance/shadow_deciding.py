@@ -26,6 +26,7 @@ from palimpsest.ops.parts import language_model
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import InvalidRecord, decode
 from palimpsest.schemas.commands import Actor, RecordShadowProposalsCommand, ShadowProposal
+from palimpsest.schemas.enumerations import Action
 from palimpsest.schemas.messages import (
     Fact,
     MemoryWrite,
@@ -34,7 +35,6 @@ from palimpsest.schemas.messages import (
     ScoredCandidate,
 )
 from palimpsest.schemas.topics import MEMORY_WRITES
-from palimpsest.schemas.words import Action
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.database.damage import StoreDamaged
 from palimpsest.stores.shard import Shard

@@ -16,6 +16,7 @@ from palimpsest.schemas.commands import (
     SessionEndCommand,
     UpdateShortTermCommand,
 )
+from palimpsest.schemas.enumerations import OutcomeEvent
 from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.messages import (
     CommandIntent,
@@ -24,7 +25,6 @@ from palimpsest.schemas.messages import (
     Outcome,
 )
 from palimpsest.schemas.rows import CommandRow, MemoryRow
-from palimpsest.schemas.words import OutcomeEvent
 from palimpsest.streams.apply.outcomes import InvalidationKind, changes, kinds_of, link_writes
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.models.base import Embedding

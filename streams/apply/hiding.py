@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
+from palimpsest.schemas.enumerations import OutcomeEvent
 from palimpsest.schemas.memory_texts import linked_text
 from palimpsest.schemas.normal_forms import content_hash
 from palimpsest.schemas.rows import DOCUMENT_CHUNK, SOURCE_TYPES
 from palimpsest.schemas.sources import HIDDEN, Source
-from palimpsest.schemas.words import OutcomeEvent
 from palimpsest.streams.apply.command_work import Work
 from palimpsest.streams.apply.outcomes import load_names
 from palimpsest.streams.memory_rows import (

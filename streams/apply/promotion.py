@@ -22,6 +22,7 @@ from palimpsest.schemas.commands import (
     PromotionChange,
     ReplaceChange,
 )
+from palimpsest.schemas.enumerations import OutcomeEvent
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.messages import (
@@ -35,7 +36,6 @@ from palimpsest.schemas.promotion_rows import (
     PromotionRow,
 )
 from palimpsest.schemas.rows import MemoryRow
-from palimpsest.schemas.words import OutcomeEvent
 from palimpsest.streams.apply.command_work import (
     Refused,
     Work,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import replace
 
+from palimpsest.schemas.enumerations import Action
 from palimpsest.schemas.identity import fact_memory_id
 from palimpsest.schemas.messages import (
     Fact,
@@ -17,7 +18,6 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows import MemoryRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
-from palimpsest.schemas.words import Action
 from palimpsest.streams.claims.grammar import USER
 from palimpsest.streams.claims.source import in_third_person, is_first_person
 from palimpsest.streams.decide.deciders import (

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from palimpsest.schemas.enumerations import Action
 from palimpsest.schemas.identity import fact_memory_id
 from palimpsest.schemas.messages import Fact, Proposal, ScoredCandidate
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.redaction import is_mark
-from palimpsest.schemas.words import Action
 from palimpsest.streams.claims.conflict import contradicts, is_ambiguous
 from palimpsest.streams.claims.source import as_stated
 from palimpsest.streams.settings import StageSettings

@@ -7,10 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from palimpsest.schemas.enumerations import OutcomeEvent
 from palimpsest.schemas.messages import Proposal, TurnReference
 from palimpsest.schemas.privacy import PRIVACY_FULL
 from palimpsest.schemas.rows import SOURCE_TYPES, EdgeRow, MemoryRow
-from palimpsest.schemas.words import OutcomeEvent
 from palimpsest.streams.decide.deciders import SAID_BY_ITS_SOURCE
 from palimpsest.streams.memory_rows import (
     Origin,

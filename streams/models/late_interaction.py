@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,11 +48,19 @@ MAX_CHARACTERS: Final = 12_000
 MOST_THREADS: Final = 4
 
 
+Window: TypeAlias = Sequence[int]
+"""The word pieces of a part of a text."""
+
+
 class Encoder(Protocol):
     """A blocking encoder, for several threads at a time."""
 
-    def tokens(self, text: str, most_windows: int) -> NDArray[np.float32]:
-        """Vectors (n, d) of the tokens of a text's first windows, of any length but zero."""
+    def windows(self, text: str) -> Sequence[Window]:
+        """Returns the text in windows, at least one."""
+        ...
+
+    def tokens(self, window: Window) -> NDArray[np.float32]:
+        """Returns the vectors (n, d) of a window's tokens, of any length but zero."""
         ...
 
 
@@ -72,17 +80,14 @@ class OnnxEncoder:
         self._pieces = WordPieces(folder / "vocab.txt")
         self._lock = Lock()
 
-    def tokens(self, text: str, most_windows: int) -> NDArray[np.float32]:
+    def windows(self, text: str) -> Sequence[Window]:
         with self._lock:
             pieces = self._pieces.pieces(text)
-        windows = [
-            pieces[start : start + WINDOW_PIECES]
-            for start in range(0, max(len(pieces), 1), WINDOW_PIECES)
-        ]
-        return np.concatenate([self._window(window) for window in windows[:most_windows]])
+        starts = range(0, max(len(pieces), 1), WINDOW_PIECES)
+        return [pieces[start : start + WINDOW_PIECES] for start in starts]
 
-    def _window(self, pieces: Sequence[int]) -> NDArray[np.float32]:
-        numbers = np.array([[self._pieces.start, *pieces, self._pieces.end]], dtype=np.int64)
+    def tokens(self, window: Window) -> NDArray[np.float32]:
+        numbers = np.array([[self._pieces.start, *window, self._pieces.end]], dtype=np.int64)
         given = {
             "input_ids": numbers,
             "attention_mask": np.ones_like(numbers),
@@ -181,24 +186,35 @@ class LateInteractionModel:
         for threads in (self._passages, self._queries):
             await asyncio.to_thread(threads.shutdown)
 
-    async def _run(self, threads: Executor, text: str, windows: int) -> TokenVectors:
-        return await asyncio.get_running_loop().run_in_executor(threads, self._embed, text, windows)
+    async def _run(self, threads: Executor, text: str, most_windows: int) -> TokenVectors:
+        """Encodes one window at a time: a short text that comes meanwhile waits for a window of a
+        long one, not for all of it."""
+        loop = asyncio.get_running_loop()
+        encoder, windows, first = await loop.run_in_executor(threads, self._begun, text)
+        found = [first]
+        for window in windows[1:most_windows]:
+            found.append(await loop.run_in_executor(threads, encoder.tokens, window))
+        return _token_vectors(np.concatenate(found))
 
-    def _embed(self, text: str, windows: int) -> TokenVectors:
+    def _begun(self, text: str) -> tuple[Encoder, Sequence[Window], NDArray[np.float32]]:
         with self._loading:
             if self._encoder is None:
                 self._encoder = self._load()
-        found = self._encoder.tokens(text[:MAX_CHARACTERS], windows)
-        if found.ndim != 2 or not len(found) or found.shape[1] != DIMENSIONS:
-            raise PermanentModelError(
-                f"{MODEL} gave an array of shape {found.shape} where {DIMENSIONS} numbers a token"
-                " belong"
-            )
-        lengths = np.linalg.norm(found, axis=1, keepdims=True)
-        if not np.isfinite(lengths).all() or not lengths.all():
-            raise PermanentModelError(f"{MODEL} gave a token that is zero or not finite")
-        tokens = found / lengths
-        return TokenVectors(normalized(MODEL, tokens.sum(axis=0)), tokens)
+        windows = self._encoder.windows(text[:MAX_CHARACTERS])
+        return self._encoder, windows, self._encoder.tokens(windows[0])
+
+
+def _token_vectors(found: NDArray[np.float32]) -> TokenVectors:
+    if found.ndim != 2 or not len(found) or found.shape[1] != DIMENSIONS:
+        raise PermanentModelError(
+            f"{MODEL} gave an array of shape {found.shape} where {DIMENSIONS} numbers a token"
+            " belong"
+        )
+    lengths = np.linalg.norm(found, axis=1, keepdims=True)
+    if not np.isfinite(lengths).all() or not lengths.all():
+        raise PermanentModelError(f"{MODEL} gave a token that is zero or not finite")
+    tokens = found / lengths
+    return TokenVectors(normalized(MODEL, tokens.sum(axis=0)), tokens)
 
 
 def passage_threads() -> int:

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 from pydantic import JsonValue
 
+from palimpsest.schemas.enumerations import FACT_TYPES
 from palimpsest.schemas.messages import ContextTurn, Fact, NormalizedTurn, ScoredCandidate
 from palimpsest.schemas.normal_forms import storage_lines
-from palimpsest.schemas.words import FACT_TYPES
 from palimpsest.streams.models.base import Prompt
 
 EXTRACTION_PROMPT_VERSION: Final = "extract-2"

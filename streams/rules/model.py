@@ -14,7 +14,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.words import FactType
+from palimpsest.schemas.enumerations import FactType
 from palimpsest.streams.claims.claim import CATEGORIES, Claim, Slot
 from palimpsest.streams.claims.conflict import contradicts
 from palimpsest.streams.claims.grammar import USER

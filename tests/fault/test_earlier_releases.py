@@ -97,11 +97,12 @@ def test_its_stores_are_made_again_from_its_log(settings: Settings, release: str
     if release == "first-release":
         # This program makes other ids and vectors' texts of the same records: that is told.
         assert {"memory_rows", "mention_rows"} <= set(done.partitions[0].differing)
-        assert done.kept is None
-        assert facts(settings) == OF[release]
-        done = rebuilt(settings, swap=True, anyway=True)
     else:
-        assert done.is_equal
+        # A corrected memory names the ends of the relations that its text states.
+        assert done.partitions[0].differing == {"mention_rows": 1}
+    assert done.kept is None
+    assert facts(settings) == OF.get(release, FACTS)
+    done = rebuilt(settings, swap=True, anyway=True)
     assert done.kept is not None
     assert facts(settings) == OF.get(release, FACTS)
     asyncio.run(worked(settings))

@@ -6,7 +6,7 @@ import asyncio
 import importlib.util
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from palimpsest.streams.models.late_interaction import (
     MAX_WINDOWS,
     QUESTION_WINDOWS,
     LateInteractionModel,
+    Window,
     load_encoder,
     model_folder,
     passage_threads,
@@ -39,14 +40,18 @@ class ByLetters:
 
     def __init__(self) -> None:
         self.threads: set[str] = set()
-        self.windows: list[int] = []
+        self.encoded: list[str] = []
 
-    def tokens(self, text: str, most_windows: int) -> NDArray[np.float32]:
-        self.windows.append(most_windows)
+    def windows(self, text: str) -> Sequence[Window]:
+        letters = [ord(char) for char in text]
+        return [letters[start : start + 3] for start in range(0, max(len(letters), 1), 3)]
+
+    def tokens(self, window: Window) -> NDArray[np.float32]:
         self.threads.add(threading.current_thread().name.rsplit("_", 1)[0])
-        found = np.ones((len(text) + 2, DIMENSIONS), dtype=np.float32)
-        for place, char in enumerate(text):
-            found[place + 1, ord(char) % DIMENSIONS] = 30.0
+        self.encoded.append("".join(map(chr, window)))
+        found = np.ones((len(window) + 2, DIMENSIONS), dtype=np.float32)
+        for place, letter in enumerate(window):
+            found[place + 1, letter % DIMENSIONS] = 30.0
         return found
 
 
@@ -54,7 +59,10 @@ class Fixed:
     def __init__(self, found: NDArray[np.float32]) -> None:
         self.found = found
 
-    def tokens(self, text: str, most_windows: int) -> NDArray[np.float32]:
+    def windows(self, text: str) -> Sequence[Window]:
+        return [()]
+
+    def tokens(self, window: Window) -> NDArray[np.float32]:
         return self.found
 
 
@@ -78,7 +86,28 @@ async def test_questions_do_not_wait_for_passages() -> None:
     model = LateInteractionModel(lambda: encoder)
     await asyncio.gather(model.embed_passages(["a", "b"]), model.embed_query("c"))
     assert encoder.threads == {"embedding", "embedding-query"}
-    assert sorted(encoder.windows) == [QUESTION_WINDOWS, MAX_WINDOWS, MAX_WINDOWS]
+    await model.close()
+
+
+async def test_a_passage_has_more_windows_than_a_question() -> None:
+    encoder = ByLetters()
+    model = LateInteractionModel(lambda: encoder)
+    [long] = await model.embed_passage_tokens(["abc" * 9])
+    assert encoder.encoded == ["abc"] * MAX_WINDOWS
+    assert long.tokens.shape == (5 * MAX_WINDOWS, DIMENSIONS)
+    await model.embed_query("abc" * 9)
+    assert encoder.encoded == ["abc"] * (MAX_WINDOWS + QUESTION_WINDOWS)
+    await model.close()
+
+
+async def test_a_short_passage_waits_for_one_window_of_a_long_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(late_interaction, "passage_threads", lambda: 1)
+    encoder = ByLetters()
+    model = LateInteractionModel(lambda: encoder)
+    await asyncio.gather(model.embed_passages(["abcdefghi"]), model.embed_passages(["x"]))
+    assert encoder.encoded == ["abc", "x", "def", "ghi"]
     await model.close()
 
 

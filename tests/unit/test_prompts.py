@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
+from palimpsest.schemas.enumerations import FACT_TYPES
 from palimpsest.schemas.messages import ContextTurn, Fact, NormalizedTurn, ScoredCandidate
-from palimpsest.schemas.words import FACT_TYPES
 from palimpsest.streams.prompting.prompts import (
     CONTRADICTION_SCHEMA,
     DECISION_SCHEMA,

@@ -1,21 +1,14 @@
-"""Words of which a field of several messages has one."""
+"""The values of enumerated fields that several messages have."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 FactType = Literal["fact", "preference", "decision", "procedural", "semantic", "opinion"]
 TemporalKind = Literal["persistent", "temporal"]
 Action = Literal["ADD", "UPDATE", "DELETE", "NONE"]
 
-FACT_TYPES: tuple[FactType, ...] = (
-    "fact",
-    "preference",
-    "decision",
-    "procedural",
-    "semantic",
-    "opinion",
-)
+FACT_TYPES: tuple[FactType, ...] = get_args(FactType)
 
 OutcomeEvent = Literal[
     "created",
