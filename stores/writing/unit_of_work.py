@@ -506,12 +506,12 @@ def note_in_indexes(
     settled = (row for row in rows.staged(OutcomeRow) if row.item_kind == "fact")
     for scope in {row.scope for row in settled if row.event != "created"}:
         shard.indexes.change(scope, partial(ScopeIndex.note_changes, is_first=False))
-    told: list[NameRow | RelationRow | MentionRow] = [
+    graph_rows: list[NameRow | RelationRow | MentionRow] = [
         *rows.staged(NameRow),
         *rows.staged(RelationRow),
         *rows.staged(MentionRow),
     ]
-    for row in told:
+    for row in graph_rows:
         shard.indexes.change(row.scope, partial(ScopeIndex.tell, row=row))
 
 
