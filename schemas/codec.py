@@ -94,7 +94,7 @@ def decode(
     message = _decode_current(value, topic)
     if message is None:
         return _decode_any(value, topic, recorded_at)
-    # Not a copy: nobody else has seen the message yet.
+    # Not a copy: no other code has seen the message yet.
     message.__dict__["recorded_at"] = recorded_at
     return message
 
@@ -130,7 +130,7 @@ def _imports(value: bytes) -> bool:
 
 
 def nesting(value: bytes) -> int:
-    """How many levels deep the objects and arrays of a JSON text are nested."""
+    """Returns how many levels deep the objects and arrays of a JSON text are nested."""
     depth = deepest = 0
     for bracket in _BRACKETS.finditer(_STRINGS.sub(b"", value)):
         if bracket.group() in b"[{":
@@ -142,8 +142,8 @@ def nesting(value: bytes) -> int:
 
 
 def utc_offset_minutes(value: bytes | None) -> int:
-    """The offset with which a record's `occurred_at` was written, which its message no longer has:
-    what "yesterday" meant depends on it. 0 for UTC and where none can be told."""
+    """Returns the offset with which a record's `occurred_at` was written, which its message no
+    longer has: the meaning of "yesterday" depends on it. 0 for UTC and if there is none."""
     try:
         raw = from_json(value or b"")
     except ValueError:
@@ -153,7 +153,7 @@ def utc_offset_minutes(value: bytes | None) -> int:
 
 
 def written_offset_minutes(written: str) -> int:
-    """The offset in an ISO 8601 text; 0 for UTC and where none is written."""
+    """Returns the offset in an ISO 8601 text; 0 for UTC and if there is none."""
     match = _OFFSET.search(written)
     if match is None:
         return 0
@@ -162,7 +162,8 @@ def written_offset_minutes(written: str) -> int:
 
 
 def _decode_current(value: bytes, topic: Topic) -> Envelope[Frozen] | None:
-    """The quick way for what is valid and current; None sends the record the long way."""
+    """The fast path for valid messages of the current version; None sends the record to the slow
+    path."""
     # The validating parser takes these for numbers; JSON does not know them.
     if len(topic.schemas) != 1 or b"NaN" in value or b"Infinity" in value:
         return None
@@ -189,8 +190,8 @@ def _decode_any(value: bytes, topic: Topic, recorded_at: datetime | None) -> Env
 
 
 def identified(value: bytes | None, topic: Topic, recorded_at: datetime) -> Envelope[Frozen]:
-    """The envelope, with an empty body, of a record that is no valid message but says what it is
-    called and where it belongs. Raises ValueError for one that does not."""
+    """Returns the envelope, with an empty body, of a record that is no valid message but has a
+    readable id and scope. Raises ValueError for one without them."""
     raw = from_json(value or b"")
     if not isinstance(raw, dict):
         raise InvalidRecord(f"not a JSON object but {_JSON_NAMES[type(raw)]}")
@@ -254,9 +255,9 @@ def describe(error: ValidationError, limit: int = 5) -> str:
 
 
 def as_json_says(message: str) -> str:
-    """A failure in the words of JSON, which has neither tuples nor dictionaries."""
-    said = message.removeprefix("Value error, ").replace("valid tuple", "valid array")
-    return said.replace("valid dictionary", "valid object")
+    """Rewords a failure in the terms of JSON, which has neither tuples nor dictionaries."""
+    text = message.removeprefix("Value error, ").replace("valid tuple", "valid array")
+    return text.replace("valid dictionary", "valid object")
 
 
 def json_schema(schema: str) -> dict[str, object]:
@@ -294,7 +295,7 @@ def upcast(
     raw: dict[str, object],
     upcasts: dict[tuple[str, int], Upcast] = UPCASTS,
 ) -> dict[str, object] | None:
-    """`raw` lifted from `version` to `current`, or None where no path leads there."""
+    """Returns `raw` lifted from `version` to `current`, or None if there is no upcast path."""
     for step in range(version, current):
         lift = upcasts.get((name, step))
         if lift is None:

@@ -1,4 +1,4 @@
-"""Ids of things that messages speak of, and which items of the balance a message carries."""
+"""Ids of things that messages refer to, and which items of the balance a message carries."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def turn_memory_id(scope: str, turn_id: str) -> str:
 
 
 def turn_item_id(scope: str, turn: ConversationTurn) -> str:
-    """A published turn's id in the balance: what was said, by whom, as what and where. The same
-    turn published again is the same item; another text under its turn id is another one. A turn
-    whose text was erased says which it was."""
+    """A published turn's id in the balance, derived from its content, speaker, role, session and
+    privacy. A repeat of the turn is the same item; another text under its turn id is another one. A
+    turn whose text was erased keeps the id that it had."""
     was = (turn.model_extra or {}).get("erased_item_id")
     if isinstance(was, str) and turn.content == f"[erased {turn_memory_id(scope, turn.turn_id)}]":
         return was
-    said = (turn.session_id, turn.speaker, turn.role, turn.privacy, turn.content)
-    return derived_id("turn-item", scope, turn.turn_id, *said)
+    content = (turn.session_id, turn.speaker, turn.role, turn.privacy, turn.content)
+    return derived_id("turn-item", scope, turn.turn_id, *content)
 
 
 def item_id_of(scope: str, turn: NormalizedTurn | RejectedTurnIntent) -> str:
@@ -66,9 +66,9 @@ def fact_item_id(turn_item: str, model: str, prompt_version: str, index: int) ->
 
 
 def message_key(message: Envelope[Frozen]) -> str:
-    """What tells a message from every other: what repeats are recognised by, and what the ids of
-    its consequences are derived from. A producer chooses its ids freely, so with its messages the
-    scope and what they say count too."""
+    """Identifies a message: repeats are recognised by it, and the ids of its consequences are
+    derived from it. A producer chooses its ids freely, so for its messages the scope and the
+    content count too."""
     body = message.body
     if isinstance(body, MemoryCommand):
         return derived_id("command", message.scope, message.id, body.model_dump_json())
@@ -78,21 +78,21 @@ def message_key(message: Envelope[Frozen]) -> str:
 
 
 def command_digest(scope: str, command: MemoryCommand) -> str:
-    """What tells two commands under one id apart: the scope, what is asked for, and by whom."""
+    """Distinguishes two commands under one id: by scope, command and actor."""
     # Without defaults: a field that a later version adds changes no digest.
-    said = command.model_dump_json(exclude_defaults=True)
-    return derived_id("command-digest", scope, command.command.command, said)
+    command_json = command.model_dump_json(exclude_defaults=True)
+    return derived_id("command-digest", scope, command.command.command, command_json)
 
 
 def forget_token(scope: str, versions: Mapping[str, int]) -> str:
-    """What a preview of forgetting is confirmed by: the memories, each with its version. Not
-    secret: it guards against another set than the one that was looked at."""
+    """The token that confirms a preview of forgetting: the memories, each with its version. Not
+    secret: it guards against a set that differs from the previewed one."""
     listed = [part for key in sorted(versions) for part in (key, versions[key])]
     return derived_id("forget", scope, *listed)
 
 
 def erase_token(scope: str, count: int) -> str:
-    """What a preview of erasing a scope is confirmed by: how many memories it holds."""
+    """The token that confirms a preview of erasing a scope: its number of memories."""
     return derived_id("erase-scope", scope, count)
 
 
@@ -165,19 +165,19 @@ def entity_id(scope: str, canonical_name: str) -> str:
 
 
 def relation_id(source_name: str, target_name: str, relation_type: str) -> str:
-    """A relation between two names, for what was erased to be known by."""
+    """The id under which an erased relation between two names is known."""
     return derived_id("relation", source_name, target_name, relation_type)
 
 
 def erased_name(scope: str, name: str) -> str:
-    """What stands for a name that was erased: it has the id of the name, so that a store which is
-    made anew from it knows what an import must not bring back."""
+    """The replacement of an erased name: it contains the id of the name, so that a store rebuilt
+    from it knows what an import must not restore."""
     known = canonical_name(shown_name(name))
     return known if ERASED_NAME.fullmatch(known) else f"erased {entity_id(scope, known)}"
 
 
 def erased_relation(scope: str, source: str, target: str, relation_type: str) -> str:
-    """The same of what was said of two names."""
+    """The same for a relation between two names."""
     known = canonical_name(relation_type)
     first, second = (entity_id(scope, canonical_name(shown_name(end))) for end in (source, target))
     is_erased = ERASED_NAME.fullmatch(known) is not None
@@ -195,7 +195,7 @@ def document_id(scope: str, command_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ImportedIds:
-    """What the ids of a file are in the scope that takes it."""
+    """Maps the ids of a file to those in the scope that imports it."""
 
     from_scope: str
     scope: str
@@ -209,7 +209,7 @@ class ImportedIds:
         return None if given is None else self.of(given)
 
     def of_end(self, given: str) -> str:
-        """Of the end of an edge, which may be a state: `<id>@<version>`."""
+        """Maps the end of an edge, which may be a state: `<id>@<version>`."""
         memory_id, at, version = given.partition("@")
         return f"{self.of(memory_id)}{at}{version}"
 

@@ -1,9 +1,8 @@
-"""Taking the texts of erased memories out of what was recorded: messages and rows, as JSON.
+"""Removes the texts of erased memories from stored data: messages and rows, as JSON.
 
-A text that is taken out is replaced by a mark. Equal texts get equal marks and different ones
-different marks, so that what was the same stays the same: who folds the redacted records into a
-store, and then carries out the erasure, comes to the state of the store that was erased.
-"""
+Each removed text is replaced by a mark. Equal texts get equal marks and different ones different
+marks, so equality is preserved: folding the redacted records into a store, and then executing the
+erasure, leads to the state of the store that was erased."""
 
 from __future__ import annotations
 
@@ -45,37 +44,37 @@ OWN: Final = frozenset(
     {"content", "normalized_content", "published_content", "old_content", "new_content", "fact"}
     | {"chunks"}
 )
-"""Fields that hold a text as a whole: changed only where all of it is erased."""
+"""Fields that hold a text as a whole: changed only if all of it is erased."""
 QUOTING: Final = frozenset(
     {"reason", "warnings", "raw_output", "dropped", "decision_reason", "error", "why"}
     | {"blocked_reason", "skipped_reason", "summary", "title"}
 )
 """Fields that may quote a text."""
 OF_MODEL: Final = frozenset({"raw_output", "warnings", "dropped", "decision_reason"})
-"""Fields in which a model speaks about what it was shown."""
+"""Fields in which a model describes its input."""
 _PROPOSED: Final = frozenset({"created", "modified", "deleted", "none", "dropped"})
 """Outcomes of a fact whose reason is the decision's."""
 _GRAPH_LINES: Final = ("name", "relation", "mention", "aspect", "attribute")
-"""Kinds of imported lines that tell of the graph."""
+"""Kinds of imported lines that belong to the graph."""
 _LABELS: Final = frozenset({"project", "source_id", "normalized_content", "content_hash"})
-"""What else a command may say of the memory that it makes."""
+"""Other fields of a command about the memory that it creates."""
 _CALLED: Final = ("title", "source")
-"""What a document is called by."""
+"""Fields that name a document."""
 _NOTED: Final = frozenset(
     {"proposed_action", "target_id", "fact", "fact_type", "confidence", "decision_reason"}
     | {"candidates", "source_memory", "extraction_model", "prompt_version", "decision_model"}
     | {"fact_count", "entity_count", "contradiction_risk", "review_needed", "round", "warnings"}
     | {"blocked_reason", "skipped_reason", "was", "drawn_from", "lowered", "confirmed"}
 )
-"""What the program notes of what becomes of a memory: its texts go like all others."""
+"""The program's notes about the outcome of a memory: their texts are redacted like all others."""
 _STAYS: Final = frozenset(
     {"id", "memory_id", "turn_memory_id", "source_id", "target_id", "session_id", "correlation_id"}
     | {"name", "canonical_name", "main", "source", "target", "entity"}
     | {"changed_by", "updated_by", "model", "prompt_version", "extraction_model", "reason"}
 )
-"""Of an imported line: ids, names (which go by themselves), who and what made it."""
+"""Fields of an imported line: ids, names (which are redacted separately), who and what made it."""
 _AUTHORED: Final = frozenset({"entities", "attributes"})
-"""What the graph is told of a memory beside triples."""
+"""What the graph receives of a memory in addition to triples."""
 CHANGING: Final = (
     OWN
     | QUOTING
@@ -86,7 +85,7 @@ CHANGING: Final = (
 
 
 def mark_of(memory_id: str, number: int = 1) -> str:
-    """What stands for the `number`-th text of an erased memory."""
+    """The mark that replaces the `number`-th text of an erased memory."""
     return f"[erased {memory_id}]" if number == 1 else f"[erased {memory_id} {number}]"
 
 
@@ -95,7 +94,7 @@ def is_mark(text: str) -> bool:
 
 
 def folded(text: str) -> str:
-    """What of a text its content hash is made from."""
+    """The form of a text from which its content hash is computed."""
     stored = storage_content(text)
     return normalized_content(stored) or stored.lower()
 
@@ -106,7 +105,7 @@ def folded_hash(folded_text: str) -> str:
 
 
 def marks_of(texts: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Marks by folded text, of memories' texts by their ids, oldest first."""
+    """Returns marks by folded text, for memories' texts by their ids, oldest first."""
     marks: dict[str, str] = {}
     for memory_id in sorted(texts):
         number = 0
@@ -119,9 +118,9 @@ def marks_of(texts: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
 @dataclass(slots=True)
 class _Place:
-    """Where in a record the walk is: whose text this is, if an erased memory's (`owner`), and of
-    what the next `content` is (`subject`). Within imported lines `ids` are what their ids are in
-    this scope."""
+    """The position in a record: whose text this is, if an erased memory's (`owner`), and whose the
+    next `content` is (`subject`). Within imported lines `ids` maps their ids to those of this
+    scope."""
 
     owner: str | None = None
     subject: str | None = None
@@ -131,10 +130,10 @@ class _Place:
 @dataclass(slots=True)
 class Redaction:
     """Replaces what was erased in a scope: the `erased` memories' own `texts` (by their folded
-    form, with their marks), and all that was drawn from them. What `kept` memories say stays,
-    `kept_texts` in folded form, also where it is the same; and of what the graph was told the names
-    that they have: `told_by` gives which by the ids of names (none for erased ones), and is asked
-    where there is something to be told. Of `documents` no chunk is left."""
+    form, with their marks), and everything derived from them. The texts of `kept` memories stay,
+    `kept_texts` in folded form, also if equal to an erased one; and so do the names in the graph
+    that they contain: `told_by` returns these memories by the ids of names (none for erased ones),
+    and is called when needed. No chunk of `documents` is left."""
 
     scope: str
     erased: frozenset[str]
@@ -157,7 +156,8 @@ class Redaction:
         self.quotations = Quotations(self.quoted)
 
     def value(self, value: bytes) -> bytes:
-        """A record's value without what was erased; the same bytes where there is nothing of it."""
+        """Returns a record's value without what was erased; the same bytes if it contains nothing
+        of it."""
         try:
             raw: JsonValue = json.loads(value)
         except (ValueError, RecursionError):
@@ -173,7 +173,7 @@ class Redaction:
         return value if redacted == raw else dumped(redacted)
 
     def node(self, node: JsonValue, place: _Place | None = None, name: str = "") -> JsonValue:
-        """A part of a message or a row, under the name of its field."""
+        """Redacts a part of a message or a row, under the name of its field."""
         place = place or _Place()
         if isinstance(node, dict):
             return self._object(node, self._placed(node, place))
@@ -188,7 +188,7 @@ class Redaction:
     # --- objects --------------------------------------------------------------------------
 
     def _commanded(self, raw: Mapping[str, JsonValue]) -> str | None:
-        """The erased memory that a `remember` made, of whose message this is all."""
+        """The erased memory created by a `remember`, if this is its whole message."""
         body = raw.get("body")
         if not isinstance(body, dict):
             return None
@@ -204,7 +204,7 @@ class Redaction:
         return memory_id if memory_id in self.erased else None
 
     def _placed(self, node: Mapping[str, JsonValue], place: _Place) -> _Place:
-        """Whose an object is, by the memories that it names."""
+        """Determines the owner of an object, by the memories that it names."""
         owner, subject = place.owner, None
         if place.ids is not None:
             node = self._of_scope(node, place.ids)
@@ -230,7 +230,8 @@ class Redaction:
         return _Place(owner, subject or place.subject or owner, place.ids)
 
     def _of_scope(self, part: Mapping[str, JsonValue], ids: ImportedIds) -> Mapping[str, JsonValue]:
-        """What an imported line, or a part of one, is of: as the row that it becomes."""
+        """Determines the owner of an imported line, or of a part of one, as of the row that it
+        becomes."""
         names: tuple[str, ...] = ("memory_id", "source_memory")
         match part.get("kind"):
             case "memory":
@@ -280,7 +281,7 @@ class Redaction:
         named += [node.get("memory_id"), *(_object(each).get("memory_id") for each in patches)]
         about = {each for each in named if isinstance(each, str)}
         if about and about <= self.erased and not node.get("hard"):
-            redacted["reason"] = ERASED  # why an erasure was asked for stays
+            redacted["reason"] = ERASED  # the reason of the erasure itself stays
         for patch, left in zip(patches, _list(redacted.get("patches")), strict=False):
             if _object(patch).get("memory_id") in self.erased and isinstance(left, dict):
                 self._patch(_object(patch), left)
@@ -288,7 +289,7 @@ class Redaction:
     def _owned(
         self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue], owner: str
     ) -> None:
-        """What else goes with an erased memory's texts."""
+        """Redacts other fields that go with an erased memory's texts."""
         if "action" in node or self._is_told(node):
             redacted["reason"] = ERASED
         if isinstance(node.get("metadata"), dict) and "event" in node:
@@ -307,8 +308,8 @@ class Redaction:
                 redacted.pop("source_type", None)
 
     def _leaves_nothing(self, node: Mapping[str, JsonValue]) -> bool:
-        """Whether facts come from an erased memory and none of them is kept: what is kept of one
-        has its speaker from there."""
+        """Whether facts come from an erased memory and none of them is kept: a kept fact has its
+        speaker from there."""
         facts = node.get("facts", node.get("proposals"))
         turn = node.get("turn")
         if not isinstance(facts, list) or not isinstance(turn, dict):
@@ -324,7 +325,7 @@ class Redaction:
             redacted["reason"] = ERASED
 
     def _label(self, node: JsonValue) -> JsonValue:
-        """What stands for a word that someone gave: equal ones for equal words."""
+        """Returns the replacement of a word that someone chose: equal ones for equal words."""
         if isinstance(node, list):
             return [self._label(each) for each in node]
         if not isinstance(node, str) or not node or is_mark(node) or is_plain(node):
@@ -332,7 +333,7 @@ class Redaction:
         return self._labels.setdefault(node, f"[erased label {len(self._labels) + 1}]")
 
     def _is_told(self, node: Mapping[str, JsonValue]) -> bool:
-        """Whether a reason tells of what became of a memory: that of the erasure itself stays."""
+        """Whether a reason concerns the outcome of a memory: that of the erasure itself stays."""
         event = str(node.get("event", node.get("outcome")))
         if event == "purged" or node.get("reason") == "turn stored":
             return False
@@ -341,7 +342,7 @@ class Redaction:
         return event in _PROPOSED or (is_command and not by.startswith("pipeline"))
 
     def _line(self, line: Mapping[str, JsonValue], redacted: dict[str, JsonValue]) -> None:
-        """What is left of an imported line: what the program counts and knows it by."""
+        """Returns what remains of an imported line: its counts and identifiers."""
         for name, held in [*redacted.items()]:
             if name in _STAYS or name in OWN:
                 continue
@@ -361,12 +362,14 @@ class Redaction:
     def _turn(
         self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue], owner: str
     ) -> None:
-        """A turn keeps what it is counted by, and nothing else that its producer said."""
+        """A turn keeps what it is counted by, and nothing else from its producer."""
         mark: str | None = mark_of(owner)
         if "normalized_content" not in node and node["content"] != mark:
             try:
                 turn = ConversationTurn.model_validate(dict(node))
-                json.dumps(node, ensure_ascii=False).encode()  # no reader takes half a character
+                json.dumps(
+                    node, ensure_ascii=False
+                ).encode()  # no reader accepts half a surrogate pair
             except ValueError:
                 mark = None  # it counts by its place, and must not become readable
             else:
@@ -384,8 +387,8 @@ class Redaction:
             redacted |= {"normalized_content": mark, "content_hash": content_hash(mark)}
 
     def _triples(self, triples: Sequence[JsonValue]) -> Iterator[JsonValue]:
-        """With marks for names that no other memory has, and without what is said of two names that
-        no other memory has both."""
+        """Yields triples with marks for names that no other memory has, and without those between
+        two names that no other memory has both."""
         for triple in triples:
             if not isinstance(triple, dict) or not {"source", "target"} <= triple.keys():
                 continue  # a producer's field of that name
@@ -400,15 +403,15 @@ class Redaction:
                 left["relationship"] = erased_relation(self.scope, source, target, relation)
             yield triple | left
 
-    def _authored(self, said: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-        """An entity or an attribute of one that somebody wrote down, in the same way."""
-        left: dict[str, JsonValue] = {**said}
+    def _authored(self, authored: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        """Redacts an authored entity or an attribute of one, in the same way."""
+        left: dict[str, JsonValue] = {**authored}
         for name in ("name", "entity"):
-            if name in said and not self._tellers(str(said[name])):
-                left |= {name: erased_name(self.scope, str(said[name]))}
-                left |= {"type": "unknown"} if "type" in said else {}
-        left |= {"aspect": "erased"} if "aspect" in said else {}
-        aliases = [str(each) for each in _list(said.get("aliases"))]
+            if name in authored and not self._tellers(str(authored[name])):
+                left |= {name: erased_name(self.scope, str(authored[name]))}
+                left |= {"type": "unknown"} if "type" in authored else {}
+        left |= {"aspect": "erased"} if "aspect" in authored else {}
+        aliases = [str(each) for each in _list(authored.get("aliases"))]
         if aliases:
             left["aliases"] = [
                 each if self._tellers(each) else erased_name(self.scope, each) for each in aliases
@@ -424,8 +427,8 @@ class Redaction:
         return self._tellers(source).isdisjoint(self._tellers(target))
 
     def _graph_line(self, node: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-        """Of an imported line of the graph what only erased memories tell: the names that stand in
-        their texts, and what is said of such names that no other memory has both."""
+        """Redacts in an imported line of the graph what only erased memories support: the names in
+        their texts, and relations between such names that no other memory has both."""
         kind = str(node["kind"])
         of_names = {"main", "source", "target", "entity"}
         of_names |= set() if kind == "aspect" else {"canonical_name", "name"}
@@ -448,13 +451,15 @@ class Redaction:
         return left
 
     def _is_erased_name(self, name: str) -> bool:
-        """Whether erased memories have a name and no other has."""
+        """Whether erased memories contain a name and no other does."""
         if self._tellers(name):
             return False
         wanted = folded(name)
         known = entity_id(self.scope, canonical_name(shown_name(name)))
-        told = known in self.told_by() or any(f" {wanted} " in f" {text} " for text in self.texts)
-        return bool(wanted) and told
+        is_named = known in self.told_by() or any(
+            f" {wanted} " in f" {text} " for text in self.texts
+        )
+        return bool(wanted) and is_named
 
     def _dead_letter(self, node: Mapping[str, JsonValue], place: _Place) -> JsonValue:
         redacted = {
@@ -502,7 +507,7 @@ class Redaction:
     def _untitled(
         self, raw: Mapping[str, JsonValue], redacted: dict[str, JsonValue]
     ) -> dict[str, JsonValue]:
-        """A document's command without what the document is called, where no chunk is left."""
+        """Returns a document's command without the document's name, if no chunk is left."""
         given = str(raw.get("causation_id") or raw.get("id"))
         added = document_id(self.scope, given) in self.documents
 
@@ -518,19 +523,19 @@ class Redaction:
         return {name: bare(each) for name, each in redacted.items()}
 
     def _document(self, text: JsonValue) -> JsonValue:
-        """A document's text as a whole: its chunks, of which one is erased, have records of their
-        own, where the others stay."""
+        """Redacts a document's whole text: if one of its chunks is erased, the others stay in
+        records of their own."""
         if not isinstance(text, str):
             return text
         whole = folded(text)
         return ERASED if any(known in whole for known in self.texts) else text
 
     def _cut(self, text: str) -> str:
-        """A text of which only the beginning is there, as what a model is shown may be."""
+        """Redacts a truncated text, which a model's input may be."""
         return ERASED if len(text) >= LONG and self.quotations.end(text, 0) == len(text) else text
 
     def _plain(self, value: bytes) -> bytes:
-        """What is no JSON: looked through as text."""
+        """Redacts a value that is not JSON, as text."""
         text = value.decode(errors="surrogateescape")
         left = self.quotations.left_out(text)
         return value if left == text else left.encode(errors="surrogateescape")
@@ -545,7 +550,7 @@ def _list(node: JsonValue) -> list[JsonValue]:
 
 
 def _plain_part(node: JsonValue) -> JsonValue:
-    """What the program notes of an event, and of all else what can tell nothing."""
+    """Keeps the program's notes about an event, and of anything else only what reveals nothing."""
     if isinstance(node, dict):
         known = field_names()
         return {
@@ -560,18 +565,18 @@ def _plain_part(node: JsonValue) -> JsonValue:
 
 
 def _unnamed(turn: JsonValue) -> JsonValue:
-    """What is left of where facts came from: which turn it was."""
+    """Returns what remains of the source of facts: which turn it was."""
     assert isinstance(turn, dict)
-    told = {name: each for name, each in turn.items() if name not in ("source_id", "project")}
-    if "speaker" in told:
-        told["speaker"] = ""
-    if told.get("source_type") not in SOURCES:
-        told.pop("source_type", None)
-    return told
+    kept = {name: each for name, each in turn.items() if name not in ("source_id", "project")}
+    if "speaker" in kept:
+        kept["speaker"] = ""
+    if kept.get("source_type") not in SOURCES:
+        kept.pop("source_type", None)
+    return kept
 
 
 def dumped(node: JsonValue) -> bytes:
-    """JSON as records have it."""
+    """JSON in the format of records."""
     try:
         return json.dumps(node, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:  # half a surrogate pair can only be escaped

@@ -1,8 +1,8 @@
-"""Which texts a redaction may change, as regular expressions that need no parsing.
+"""Preselects the texts that a redaction may change, with regular expressions and without parsing.
 
-Each lets through all that `Redaction.node` would change, and little else: a text that is looked for
-stands in a row character by character, in any case, wherever a normal form leaves these alone.
-"""
+Each matches everything that `Redaction.node` would change, and little else: a text that is searched
+for occurs in a row character by character, in any case, where a normal form leaves its characters
+unchanged."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from palimpsest.schemas.quotations import LONG
 from palimpsest.schemas.redaction import CHANGING, Redaction
 
 MOST: Final = 200
-"""Of more texts at once no pattern is made: everything may be changed."""
+"""For more texts than this no pattern is made: everything may be changed."""
 _LONGEST: Final = 48
-"""Characters of a phrase; more of them would sort out little more."""
+"""Characters of a phrase; more of them would exclude little more."""
 
 _GAP: Final = "[^!-~]+"
-# One character of these becomes two, and of the others nothing is left in a normal form.
+# One character of these becomes two, and the others vanish in a normal form.
 ODD: Final = (
     r"[\x{130}\x{340}\x{341}\x{343}\x{344}\x{374}\x{37E}\x{387}\x{958}-\x{95F}\x{9DC}-\x{9DF}"
     r"\x{A33}-\x{A5E}\x{B5C}\x{B5D}\x{F43}-\x{FB9}\x{1F71}-\x{1FFD}\x{2000}\x{2001}\x{2126}"
@@ -33,11 +33,11 @@ _ANY: Final = ""
 _NONE: Final = r"[^\x{0}-\x{10FFFF}]"
 
 CHANGING_FIELDS: Final = '"(?:' + "|".join(sorted(CHANGING)) + ')"'
-"""What stands in all JSON that can be changed, where no character of it is escaped."""
+"""Matches all JSON that can be changed, if none of its characters is escaped."""
 _DERIVING: Final = ("turn_id", "item_id", "command", "value_base64")
 """Fields of JSON from which it follows that something is an erased memory's without its id."""
 _FEW: Final = 32
-"""So many words at most are looked for by a pattern, which is faster then."""
+"""Maximum number of words for which a pattern is faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Screen:
 
 
 def screen_of(redactions: Sequence[Redaction]) -> Screen:
-    """Of redactions of one scope."""
+    """Returns the screen of redactions of one scope."""
     texts = [text for each in redactions for text in each.texts]
     quoted = {given[:LONG] for each in redactions for given in each.quotations}
     long = [given for given in quoted if len(given) == LONG]
@@ -77,7 +77,7 @@ def _either(given: Iterable[str]) -> str:
 
 
 def _beginning(text: str) -> str:
-    """Of a text that is all of a field: nothing but white space goes before it."""
+    """The start of a text that is a whole field: only white space may precede it."""
     if not text or text[0].isspace() or not _stays(text[0]):
         return _within(text)
     return f"^[^!-~]*{next(_phrases(text))[1]}"
@@ -89,7 +89,8 @@ def _within(text: str) -> str:
 
 
 def _phrases(text: str) -> Iterator[tuple[int, str]]:
-    """What of a text stands in whatever has this normal form, with how long it is."""
+    """Yields the parts of a text that occur unchanged in every text with this normal form, with
+    their lengths."""
     plain = "".join(char if _stays(char) else "\0" for char in text)
     for part in plain.split("\0"):
         words = part[:_LONGEST].split()
@@ -97,7 +98,7 @@ def _phrases(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _stays(char: str) -> bool:
-    """Whether no other character becomes this one in a normal form, but for its capital."""
+    """Whether no other character becomes this one in a normal form, except its capital."""
     if char.isascii():
         return True
     composed = unicodedata.normalize("NFD", char) != char or "\u1100" <= char <= "\u11ff"

@@ -1,9 +1,8 @@
-"""Scrubbing what a scope holds when all of it is erased: records and rows, as JSON.
+"""Scrubs everything in a scope when all of it is erased: records and rows, as JSON.
 
-Nothing is taken out by the name of its field. What stays is what cannot tell anything: ids, times,
-hashes and the words of the program itself. Everything else is replaced, so that a field which is
-added later is scrubbed without anyone thinking of it.
-"""
+Fields are not selected by name. Only what reveals nothing stays: ids, times, hashes and the
+program's own words. Everything else is replaced, so a field that is added later is scrubbed without
+further work."""
 
 from __future__ import annotations
 
@@ -26,28 +25,28 @@ from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.schemas.vocabulary import field_names, is_plain
 
 _IDS: Final = frozenset({"turn_id", "session_id", "scope", "from_scope"})
-"""What producers choose for things to be known by."""
+"""Identifiers chosen by producers."""
 _COUNTED: Final = ("turn_id", "session_id", "role", "privacy")
 _NOTHING: Final = b'{"body":{}}'
 _OPEN: Final = frozenset({"headers", "extensions"})
-"""Fields whose keys anyone may choose, and which nothing reads."""
+"""Fields with arbitrary keys, which nothing reads."""
 _NAMES: Final = frozenset(
     {"name", "alias", "canonical_name", "main", "source", "target", "entity", "aspect", "aliases"}
 )
-"""Names in the graph: what is the same stays the same."""
+"""Names in the graph: equal ones stay equal."""
 _CODE: Final = re.compile(
     r"(?:forbidden|frozen|private|not_found|not_deleted|invalid_request|unknown_person"
     r"|confirm_mismatch|version_conflict|retention_expired|duplicate_content_hash"
     r"|confirmation_required): "
 )
-"""What an error begins with, by which programs know it."""
+"""Prefix of an error, by which programs recognise it."""
 
 
 @dataclass(slots=True)
 class Scrub:
-    """Of all that was told in a scope until it was erased by the command `erasure_id`, `at` this
-    moment. What tells of a memory that is not among the `erased` ones is not touched, and neither
-    is what tells of the erasure itself, by its `own` ids."""
+    """Scrubs messages in a scope up to its erasure by the command `erasure_id`, `at` this moment.
+    Data about a memory that is not among the `erased` ones stays, and so does data about the
+    erasure itself, identified by its `own` ids."""
 
     scope: str
     erasure_id: str
@@ -59,8 +58,8 @@ class Scrub:
         self.own.add(self.erasure_id)
 
     def value(self, value: bytes, is_dead: bool = False) -> bytes:
-        """A record's value; of one that could not be processed as a turn nothing but its
-        envelope is left."""
+        """Scrubs a record's value; only the envelope remains of a turn that could not be
+        processed."""
         try:
             raw: JsonValue = json.loads(value)
         except (ValueError, RecursionError):
@@ -75,7 +74,7 @@ class Scrub:
         return value if scrubbed == raw else dumped(scrubbed)
 
     def node(self, node: JsonValue, name: str = "") -> JsonValue:
-        """A part of a record or a row, under the name of its field."""
+        """Scrubs a part of a record or a row, under the name of its field."""
         if isinstance(node, dict):
             return self._object(node, name)
         if isinstance(node, list):
@@ -95,7 +94,7 @@ class Scrub:
         return ERASED
 
     def tells_of_others(self, node: JsonValue) -> bool:
-        """Whether a record or a row tells of a memory that was not erased."""
+        """Whether a record or a row concerns a memory that was not erased."""
         if isinstance(node, list):
             return any(map(self.tells_of_others, node))
         if not isinstance(node, dict):
@@ -120,12 +119,18 @@ class Scrub:
         if "value_base64" in node:
             node = {**node, "value_base64": self._held(node)}
         known = field_names()
-        told = next((name for name in ("relationship", "relation_type") if name in node), "")
-        if told and {"source", "target"} <= node.keys() and not is_plain(str(node[told])):
+        relation_field = next(
+            (name for name in ("relationship", "relation_type") if name in node), ""
+        )
+        if (
+            relation_field
+            and {"source", "target"} <= node.keys()
+            and not is_plain(str(node[relation_field]))
+        ):
             source, target = str(node["source"]), str(node["target"])
-            left = erased_relation(self.scope, source, target, str(node[told]))
-            node = {**node, told: left}
-        # The settings by which an intent is carried out are the program's.
+            left = erased_relation(self.scope, source, target, str(node[relation_field]))
+            node = {**node, relation_field: left}
+        # The settings with which an intent is executed are the program's.
         as_is = {"value_base64", "settings"} if "write" in node else {"value_base64"}
         return {
             key: each if key in as_is else self.node(each, key)
@@ -134,7 +139,7 @@ class Scrub:
         }
 
     def _dead_turn(self, body: JsonValue) -> JsonValue:
-        """What is left of a turn that was never stored: what it is counted by."""
+        """Returns what remains of a turn that was never stored: what it is counted by."""
         try:
             turn = ConversationTurn.model_validate(body)
         except ValueError:
@@ -146,7 +151,7 @@ class Scrub:
         return left | {"content": mark, "erased_item_id": turn_item_id(self.scope, turn)}
 
     def _held(self, node: Mapping[str, JsonValue]) -> str:
-        """What a dead letter holds, scrubbed like the record that it was."""
+        """Returns the record in a dead letter, scrubbed like the record itself."""
         try:
             held = base64.b64decode(str(node["value_base64"]), validate=True)
         except ValueError:

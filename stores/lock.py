@@ -1,5 +1,5 @@
-"""Locks: one process at a time owns a folder, by a lock that the kernel drops with the process; one
-stage of it at a time uses a store."""
+"""Locks: one process at a time owns a folder, by a lock that the kernel releases with the process;
+one of its stages at a time uses a store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 class FolderInUse(Exception):
-    """Another process owns the folder; the text names it and says what to do."""
+    """Another process owns the folder; the text names it and the remedy."""
 
 
 class FolderLock:
@@ -39,8 +39,8 @@ class FolderLock:
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def _lies_at(self, path: Path) -> bool:
-        """Whether what is locked is the folder's file still: the folder may have been exchanged
-        for another one since it was opened."""
+        """Returns whether the locked file is still the folder's: the folder may have been replaced
+        since the file was opened."""
         if self._descriptor < 0:
             return False
         try:
@@ -49,7 +49,7 @@ class FolderLock:
             return False
 
     def release(self) -> None:
-        """Give the folder free; a second call does nothing."""
+        """Releases the folder; a second call does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

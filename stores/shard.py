@@ -38,21 +38,23 @@ NO_ROOM = (
     *(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE)),
     *("failed to allocate", "could not allocate", "failed to pin block"),
 )
-"""What the database says where it cannot write or has no memory, also of a commit that failed."""
+"""The database's messages for a failed write or lack of memory, including those of a failed
+commit."""
 COMPACTED_BYTES = range(8 * 1024 * 1024, 64 * 1024 * 1024)
-"""Sizes of what is in use of a file that is compacted when it is closed: a second for 30 MB, so
+"""Sizes in use of a file that is compacted when it is closed: this takes a second for 30 MB, so
 that a stop takes no more than two."""
 FREE_SHARE = 0.25
-"""Of a file's blocks, from which on it is compacted."""
+"""The minimum share of free blocks of a file that is compacted."""
 GROWTH = 1.25
-"""Of what is in use, since it was compacted: what one more memory costs does not grow with all."""
+"""The minimum growth of the used size since the last compaction: this keeps the cost of one more
+memory independent of the size."""
 COMPACTED = "compacted_bytes"
 READERS_SECONDS = 2.0
-"""What queries get to end when the shard is closed: most take milliseconds."""
+"""The time that queries get to end when the shard is closed: most take milliseconds."""
 
 
 class StoreError(Exception):
-    """A store that cannot be used; the text says what is wrong and what to do."""
+    """A store that cannot be used; the text says what is wrong and how to fix it."""
 
 
 class Shard(ShardState):
@@ -80,12 +82,11 @@ class Shard(ShardState):
             raise StoreError(f"cannot read the store {folder}: {error}; {REBUILD}") from error
 
     def close(self) -> None:
-        """Checkpoint and close; the folder may then be opened by another process. A file with many
-        free blocks is written again without them.
+        """Checkpoints and closes; another process may then open the folder. A file with many free
+        blocks is rewritten without them.
 
         Waits for readers and writers. Interrupts readers after `READERS_SECONDS`; they, and all
-        that come later, get StoreClosed.
-        """
+        later ones, get StoreClosed."""
         if self._vector_table is not None:
             self._vector_table.close()
         self.readers.end(READERS_SECONDS)
@@ -98,11 +99,11 @@ class Shard(ShardState):
             self._folder_lock.release()
 
     def _is_worth_compacting(self) -> bool:
-        """Whether much of the file is free, and what is in use has grown since it was compacted.
+        """Returns whether much of the file is free, and its used size has grown since it was
+        compacted.
 
-        A checkpoint writes a table's newest 122,880 rows again, where others are free, with all
-        that is wide in them: the file of a store that grows is twice as large as what is in it.
-        """
+        A checkpoint writes a table's newest 122,880 rows again, if others are free, with all their
+        wide columns: the file of a growing store is twice as large as its content."""
         try:
             self._connection.execute("FORCE CHECKPOINT")
             used, free = self._connection.execute(
@@ -120,7 +121,7 @@ class Shard(ShardState):
         return True
 
     def _compact(self, path: Path) -> None:
-        """The closed file stays as it is where there is no room for another."""
+        """Without room for another file the closed one stays unchanged."""
         try:
             rewrite(path)
             connection, _ = _ready(path, self.options)  # which puts the views back
@@ -130,16 +131,16 @@ class Shard(ShardState):
             discard_half(path)
 
     def copy_file(self, path: Path) -> None:
-        """Write the store's file as it is now to another one. Under `lock`; blocks. Raises
-        duckdb.Error and OSError."""
+        """Copies the store's present file to another one. Under `lock`; blocks. Raises duckdb.Error
+        and OSError."""
         with self.writing() as connection:
             connection.execute("FORCE CHECKPOINT")
         shutil.copyfile(self.folder / DATABASE_FILE, path)
 
     def rewrite(self) -> None:
-        """Write the store's files again, so that no byte is left of what was erased from its
-        tables. Under `lock`; who reads waits. Blocks. Raises StoreError and duckdb.Error; unless
-        the process ends the old file is then still there and in use."""
+        """Rewrites the store's files, so that no byte remains of what was erased from its tables.
+        Under `lock`; readers wait. Blocks. Raises StoreError and duckdb.Error; unless the process
+        ends, the old file is then still there and in use."""
         path = self.folder / DATABASE_FILE
         with self.readers.replacing(READERS_SECONDS):
             self._connection.execute("FORCE CHECKPOINT")
@@ -158,11 +159,12 @@ class Shard(ShardState):
             shutil.rmtree(self.folder / VECTORS_FOLDER, ignore_errors=True)
 
     def unit(self) -> UnitOfWork:
-        """A new unit of work; under `lock` from its first read that a write depends on."""
+        """Returns a new unit of work; use it under `lock` from its first read that a write depends
+        on."""
         return UnitOfWork(self)
 
     def refuses_data(self, error: Exception) -> bool:
-        """Whether an error is about the values that were to be stored, not about the store."""
+        """Returns whether an error is about the values to store, not about the store."""
         return isinstance(
             error,
             duckdb.DataError
@@ -173,12 +175,12 @@ class Shard(ShardState):
         ) and not isinstance(error, duckdb.OperationalError)
 
     def lacks_room(self, error: Exception) -> bool:
-        """Whether an error is for want of memory or of room on the disk."""
+        """Returns whether an error is a lack of memory or of disk space."""
         if isinstance(error, duckdb.OutOfMemoryException):
             return True
-        said = str(error)
-        told = isinstance(error, duckdb.IOException | duckdb.TransactionException)
-        return told and any(each in said for each in NO_ROOM)
+        text = str(error)
+        is_storage_error = isinstance(error, duckdb.IOException | duckdb.TransactionException)
+        return is_storage_error and any(each in text for each in NO_ROOM)
 
 
 def _ready(path: Path, options: ShardOptions) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
@@ -190,8 +192,8 @@ def _ready(path: Path, options: ShardOptions) -> tuple[duckdb.DuckDBPyConnection
 
 @cache
 def _empty_file(language: str) -> bytes:
-    """The file of a store that holds nothing: to write it takes a fifth of the time that it takes
-    to make the tables."""
+    """Returns the file of an empty store: writing it takes a fifth of the time of creating the
+    tables."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / DATABASE_FILE
         connection, _ = _up_to_date(

@@ -1,7 +1,6 @@
-"""The open database of one partition, and what of it is cached: what all who touch a shard share.
+"""The open database of one partition, and its caches: shared by all users of a shard.
 
-Written under `lock` and in one transaction a batch; read by any thread.
-"""
+Written under `lock` and in one transaction per batch; read by any thread."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _StageState:
-    """`unsent_from`: nothing before this number is left in the outbox."""
+    """`unsent_from`: the outbox holds nothing before this number."""
 
     cursors: dict[str, int] = field(default_factory=dict)
     next_seq: int = 0
@@ -46,7 +45,7 @@ class _StageState:
 
 
 class ShardState:
-    """`lock` serialises what reads and then writes; others read by `reading()`."""
+    """`lock` serialises reads followed by writes; others read by `reading()`."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, folder: Path, options: ShardOptions
@@ -80,7 +79,7 @@ class ShardState:
         self.has_erasures = bool(
             self._connection.execute("SELECT 1 FROM erasures WHERE phase <> 'done'").fetchall()
         )
-        """Whether texts were erased from the tables that files may still hold."""
+        """Whether texts were erased from the tables that files may still contain."""
         self._vector_table: VectorTable | None = None
         self._load_progress()
 
@@ -144,14 +143,14 @@ class ShardState:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether no stage has done anything with it yet."""
+        """Returns whether no stage has processed anything yet."""
         return not any(state.cursors for state in self._stages.values())
 
     def next_outbox_seq(self, stage: str) -> int:
         return self._state_of(stage).next_seq
 
     def unsent(self, stage: str) -> list[Outbound]:
-        """What the stage committed and is not known to have sent, in order."""
+        """Returns what the stage committed and is not known to have sent, in order."""
         with self.reading() as reader:
             rows = reader.execute(
                 "SELECT seq, topic, scope, record_key, value FROM outbox WHERE stage = ?"
@@ -177,7 +176,7 @@ class ShardState:
         return self.tokens.of(memory_ids)
 
     def stored_keys(self, embedding_keys: Sequence[str]) -> set[str]:
-        """Those texts of which a vector by the model in use is stored."""
+        """Returns those texts of which a vector by the model in use is stored."""
         maybe = self.known.among("embedding_key", embedding_keys)
         if not maybe:
             return set()
@@ -190,11 +189,11 @@ class ShardState:
         return {row[0] for row in rows}
 
     def seen(self, stage: str, message_ids: Sequence[str]) -> set[str]:
-        """Which of these messages the stage has processed."""
+        """Returns which of these messages the stage has processed."""
         return self._seen.among(stage, message_ids)
 
     def write_progress(self, progress: Progress) -> None:
-        """Cursors, seen ids and outbox of one stage, as part of the running transaction."""
+        """Writes cursors, seen ids and outbox of one stage, as part of the running transaction."""
         state = self._state_of(progress.stage)
         for topic, next_offset in progress.cursors.items():
             statement = "INSERT INTO cursors (next_offset, stage, topic) VALUES (?, ?, ?)"
@@ -229,7 +228,7 @@ class ShardState:
             )
 
     def note_progress(self, progress: Progress) -> None:
-        """Remember, after the commit, what `write_progress` wrote."""
+        """Updates the caches, after the commit, with what `write_progress` wrote."""
         state = self._state_of(progress.stage)
         state.cursors.update(progress.cursors)
         state.unsent_from = max(state.unsent_from, progress.sent_through + 1)
@@ -252,7 +251,7 @@ class ShardState:
         return levels
 
     def note_settings(self, flags: Iterable[FlagsRow], privacy: Iterable[PrivacyRow]) -> None:
-        """Remember, after the commit, what scopes were set to."""
+        """Updates the cached settings of scopes, after the commit."""
         self.flags.update((row.scope, row) for row in flags)
         for row in privacy:
             self.privacy[row.scope] = {**self.privacy.get(row.scope, {}), row.person_key: row}

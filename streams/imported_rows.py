@@ -1,9 +1,8 @@
 """Rows of the lines of an exported scope.
 
 In the scope that the lines come from, ids stay. In another one they are derived from the scope and
-the id that was, so that the same line is the same memory however often it is taken, and no file can
-name what is another scope's.
-"""
+the old id, so that the same line is the same memory however often it is imported, and no file can
+name another scope's memories."""
 
 from __future__ import annotations
 
@@ -43,12 +42,12 @@ from palimpsest.streams.memory_rows import state_of, with_content
 
 
 def same_fields(line: Frozen, row_type: type[Row], *but: str) -> dict[str, object]:
-    """What line and row call the same."""
-    told = type(line).model_fields
+    """Returns the fields that line and row have in common."""
+    fields_of_line = type(line).model_fields
     return {
         field.name: getattr(line, field.name)
         for field in fields(row_type)
-        if field.name in told and field.name not in but
+        if field.name in fields_of_line and field.name not in but
     }
 
 
@@ -61,7 +60,7 @@ _NAMING_MEMORIES = frozenset(("memory_id", "target_id", "source_memory", "drawn_
 
 
 def _of_scope(ids: ImportedIds, value: JsonValue, name: str = "") -> JsonValue:
-    """An event's metadata, naming memories as they are called here."""
+    """Returns an event's metadata with this scope's ids of memories."""
     if isinstance(value, dict):
         return {key: _of_scope(ids, each, key) for key, each in value.items()}
     if isinstance(value, list):
@@ -70,7 +69,7 @@ def _of_scope(ids: ImportedIds, value: JsonValue, name: str = "") -> JsonValue:
 
 
 def memory_row(ids: ImportedIds, line: PortableMemory) -> MemoryRow:
-    """The memory; its sequence number is given when it is stored."""
+    """Returns the memory; its sequence number is assigned when it is stored."""
     given = same_fields(line, MemoryRow, "metadata", "source_id")
     made = MemoryRow(
         **given,  # type: ignore[arg-type]
@@ -122,7 +121,7 @@ def edge_row(ids: ImportedIds, line: PortableEdge) -> EdgeRow:
 
 
 def session_row(ids: ImportedIds, line: PortableSession) -> SessionRow:
-    """A session that came is complete: it has ended until it goes on here."""
+    """An imported session is complete: it has ended until it continues here."""
     return SessionRow(
         **same_fields(line, SessionRow, "last_turn", "extracted_turns"),  # type: ignore[arg-type]
         scope=ids.scope,
@@ -136,7 +135,7 @@ def session_row(ids: ImportedIds, line: PortableSession) -> SessionRow:
 
 
 def fact_rows(ids: ImportedIds, line: PortableFact, as_of: int) -> list[Row]:
-    """A fact with its end, without which it would be lost in the balance, and what was decided."""
+    """Returns a fact with its outcome, required for the balance, and its decision."""
     item_id = ids.of(line.id)
     fact = FactRow(
         **same_fields(line, FactRow, "turn_memory_id"),  # type: ignore[arg-type]
@@ -157,27 +156,29 @@ def fact_rows(ids: ImportedIds, line: PortableFact, as_of: int) -> list[Row]:
     return rows if line.held is None else [*rows, _held(ids, fact, line.held)]
 
 
-def _proposal(ids: ImportedIds, item_id: str, told: PortableProposal, as_of: int) -> ProposalRow:
+def _proposal(
+    ids: ImportedIds, item_id: str, proposal: PortableProposal, as_of: int
+) -> ProposalRow:
     candidates = [
         {**each.model_dump(mode="json"), "memory_id": ids.of(each.memory_id)}
-        for each in told.candidates
+        for each in proposal.candidates
     ]
     return ProposalRow(
-        **same_fields(told, ProposalRow, "memory_id", "target_id", "candidates"),  # type: ignore[arg-type]
+        **same_fields(proposal, ProposalRow, "memory_id", "target_id", "candidates"),  # type: ignore[arg-type]
         item_id=item_id,
         scope=ids.scope,
-        memory_id=ids.of(told.memory_id),
-        target_id=ids.maybe(told.target_id),
+        memory_id=ids.of(proposal.memory_id),
+        target_id=ids.maybe(proposal.target_id),
         candidates=json.dumps(candidates),
         as_of=as_of,
     )
 
 
-def _held(ids: ImportedIds, fact: FactRow, told: PortableHeld) -> PendingProposalRow:
+def _held(ids: ImportedIds, fact: FactRow, pending: PortableHeld) -> PendingProposalRow:
     known = {field.name for field in fields(PendingProposalRow)}
     of_fact = {name: value for name, value in asdict(fact).items() if name in known}
-    of_change = same_fields(told, PendingProposalRow, "target_id")
-    return PendingProposalRow(**{**of_fact, **of_change}, target_id=ids.of(told.target_id))
+    of_change = same_fields(pending, PendingProposalRow, "target_id")
+    return PendingProposalRow(**{**of_fact, **of_change}, target_id=ids.of(pending.target_id))
 
 
 def stricter_row(scope: str, line: PortablePrivacy, known: Levels) -> tuple[PrivacyRow, ...]:

@@ -18,7 +18,7 @@ EPISODIC_IMPORTANCE = 0.3
 _MADE_BY_THE_PROGRAM = frozenset({"extraction", "document"})
 """Sources whose ids are the program's own: of others they are what somebody chose to give."""
 DRAWN = "extracted-fact"
-"""The `why` of a memory that was drawn from what somebody said."""
+"""The `why` of a memory that was extracted from a statement."""
 CONFIRMED_DECAY_RATE = 0.0
 
 STATEMENT = (
@@ -138,20 +138,20 @@ def fact_memory(origin: Origin, proposal: Proposal) -> MemoryRow:
     )
 
 
-def restated(row: MemoryRow, said: MemoryRow, fact: Fact) -> MemoryRow:
-    """`row` saying what `said`, a memory made of `fact`, says: all that belongs to a statement is
-    the new one's. What belongs to the memory stays (whose it is, its tags, its pin), and so does
-    its importance unless the model rated the new one."""
+def restated(row: MemoryRow, statement: MemoryRow, fact: Fact) -> MemoryRow:
+    """Returns `row` with the content of `statement`, a memory made of `fact`: everything that
+    belongs to a statement comes from the new one. What belongs to the memory stays (its owner, its
+    tags, its pin), and so does its importance unless the model rated the new one."""
     return replace(
         row,
-        **{name: getattr(said, name) for name in STATEMENT},
+        **{name: getattr(statement, name) for name in STATEMENT},
         importance=row.importance if fact.importance is None else fact.importance,
-        first_occurred_at=min(row.first_occurred_at or row.occurred_at, said.occurred_at),
+        first_occurred_at=min(row.first_occurred_at or row.occurred_at, statement.occurred_at),
     )
 
 
 def with_content(row: MemoryRow, content: str) -> MemoryRow:
-    """The row saying something else, with all that follows from its text."""
+    """Returns the row with other content and everything derived from its text."""
     stored = storage_content(content)
     digest = content_hash(stored)
     embedded = embedding_text(row.type, row.who, stored, row.occurred_at, row.role)
@@ -168,7 +168,7 @@ def with_content(row: MemoryRow, content: str) -> MemoryRow:
 def changed(
     row: MemoryRow, at: datetime, by: str, write_seq: int, decision_order: int | None = None
 ) -> MemoryRow:
-    """The row one version further."""
+    """Returns the next version of the row."""
     return replace(
         row,
         version=row.version + 1,
@@ -185,8 +185,8 @@ def deleted(row: MemoryRow, at: datetime) -> MemoryRow:
 
 
 def without_text(row: MemoryRow, at: datetime) -> MemoryRow:
-    """The row as a tombstone of which no one can tell what it said; what was drawn from it and is
-    on its way still finds it gone."""
+    """Returns the row as a tombstone without its text; in-flight derivations still find it
+    deleted."""
     return replace(
         deleted(row, row.deleted_at or at),
         type=row.type if row.type == "episodic" else "fact",
@@ -214,7 +214,7 @@ def without_text(row: MemoryRow, at: datetime) -> MemoryRow:
 
 
 def is_erased(row: MemoryRow) -> bool:
-    """Whether nothing is left of what the memory said."""
+    """Returns whether the memory's content was erased."""
     return row.is_deleted and not row.content_hash
 
 
@@ -242,17 +242,17 @@ def archived(row: MemoryRow, reason: str, at: datetime) -> ArchiveRow:
 
 
 def archived_id(row: MemoryRow) -> str:
-    """How edges name an archived state of a memory."""
+    """The name of an archived state of a memory in edges."""
     return f"{row.memory_id}@{row.version}"
 
 
 def protected(row: MemoryRow) -> bool:
-    """Whether no machine may change what it says: pinned, or confirmed by a person."""
+    """Returns whether no machine may change its content: pinned, or confirmed by a person."""
     return row.pinned or row.decay_rate == CONFIRMED_DECAY_RATE
 
 
 def skip_reason(fact: Fact, min_confidence: float) -> str | None:
-    """Why an ADD of the fact is not executed whatever the store holds."""
+    """Returns why an ADD of the fact is skipped regardless of the store."""
     if fact.confidence < min_confidence:
         return "low_fact_confidence"
     if not normalized_content(storage_content(fact.content)):

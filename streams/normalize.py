@@ -53,9 +53,9 @@ RESERVED_TYPES = {
     DOCUMENT_CHUNK: f"the type {DOCUMENT_CHUNK} is for documents",
 }
 MAX_NAME_CHARACTERS = 256
-"""Of what a turn names: a remembered text is extracted from as a turn."""
+"""Maximum length of names in a turn: a remembered text is extracted from like a turn."""
 FORGOTTEN_UNCONFIRMED = 25
-"""Memories that are forgotten at once without a preview's token, at most."""
+"""Maximum number of memories that are forgotten at once without a preview's token."""
 
 
 def normalize_stage(
@@ -64,8 +64,8 @@ def normalize_stage(
     is_known_private: KnownPrivate = nobody,
     recorded: Recorded | None = None,
 ) -> Stage:
-    """The stage; what it writes carries the settings `recorded`. What a turn leads to depends on
-    the scope's flags and on the turns before it, so it is for apply-writes to say."""
+    """Returns the stage; its output carries the settings `recorded`. The effects of a turn depend
+    on the scope's flags and on the turns before it, so apply-writes decides them."""
     policy = Policy.of(pii)
     phrases = (*intent.phrases, *intent.more_phrases)
 
@@ -110,8 +110,8 @@ def normalized(
     utc_offset_minutes: int = 0,
     phrases: tuple[str, ...] = PHRASES,
 ) -> NormalizedTurn:
-    """The turn with its storage content, and what is derived from it; unknown fields kept. Only a
-    user's words are a wish to have something remembered."""
+    """Returns the turn with its storage content, and what is derived from it; unknown fields are
+    kept. Only a user's words are a request to remember."""
     stored = storage_content(turn.content)
     has_lines = "\n" in turn.content.strip()
     declared = {name: getattr(turn, name) for name in ConversationTurn.model_fields}
@@ -174,7 +174,7 @@ def _command(message: Message, body: MemoryCommand, refused: bool) -> Step:
 
 
 def _refused(body: MemoryCommand) -> Step:
-    """What speaks of a secret leaves no text; a document whose text does so has failed."""
+    """A command that mentions a secret leaves no text; a document whose text does has failed."""
     if isinstance(body.command, DocumentTextCommand):
         failed = DocumentTextCommand(document_id=body.command.document_id, error=WHY_REFUSED)
         return Step(emits=(_write(DocumentTextIntent(text=failed)),))
@@ -182,8 +182,7 @@ def _refused(body: MemoryCommand) -> Step:
 
 
 def _refused_command(record: Record, why: str) -> Salvaged | None:
-    """A command that is none still has a result, where it says who waits for it: its id and its
-    scope."""
+    """An invalid command still has a result, if it has the id and scope of the waiting caller."""
     if record.topic != MEMORY_COMMANDS.name:
         return None
     try:
@@ -195,7 +194,7 @@ def _refused_command(record: Record, why: str) -> Salvaged | None:
 
 
 def _why_invalid(command: Command) -> str | None:
-    """Why a well-formed command cannot be executed whatever the store holds."""
+    """Returns why a well-formed command cannot be executed regardless of the store."""
     if isinstance(command, RememberCommand):
         return _why_not_remembered(command)
     if isinstance(command, AddDocumentCommand):

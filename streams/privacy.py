@@ -1,4 +1,4 @@
-"""What privacy levels do not let happen, and carrying out the command that sets one. Pure."""
+"""What privacy levels forbid, and the command that sets one. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def is_withheld(levels: Levels, speaker: str) -> bool:
 
 
 def rejected(turn: NormalizedTurn, reason: str = PRIVACY_FULL) -> RejectedTurnIntent:
-    """What is left of a turn that may not be kept."""
+    """What remains of a turn that may not be kept."""
     return RejectedTurnIntent(
         turn_id=turn.turn_id,
         item_id=turn.item_id,
@@ -53,7 +53,7 @@ def rejected(turn: NormalizedTurn, reason: str = PRIVACY_FULL) -> RejectedTurnIn
 
 
 def is_private_source(levels: Levels, speaker: str, source: MemoryRow | None) -> bool:
-    """Whether nothing that was drawn from what somebody said may be written any more."""
+    """Returns whether nothing derived from a person's statement may be written any more."""
     by = {speaker} if source is None else {speaker, source.who}
     return any(is_withheld(levels, who) for who in by)
 
@@ -81,9 +81,9 @@ def load_about(work: Work, command: ModifyCommand) -> Generator[Ask, Answer, Abo
         turns = {item: fact.turn_memory_id for item, fact in found.facts.items()}
     sources: Mapping[str, MemoryRow] = {}
     if turns:
-        said = yield Load(work.message.scope, memory_ids=tuple(dict.fromkeys(turns.values())))
-        assert isinstance(said, Loaded)
-        sources = said.memories
+        statements = yield Load(work.message.scope, memory_ids=tuple(dict.fromkeys(turns.values())))
+        assert isinstance(statements, Loaded)
+        sources = statements.memories
     about = {}
     for row in named:
         source = sources.get(turns.get(drawn.get(row.memory_id) or "", ""))
@@ -94,8 +94,8 @@ def load_about(work: Work, command: ModifyCommand) -> Generator[Ask, Answer, Abo
 def refuse_about_private(
     work: Work, command: RememberCommand | ModifyCommand, about: About
 ) -> None:
-    """Raises Refused for a memory that may not be written because of whom it is about. A person
-    may still change what is known of a private one."""
+    """Raises Refused for a memory that may not be written because of whom it is about. A person may
+    still change existing private memories."""
     is_own = bool(command.self_taught) or work.by_machine
     levels = work.loaded.privacy
     if isinstance(command, RememberCommand):
@@ -176,8 +176,8 @@ def set_privacy(work: Work, command: SetPrivacyCommand, known: Counter[str]) -> 
         after = replace(after, recorded_at=work.at if row is None else row.recorded_at)
     else:
         work.writes.append(Put(after))
-        told: dict[str, JsonValue] = {"person": name or None, "level": command.level}
-        work.tell("privacy", None, command.reason, metadata=told | {"before": before})
+        metadata: dict[str, JsonValue] = {"person": name or None, "level": command.level}
+        work.tell("privacy", None, command.reason, metadata=metadata | {"before": before})
     count = sum(known.values())
     offer = None
     if LEVELS.index(command.level) >= LEVELS.index(before) and command.level != "none" and count:

@@ -1,16 +1,15 @@
 """The contract of a stage: pure functions over plain data, run by the one runner.
 
-A stage's `process` is a generator: it yields what it must know (an Ask) and is sent the
-answer, as often as it needs; then it returns a Step. On its way it may yield what it anticipates
-(Anticipated), which is no question. It has no clock, no randomness and no I/O: time comes from
-the message, ids from the input's id. So it can be tested with values alone and repeated at will;
-batching, retries, order, commits and crashes are the runner's.
+A stage's `process` is a generator. It yields an Ask for each thing it must know and is sent the
+answer; finally it returns a Step. It may also yield Anticipated, which expects no answer. It has no
+clock, no randomness and no I/O: time comes from the message, ids from the input's id. A stage can
+therefore be tested with values alone and repeated at will; the runner handles batching, retries,
+order, commits and crashes.
 
-Two kinds of asks. *Model asks* (Embed, Generate) go outside the process and may take long;
-the runner answers those of a whole batch together, outside any transaction. *Store asks*
-(`streams.store_port`) are answered in offset order and see what the earlier records of the batch
-write.
-"""
+There are two kinds of asks. *Model asks* (Embed, Generate) leave the process and may take long; the
+runner answers those of a whole batch together, outside any transaction. *Store asks*
+(`streams.store_port`) are answered in offset order and see the writes of earlier records in the
+batch."""
 
 from __future__ import annotations
 
@@ -32,8 +31,8 @@ Message: TypeAlias = Envelope[Frozen]
 
 @dataclass(frozen=True, slots=True)
 class Embed:
-    """Vectors of these texts. Answered by Embedded. `required`: rather wait out an outage than do
-    without."""
+    """Requests vectors of these texts. Answered by Embedded. `required`: wait out an outage rather
+    than continue without them."""
 
     texts: tuple[str, ...]
     required: bool = False
@@ -41,8 +40,8 @@ class Embed:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """An embedding a text, in order; None, with the reason in `failures`, for a text that the
-    provider refused, and for all of a call that it did not answer."""
+    """One embedding per text, in order. None, with the reason in `failures`, for each text that the
+    provider refused, and for all texts of a call that it did not answer."""
 
     embeddings: tuple[Embedding | None, ...]
     failures: tuple[str | None, ...] = ()
@@ -54,9 +53,9 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """A model's reply to `prompt`; the `advisory` ones may be answered by None instead of being
-    retried. `attempt` counts the askings of one prompt, from 1: a repeat of the record gets the
-    recorded reply of each. `fresh`: what is recorded is passed over and replaced."""
+    """Requests a model's reply to `prompt`. An `advisory` request may be answered by None instead
+    of being retried. `attempt` counts the requests with one prompt, from 1: a repeat of the record
+    gets the recorded reply of each attempt. `fresh` skips the recorded reply and replaces it."""
 
     prompt: Prompt
     advisory: bool = False
@@ -69,13 +68,13 @@ Ask: TypeAlias = ModelAsk | StoreAsk
 Answer: TypeAlias = Embedded | Reply | StoreAnswer | None
 
 
-# --- what a step gives ----------------------------------------------------------------------
+# --- what a step contains -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """A message to send. Its id follows from the stage, the input and `index`; `key` is the scope
-    unless given."""
+    """A message to send. Its id is derived from the stage, the input and `index`; `key` defaults to
+    the scope."""
 
     topic: Topic
     body: Frozen
@@ -86,7 +85,7 @@ class Emit:
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why a record cannot be processed, for the dead letter. `raw_output` is a model's reply;
-    `item_ids` are the items that failed, where it is not all that the message carries."""
+    `item_ids` are the failed items, unless all items of the message failed."""
 
     reason: str
     failure: Literal["invalid", "malformed-output", "rejected", "unexpected"] = "invalid"
@@ -97,8 +96,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """All that processing one record results in. `rerouted` sends the record as it is to the
-    partition where its scope belongs."""
+    """The result of processing one record. `rerouted` sends the record unchanged to the partition
+    where its scope belongs."""
 
     writes: tuple[Write, ...] = ()
     emits: tuple[Emit, ...] = ()
@@ -111,8 +110,8 @@ Process: TypeAlias = Generator[Ask | Anticipated, Answer, Step]
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a stage knows of a record alongside its message. `misrouted`: a producer put it into
-    another partition than its scope's."""
+    """What a stage knows of a record besides its message. `misrouted`: the producer wrote it to a
+    partition that is not its scope's."""
 
     record: Record
     misrouted: bool = False
@@ -120,8 +119,8 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """What a stage makes of a record that is no message. `message` is as much of it as could be
-    read, which what the step emits was caused by."""
+    """What a stage recovers from a record that is no valid message. `message` holds as much of it
+    as could be read, and is the cause of what the step emits."""
 
     step: Step
     message: Message | None = None
@@ -129,16 +128,15 @@ class Salvaged:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stream processor: its name, what it reads, and what it does with a message.
+    """A stream processor: its name, its input topics, and how it processes a message.
 
-    `stateful`: its cursor, seen ids and outbox lie in the shard, committed with its writes.
-    `asks_in_order`: it asks models about what the store holds, so the records of one scope are
-    processed one after another, each seeing what the one before wrote.
-    `waits_for`: the stage whose effects of this stage's earlier output it must see in the store.
-    `on_invalid`: what to do with a record that is no message, given why, where that is not a dead
-    letter; None from it means a dead letter after all.
-    `admit`: what a record is made into before anything else is known of it.
-    """
+    `stateful`: its cursor, seen ids and outbox are stored in the shard and committed with its
+    writes. `asks_in_order`: its model prompts depend on the store, so the records of one scope are
+    processed one after another, each seeing the writes of the one before. `waits_for`: the stage
+    whose effects of this stage's earlier output must be visible in the store. `on_invalid`: handles
+    a record that is no valid message, given the reason, instead of a dead letter; if it returns
+    None, the record becomes a dead letter after all. `admit`: transforms a record before anything
+    else reads it."""
 
     name: str
     reads: tuple[Topic, ...]
@@ -151,14 +149,14 @@ class Stage:
 
 
 class ModelUnavailable(Exception):
-    """Thrown into a stage's generator at a Generate that failed for good; its text is the
+    """Thrown into a stage's generator at a Generate that failed permanently; its text is the
     reason."""
 
 
 def without_asks(
     process: Callable[[Message, Context], Step],
 ) -> Callable[[Message, Context], Process]:
-    """A stage function that needs to know nothing alongside its message, as a Process."""
+    """Turns a stage function that needs nothing besides its message into a Process."""
 
     def run(message: Message, context: Context) -> Process:
         return process(message, context)

@@ -1,7 +1,6 @@
-"""All that stages and stores know of each other: what is asked, answered, written and committed.
+"""All that stages and stores know of each other: requests, answers, writes and commits.
 
-Plain data, and the store as the runner sees it. A store imports nothing else of `streams`.
-"""
+Plain data, and the store as the runner sees it. A store imports nothing else of `streams`."""
 
 from __future__ import annotations
 
@@ -42,8 +41,8 @@ Vector = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class FindCandidates:
-    """Active memories of the scope (raw turns excluded) closest to a fact, best first; those that
-    score below `min_score` are not shown."""
+    """Requests the active memories of the scope (raw turns excluded) closest to a fact, best first,
+    without those that score below `min_score`."""
 
     scope: str
     text: str
@@ -62,10 +61,10 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class NearDuplicates:
-    """Memories of the scope that changed after `as_of`, were not decided before
-    `decision_order`, and are at least `cosine` close to the vector or share the hash. Where text
-    or memory has no vector, the share of the text's words that the memory has stands for the
-    cosine."""
+    """Requests the memories of the scope that changed after `as_of`, were not decided before
+    `decision_order`, and are at least `cosine` close to the vector or share the hash. Where the
+    text or the memory has no vector, the share of the text's words that the memory contains
+    replaces the cosine."""
 
     scope: str
     text: str
@@ -78,12 +77,12 @@ class NearDuplicates:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Rows of one scope by key. `names` are canonical names; `unspaced_text` is text in a script
-    without capitals, in which the store looks for the names it knows. `derived_from`: what was
-    drawn from these memories is wanted; `sources_of`: what these were drawn from. With
-    `session_id` come the session, all open ones of the
-    scope and the session's short-term memory. `whole_scope`: all memories of the scope that are
-    not erased are wanted, too; `categories`: all that the scope has."""
+    """Requests rows of one scope by key. `names` are canonical names; `unspaced_text` is text in a
+    script without capitals, in which the store looks for known names. `derived_from` requests what
+    was derived from these memories; `sources_of` requests what these memories were derived from.
+    `session_id` adds the session, all open sessions of the scope and the session's short-term
+    memory. `whole_scope` adds all memories of the scope that are not erased; `categories` adds all
+    categories of the scope."""
 
     scope: str
     memory_ids: tuple[str, ...] = ()
@@ -106,18 +105,16 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What `Load` found; keys that are not there were not found.
+    """The result of `Load`; keys that were not found are absent.
 
-    `by_hash` and `by_source` hold active, non-episodic memories. `settled` are those of the asked
-    items, facts and turns, that have an outcome; `command` is the result of the asked command;
-    `held` the changes of asked facts (`held_ids`) that are pending review still, `facts` those of
-    `fact_ids` that were taken note of before. `derived` has all sources of every memory that was
-    drawn from one of `derived_from`: what it was drawn from, and what said the same again;
-    `sources` are those of the memories `sources_of`, by id.
-    `entities` maps known names to their ids, some of
-    which may stand in the text as part of a word only. `write_seq` is the shard's write sequence
-    before this record; `privacy` are the levels of the scope.
-    """
+    `by_hash` and `by_source` hold active, non-episodic memories. `settled` are the requested items,
+    facts and turns that have an outcome; `command` is the result of the requested command; `held`
+    are the changes of requested facts (`held_ids`) that are still pending review; `facts` are those
+    of `fact_ids` that were recorded before. `derived` holds all sources of every memory derived
+    from one of `derived_from`: what it was derived from, and what repeated it; `sources` holds the
+    sources of the memories `sources_of`, by id. `entities` maps known names to their ids; some of
+    these names may occur in the text only as part of a word. `write_seq` is the shard's write
+    sequence before this record; `privacy` are the levels of the scope."""
 
     memories: Mapping[str, MemoryRow]
     by_hash: Mapping[str, MemoryRow]
@@ -141,10 +138,10 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class LoadGraph:
-    """Names by their canonical form, with the relations between them, and for those of `same` all
-    other names of their entities; and for the names that nothing is known by, the memories whose
-    text has all the words of the name. `command_id`: the command whose result will be replaced.
-    `erased`: what was erased of the graph is wanted, too."""
+    """Requests names by their canonical form, with the relations between them; for those in `same`,
+    all other names of their entities; and for unknown names, the memories whose text contains all
+    words of the name. `command_id`: the command whose result will be replaced. `erased` adds what
+    was erased from the graph."""
 
     scope: str
     names: tuple[str, ...]
@@ -156,8 +153,8 @@ class LoadGraph:
 
 @dataclass(frozen=True, slots=True)
 class MemoryText:
-    """A text in which a memory's names are looked for; `key` is the memory's `embedding_key` while
-    it has the text."""
+    """A text in which a memory's names are looked for; `key` is the memory's `embedding_key` for
+    this text."""
 
     key: str
     text: str
@@ -165,14 +162,13 @@ class MemoryText:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """`names` maps every asked name that is known to its row, and every further name of the
-    entities of `same`; `relations` are those between these names, by their key; `texts` maps the
-    asked memories, and those that may name an unknown name, to all the texts that they have had,
-    oldest first; `naming` maps unknown names to such memories' ids. `command` is the result of the
-    asked command so far; `erased` are ids of names and relations that an import may not bring back.
-    Replaced texts and tombstones
-    count: mentions belong to a text, so it does not matter whether a memory was changed before or
-    after its names became known."""
+    """`names` maps every requested name that is known to its row, and every further name of the
+    entities in `same`; `relations` are those between these names, by their key; `texts` maps the
+    requested memories, and those that may name an unknown name, to all texts they have had, oldest
+    first; `naming` maps unknown names to the ids of such memories. `command` is the current result
+    of the requested command; `erased` are ids of names and relations that an import may not
+    restore. Replaced texts and tombstones count: mentions belong to a text, so it does not matter
+    whether a memory changed before or after its names became known."""
 
     names: Mapping[str, NameRow]
     relations: Mapping[tuple[str, str, str], RelationRow]
@@ -184,8 +180,8 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class LoadDocuments:
-    """Documents of a scope by id and by `same_key`; of the document `chunks_of` up to `limit`
-    chunks after the position `after`."""
+    """Requests documents of a scope by id and by `same_key`, and up to `limit` chunks of the
+    document `chunks_of` after the position `after`."""
 
     scope: str
     ids: tuple[str, ...] = ()
@@ -197,7 +193,7 @@ class LoadDocuments:
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """What was found; `chunks` are positions and memories, in order."""
+    """The documents found; `chunks` are positions and memories, in order."""
 
     by_id: Mapping[str, DocumentRow]
     by_key: Mapping[str, DocumentRow]
@@ -206,8 +202,8 @@ class Documents:
 
 @dataclass(frozen=True, slots=True)
 class LoadPromotion:
-    """A promotion of a scope; the parts of `plan_id` that were kept; with `items`, what it did with
-    each memory. `fact_ids`: which of these facts were taken note of before."""
+    """Requests a promotion of a scope and the stored parts of `plan_id`; with `items`, also what
+    the promotion did with each memory. `fact_ids`: which of these facts were recorded before."""
 
     scope: str
     promotion_id: str
@@ -218,8 +214,9 @@ class LoadPromotion:
 
 @dataclass(frozen=True, slots=True)
 class Promotions:
-    """What was found: `newest` is the scope's newest promotion, `parts` and `items` are in order,
-    `states` what the items' memories were before, by memory. `facts` are those that are known."""
+    """The promotions found: `newest` is the scope's newest promotion, `parts` and `items` are in
+    order, `states` maps each item's memory to its previous state. `facts` are those that are
+    known."""
 
     promotion: PromotionRow | None
     newest: PromotionRow | None
@@ -240,8 +237,8 @@ StoreAnswer: TypeAlias = Candidates | Loaded | Graph | Documents | Promotions
 
 @dataclass(frozen=True, slots=True)
 class Anticipated:
-    """A memory that a later stage will write: what follows is answered as if it were stored, in
-    this record and the batch's later ones. This stage never stores it."""
+    """A memory that a later stage will write. Later requests of this record and of the batch's
+    later records are answered as if it were stored. This stage never stores it."""
 
     row: MemoryRow
     vector: Vector | None
@@ -249,15 +246,15 @@ class Anticipated:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Insert the row. One with its key is replaced where the stage has read it; where it has not,
-    the row that was there first stays, also within a batch."""
+    """Inserts the row. If the stage has read a row with its key, that row is replaced; otherwise
+    the first row with the key stays, also within a batch."""
 
     row: Row
 
 
 @dataclass(frozen=True, slots=True)
 class KeepVector:
-    """Keep a text's embedding under the hash of the text: its vector and, from a model that has
+    """Stores a text's embedding under the hash of the text: its vector and, from a model that has
     them, the packed vectors of its tokens (`stores.index.token_vectors`)."""
 
     embedding_key: str
@@ -267,18 +264,19 @@ class KeepVector:
 
 @dataclass(frozen=True, slots=True)
 class ExpireShortTerm:
-    """Drop the short-term memories, of all sessions and scopes, that end at this time or before."""
+    """Deletes the short-term memories of all sessions and scopes that expire at or before this
+    time."""
 
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Erase:
-    """Take the texts of these memories out of all tables but the graph's: `texts` are what each of
-    them says as the stage read it, `embedding_keys` those of these texts. Their rows are put
-    without text before. `erasure_id` is the command's: what of it lies in files is left to be
-    executed under that id. `scope_at`: all of the scope is erased, as of this moment, also what
-    tells of no memory."""
+    """Removes the texts of these memories from all tables except the graph's: `texts` are their
+    texts as the stage read them, `embedding_keys` the keys of these texts. The stage first puts
+    their rows without text. `erasure_id` is the command's id: copies in files are erased later
+    under that id. `scope_at`: the whole scope is erased as of this moment, including rows that
+    concern no memory."""
 
     erasure_id: str
     scope: str
@@ -289,8 +287,8 @@ class Erase:
 
 @dataclass(frozen=True, slots=True)
 class EraseGraph:
-    """Take out of the graph of a scope what these memories alone told, or (None) all of it; in a
-    batch of its own (NotAlone), for it counts what was told before."""
+    """Removes from the scope's graph what only these memories support, or (None) all of it. It
+    needs a batch of its own (NotAlone), because it counts what was written before."""
 
     scope: str
     memory_ids: tuple[str, ...] | None
@@ -301,7 +299,7 @@ Write: TypeAlias = Put | KeepVector | ExpireShortTerm | Erase | EraseGraph
 
 @dataclass(frozen=True, slots=True)
 class Outbound:
-    """A record in a stage's outbox: encoded, committed, not yet known to be in the log."""
+    """A record in a stage's outbox: encoded and committed, but not yet known to be in the log."""
 
     seq: int
     topic: str
@@ -312,8 +310,9 @@ class Outbound:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a stage commits alongside its writes: the next offset by topic, the ids of the messages
-    processed with their offsets, the outbox, and through which outbox entry all is sent."""
+    """What a stage commits together with its writes: the next offset by topic, the ids and offsets
+    of the processed messages, the outbox, and the last outbox entry up to which everything is
+    sent."""
 
     stage: str
     cursors: Mapping[str, int]
@@ -324,8 +323,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class LogItem:
-    """A turn or a fact met in the log or in an outbox. `found_as` is `known`, `in_flight` or
-    `dead`; `place` is where it was met, of a dead one why it is dead."""
+    """A turn or a fact found in the log or in an outbox. `found_as` is `known`, `in_flight` or
+    `dead`; `place` is where it was found, or for a dead one the reason."""
 
     item_kind: str
     item_id: str
@@ -337,8 +336,8 @@ class LogItem:
 FindItems: TypeAlias = Callable[
     [Mapping[tuple[str, str], int], Iterable[tuple[str, bytes]]], Iterable[LogItem]
 ]
-"""What is in flight beside a store, given its next offsets by stage and topic, and the topics and
-values of its outboxes."""
+"""Lists what is in flight outside a store, from its next offsets by stage and topic, and the topics
+and values of its outboxes."""
 
 
 class UnitPort(Protocol):
@@ -349,23 +348,23 @@ class UnitPort(Protocol):
     def answer(self, ask: StoreAsk) -> StoreAnswer: ...
 
     def anticipate(self, memory: Anticipated) -> None:
-        """Answer from now on as if the memory were stored."""
+        """Answers later requests as if the memory were stored."""
         ...
 
     def stage(self, writes: Sequence[Write]) -> None: ...
 
     def commit(self, progress: Progress) -> None:
-        """Raises CommittedButNotShown where the writes are stored and reading them is not sure."""
+        """Raises CommittedButNotShown if the writes are stored but reads may not show them."""
         ...
 
 
 Place: TypeAlias = tuple[str, int]
-"""Of a record within its partition: topic and offset."""
+"""Position of a record within its partition: topic and offset."""
 
 
 class NotAlone(ValueError):
-    """Among a batch's writes is one that must be committed before what comes after it is read; the
-    batch is to be divided: at `places`, or where they are not known at every record."""
+    """A batch contains a write that must be committed before later records are read. The batch must
+    be split: at `places`, or at every record where they are unknown."""
 
     def __init__(self, places: frozenset[Place] = frozenset()) -> None:
         super().__init__("a batch with a record that must be committed alone")
@@ -373,13 +372,13 @@ class NotAlone(ValueError):
 
 
 class CommittedButNotShown(Exception):
-    """A commit that took place, after which what is cached in memory could not follow: only opening
-    the store again makes the two agree."""
+    """The commit succeeded, but the in-memory caches could not be updated: only reopening the store
+    makes the two agree."""
 
 
 class PriorityLock(Protocol):
-    """Held by one at a time, in the order of asking; `ahead` lets a holder in before all others
-    that wait."""
+    """A lock with one holder at a time, in the order of requests; `ahead` admits a holder before
+    all others that wait."""
 
     async def __aenter__(self) -> None: ...
 
@@ -393,7 +392,7 @@ class StorePort(Protocol):
 
     @property
     def lock(self) -> PriorityLock:
-        """Held by whoever reads and then writes."""
+        """Held for a read followed by a write."""
         ...
 
     def cursor_of(self, stage: str, topic: str) -> int: ...
@@ -407,11 +406,11 @@ class StorePort(Protocol):
     def unit(self) -> UnitPort: ...
 
     def refuses_data(self, error: Exception) -> bool:
-        """Whether an error of the store is about the values it was given. All others concern every
-        record: a disk, a lock, memory."""
+        """Returns whether an error of the store is about the values it received. All other errors
+        concern every record: a disk, a lock, memory."""
         ...
 
     def lacks_room(self, error: Exception) -> bool:
-        """Whether an error of the store is for want of memory or of room on the disk, so that the
-        same commit may succeed later. Nothing of it was stored."""
+        """Returns whether the store failed for lack of memory or disk space, so that the same
+        commit may succeed later. Nothing was stored."""
         ...

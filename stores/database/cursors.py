@@ -18,7 +18,7 @@ from palimpsest.stores.database.damage import StoreDamaged, is_damage
 from palimpsest.stores.database.migrations import use_tables
 
 AGAIN_SECONDS = 0.01
-"""How long after an interrupt the next one comes."""
+"""Interval between repeated interrupts."""
 
 
 class Readable(Protocol):
@@ -39,7 +39,7 @@ def cursor_of(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnectio
 
 
 class StoreClosed(Exception):
-    """The store was closed before it was read, or while it was."""
+    """The store was closed before it was read, or meanwhile."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -49,7 +49,7 @@ class StoreClosed(Exception):
 
 
 class Readers:
-    """The readers of one connection's database at this moment. Any thread may ask."""
+    """The present readers of one connection's database. Usable from any thread."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
@@ -88,8 +88,8 @@ class Readers:
                 self._changed.notify_all()
 
     def end(self, patience: float) -> None:
-        """Let no one begin to read, and return when no one reads; what still does after `patience`
-        seconds is interrupted."""
+        """Admits no new reader, and returns when no one reads; interrupts readers after `patience`
+        seconds."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -97,8 +97,8 @@ class Readers:
 
     @contextmanager
     def replacing(self, patience: float) -> Iterator[None]:
-        """No one reads within the block; who wants to waits for its end. Who does when it begins
-        has `patience` seconds, and is interrupted then."""
+        """Excludes readers from the block; those who want to read wait for its end. Present readers
+        are interrupted after `patience` seconds."""
         with self._changed:
             self._paused = True
             self._until_idle(patience)

@@ -1,4 +1,4 @@
-"""From what memories were drawn, and what said the same again, as it is stored."""
+"""The stored derivations: what memories were derived from, and what repeated them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import duckdb
 
 SAID_AGAIN = ("created", "modified", "none", "deduped")
-"""Outcomes of a fact after which a memory says what the fact does."""
+"""Outcomes of a fact after which a memory has the fact's content."""
 
 Pairs = set[tuple[str, str]]
 """A memory with one of its sources."""
@@ -23,7 +23,7 @@ WHERE o.item_kind = 'fact' AND o.scope = $scope AND o.event IN {SAID_AGAIN}
 
 
 def said_by(reader: duckdb.DuckDBPyConnection, scope: str, ids: Iterable[str]) -> set[str]:
-    """The memories of the scope that were drawn from any of these, or repeated by one."""
+    """The memories of the scope that were derived from any of these, or repeated by one."""
     given = {"scope": scope, "ids": sorted(ids)}
     drawn = reader.execute(_EDGES.format(column="target_id"), given).fetchall()
     again = reader.execute(_FACTS.format(column="f.turn_memory_id"), given).fetchall()
@@ -33,8 +33,8 @@ def said_by(reader: duckdb.DuckDBPyConnection, scope: str, ids: Iterable[str]) -
 def sources_of(
     reader: duckdb.DuckDBPyConnection, scope: str, ids: Iterable[str]
 ) -> tuple[Pairs, Pairs]:
-    """Each of these memories with every other that it was drawn from; and with every other that
-    said the same."""
+    """Returns each of these memories with every other that it was derived from; and with every
+    other that repeated it."""
     given = {"scope": scope, "ids": sorted(ids)}
     drawn = reader.execute(_EDGES.format(column="source_id"), given).fetchall()
     again = reader.execute(_FACTS.format(column="o.memory_id"), given).fetchall()
@@ -42,8 +42,8 @@ def sources_of(
 
 
 def by_memory(drawn: Pairs, again: Pairs) -> dict[str, tuple[str, ...]]:
-    """All sources, sorted, of the memories that were drawn from any: what a person saved stays a
-    person's, whoever repeats it."""
+    """Returns all sources, sorted, of the memories that were derived from any: what a person saved
+    stays a person's, even if others repeat it."""
     sources: dict[str, list[str]] = {memory_id: [] for memory_id, _ in sorted(drawn)}
     for memory_id, source in sorted(drawn | again):
         if memory_id in sources:

@@ -1,16 +1,16 @@
 """The graph as analysts and recall see it: entities made of their names.
 
-The tables keep what is said of each name by itself (schemas/rows.py), and mentions of each text
-that a memory has had. Here names that mean the same are one, and only active memories' present
-texts count. So nothing has to be rewritten when names are told to be one, or a text is replaced.
-"""
+The tables keep relations and mentions per name (schemas/rows.py), and mentions of each text that a
+memory has had. These views join names that denote the same entity, and count only active memories'
+present texts. So nothing has to be rewritten when a name becomes an alias, or a text is
+replaced."""
 
 from __future__ import annotations
 
 from palimpsest.stores.database.view_columns import View
 
 VAGUE = ("extracted", "unknown", "")
-"""Types of entities that say nothing: any other name's type comes first."""
+"""Uninformative types of entities: any other name's type takes precedence."""
 VAGUE_TYPES = str(VAGUE)
 
 _ORDER = "CASE WHEN name_id = entity_id THEN '0' ELSE '1' END || canonical_name"
@@ -21,7 +21,8 @@ RELATION_KEY = r"""(SELECT left(word, greatest(3, length(word) - 2)) FROM (
 """The beginning of the longest word of a relation's type, by which a text tells of it."""
 
 INTERNAL_GRAPH_VIEWS: dict[str, str] = {
-    # Entities with all their names, without how many memories mention them: cheap to ask.
+    # Entities with all their names, without the number of memories that mention them: cheap to
+    # query.
     "known_entities": f"""SELECT entity_id, scope,
                min(name) FILTER (WHERE name_id = entity_id) AS name,
                min(canonical_name) FILTER (WHERE name_id = entity_id) AS canonical_name,
@@ -35,7 +36,7 @@ INTERNAL_GRAPH_VIEWS: dict[str, str] = {
                bool_or(pinned) AS pinned, min(first_seen) AS first_seen,
                max(updated_at) AS updated_at
            FROM internal.name_rows GROUP BY entity_id, scope""",
-    # Names in the present texts of active memories, a row a name: cheap to ask.
+    # Names in the present texts of active memories, one row per name: cheap to query.
     "present_mentions": """SELECT m.memory_id, n.entity_id, m.scope, m.mention_text, m.confidence
            FROM internal.mention_rows m JOIN internal.name_rows n USING (name_id)
                JOIN internal.memory_rows r ON r.memory_id = m.memory_id
@@ -46,7 +47,7 @@ INTERNAL_GRAPH_VIEWS: dict[str, str] = {
            FROM internal.mention_rows m JOIN internal.name_rows n USING (name_id)
                JOIN internal.memory_rows r ON r.memory_id = m.memory_id
            WHERE r.is_deleted OR r.embedding_key <> m.text_key OR r.valid_until <= now()""",
-    # What told of both ends of a relation, and is lost; `by_fact`: not only turns are.
+    # Lost texts that mention both ends of a relation; `by_fact`: not only turns are.
     "lost_relations": f"""SELECT e.scope, e.source_name_id, e.target_name_id, e.relation_type,
                s.entity_id AS source_id, t.entity_id AS target_id, p.by_fact,
                {RELATION_KEY} AS relation_key
@@ -60,7 +61,7 @@ INTERNAL_GRAPH_VIEWS: dict[str, str] = {
                      GROUP BY ALL) p
                    ON p.scope = e.scope AND p.source_id = s.entity_id AND p.target_id = t.entity_id
         """,
-    # Those of them that a living memory supports, as `stores.index.scope_graph` has it, too.
+    # Those of them that a living memory supports, as in `stores.index.scope_graph`.
     "supported_relations": """WITH told AS (
                SELECT r.memory_id, r.scope, r.content, r.type = 'episodic' AS is_turn,
                    n.entity_id, bool_or(contains(r.content, m.mention_text)) AS stands

@@ -1,10 +1,9 @@
 """Sets of 64-bit hashes, and which keys of the store's tables may be stored.
 
-To look a key up that is not there costs DuckDB one to four milliseconds, and where its column has
-no index as much more as the table is large. Most keys that stages look up are new. So the hashes
-of those that are stored are cached, at eight bytes each, and only a key whose hash is known is
-looked for in its table.
-"""
+Looking up a missing key costs DuckDB one to four milliseconds, and without an index on its column
+more, in proportion to the table's size. Most keys that stages look up are new. So the hashes of the
+stored keys are cached, at eight bytes each, and only a key whose hash is known is looked up in its
+table."""
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ from numpy.typing import NDArray
 from palimpsest.stores.database.cursors import Reading
 
 MERGE_AT = 10_000
-"""So many new hashes are cached as a set, at 70 bytes each, before they join the sorted array."""
+"""Number of new hashes that are cached as a set, at 70 bytes each, before they join the sorted
+array."""
 
 Column = Literal["memory_id", "dedup_key", "source_id", "item_id", "embedding_key"]
 """A column whose values are known by their hashes."""
@@ -51,9 +51,9 @@ class HashSet:
         hashes = [hash_of(key) for key in keys]
         found = {key for key, known in zip(keys, hashes, strict=True) if known in self._new}
         if len(self._sorted):
-            asked = np.asarray(hashes, dtype=np.uint64)
-            places = np.minimum(np.searchsorted(self._sorted, asked), len(self._sorted) - 1)
-            found |= {keys[n] for n in np.flatnonzero(self._sorted[places] == asked).tolist()}
+            wanted = np.asarray(hashes, dtype=np.uint64)
+            places = np.minimum(np.searchsorted(self._sorted, wanted), len(self._sorted) - 1)
+            found |= {keys[n] for n in np.flatnonzero(self._sorted[places] == wanted).tolist()}
         return found
 
     def add(self, keys: Collection[str]) -> None:
@@ -65,11 +65,10 @@ class HashSet:
 
 
 class KnownKeys:
-    """Which keys may be stored: all that are, and perhaps others. Any thread may ask.
+    """Which keys may be stored: all that are, and perhaps others. Usable from any thread.
 
-    A column is read when it is first asked for. The caller must `add` what it has committed.
-    A removed key stays known, and is looked for in vain.
-    """
+    A column is read at the first request. The caller must `add` what it has committed. A removed
+    key stays known, and is looked up in vain."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
@@ -77,7 +76,7 @@ class KnownKeys:
         self._lock = threading.Lock()
 
     def among(self, column: Column, keys: Sequence[str]) -> set[str]:
-        """Those of the keys that may be stored."""
+        """Returns those of the keys that may be stored."""
         if not keys:
             return set()
         with self._lock:
@@ -87,7 +86,7 @@ class KnownKeys:
             return known.among(keys)
 
     def add(self, column: Column, keys: Collection[str]) -> None:
-        """After these were committed."""
+        """Adds keys after they were committed."""
         with self._lock:
             known = self._columns.get(column)
             if known is not None:

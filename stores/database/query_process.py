@@ -38,14 +38,14 @@ from palimpsest.streams.store_port import LogItem
 
 MIB: Final = 2**20
 IDLE_SECONDS: Final = 60.0
-"""After so long without a query the process ends."""
+"""Idle time after which the process ends."""
 NICE: Final = 10
 STATUS: Final = Path("/proc/self/status")
 PART_BYTES: Final = 64 * MIB
 LEAST_SECONDS: Final = 0.001
 NOT_BY_THE_KERNEL: Final = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 RESULT_MIB: Final = 512
-"""Of memory alongside the database's own: for the result, and for what the libraries need."""
+"""Memory in addition to the database's own: for the result, and for libraries."""
 
 Command = dict[str, Any]
 
@@ -89,7 +89,7 @@ class Copy:
 def main() -> None:
     memory_mib = int(sys.argv[1])
     os.nice(NICE)
-    # What a library prints must not get between the answers.
+    # Output printed by a library must not mix with the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     source = sys.stdin.buffer
@@ -101,8 +101,8 @@ def main() -> None:
             break
         _answer(json.loads(line), source, answers, memory_mib)
         if most is not None and _data_bytes() > most - memory_mib * MIB:
-            break  # the allocators keep too much of what the query had for another one
-    os._exit(0)  # there is nothing to put in order
+            break  # the allocators keep too much of this query's memory for another one
+    os._exit(0)  # there is nothing to clean up
 
 
 def _end_with(source: BinaryIO) -> None:
@@ -136,25 +136,25 @@ def _data_bytes() -> int:
 def _answer(command: Command, source: BinaryIO, answers: BinaryIO, memory_mib: int) -> None:
     table: pa.Table | None = None
     try:
-        told: Command = {}
+        reply: Command = {}
         if command["do"] == "copy":
-            told = {"seen": copy(Path(command["from"]), Path(command["to"]))}
+            reply = {"seen": copy(Path(command["from"]), Path(command["to"]))}
         elif command["do"] != "begin":
             table = _table(command, source, memory_mib)
-            told = {"table": True}
+            reply = {"table": True}
     except QueryRefused as error:
-        told = {"refused": type(error).__name__, "text": str(error)}
+        reply = {"refused": type(error).__name__, "text": str(error)}
     except StoreDamaged as error:
-        told = {"damaged": str(error)}
+        reply = {"damaged": str(error)}
     except OSError as error:
-        told = {"errno": error.errno, "text": os.strerror(error.errno or errno.EIO)}
+        reply = {"errno": error.errno, "text": os.strerror(error.errno or errno.EIO)}
     except MemoryError:
-        told = {"refused": "QueryTooLarge", "text": "the query needs more memory than it may have"}
+        reply = {"refused": "QueryTooLarge", "text": "the query needs more memory than it may have"}
     except Exception as error:
-        # Not the message, which may quote what a person said.
+        # Without the message, which may quote a person.
         sys.stderr.write("".join(traceback.format_tb(error.__traceback__)))
-        told = {"failed": type(error).__name__}
-    answers.write(json.dumps(told).encode() + b"\n")
+        reply = {"failed": type(error).__name__}
+    answers.write(json.dumps(reply).encode() + b"\n")
     if table is not None:
         with ipc.new_stream(answers, table.schema) as stream:
             stream.write_table(table)

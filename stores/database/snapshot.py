@@ -141,9 +141,9 @@ def _install_unions(target: duckdb.DuckDBPyConnection, partitions: Sequence[int]
             [name],
         ).fetchall()
         for (column,) in columns:
-            said = view.explained(column)
-            if said is not None:
-                target.execute(f"COMMENT ON COLUMN main.{name}.{column} IS {quoted(said)}")
+            comment = view.explained(column)
+            if comment is not None:
+                target.execute(f"COMMENT ON COLUMN main.{name}.{column} IS {quoted(comment)}")
 
 
 def export_parquet(snapshot: Path, folder: Path) -> None:

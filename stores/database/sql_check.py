@@ -1,8 +1,7 @@
-"""Whether a text is one query that only reads the views, told from its parsed form.
+"""Whether a text is one query that only reads the views, decided from its parsed form.
 
-What is not known to be harmless is refused: tables other than the views, table functions that
-could read a file or change the program, functions with effects.
-"""
+Refuses whatever is not known to be harmless: tables other than the views, table functions that
+could read a file or change the program, functions with effects."""
 
 from __future__ import annotations
 
@@ -29,18 +28,18 @@ REFUSED_FUNCTIONS = frozenset(
     {"current_setting", "getenv", "nextval", "currval", "setval", "setseed", "write_log"}
     | {"sleep_ms", "pg_sleep", "current_query", "current_connection_id"}
 )
-"""Functions of values that have an effect, or tell of the machine."""
+"""Functions of values that have an effect, or reveal something of the machine."""
 QUERY_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
 _NAMED = frozenset({PARTITION, *COLUMNS}.union(*(view.columns for view in VIEWS.values())))
 _BY_PLACE = frozenset({"STAR", "POSITIONAL_REFERENCE"})
 
 
 class QueryRefused(ValueError):
-    """A query that is not run; the text says why. It is asked for what is not allowed."""
+    """A query that is not run because it reads or does what is not allowed; the text says why."""
 
 
 class QueryInvalid(QueryRefused):
-    """SQL that cannot be run, with the database's own words."""
+    """SQL that cannot be run, with the database's own message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class Reading:
 
 
 def checked(connection: duckdb.DuckDBPyConnection, query: str) -> Reading:
-    """What the query reads, when it is one statement that only reads. Raises QueryRefused."""
+    """Returns what the query reads, if it is one statement that only reads. Raises QueryRefused."""
     if len(query) > MAX_CHARACTERS:
         raise QueryRefused(f"the query has more than {MAX_CHARACTERS} characters")
     try:
@@ -107,7 +106,7 @@ def _parsed(connection: duckdb.DuckDBPyConnection, text: str) -> Node:
 
 @dataclass(slots=True)
 class _Found:
-    """What was met on the way through a parsed query."""
+    """What was found in a parsed query."""
 
     views: set[str] = field(default_factory=set)
     words: set[str] = field(default_factory=set)
@@ -128,7 +127,7 @@ class _Found:
         )
 
     def walk(self, node: Node, known: frozenset[str]) -> None:
-        """`known` are the names that WITH gave before."""
+        """`known` are the names defined by enclosing WITH clauses."""
         if isinstance(node, list):
             for child in node:
                 self.walk(child, known)

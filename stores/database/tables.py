@@ -20,7 +20,7 @@ RowT = TypeVar("RowT", bound=Row)
 
 
 FEW_ROWS = 128
-"""Up to so many, rows are handed over as parameters, which is quicker than by Arrow."""
+"""Up to this number, rows are passed as parameters, which is faster than by Arrow."""
 
 PARSED = 1_000
 """Parsed statements cached: many more than the program has, but for key lists of each length."""
@@ -42,8 +42,8 @@ _LISTS: dict[type[Row], frozenset[int]] = {
 
 
 def parsed(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.Statement:
-    """A statement that is run often, parsed once: for a small one parsing takes a third of the
-    time. It may be run on any connection and by any thread."""
+    """Parses a frequent statement once: for a small one parsing takes a third of the time. It may
+    be run on any connection and by any thread."""
     known = _parsed.get(query)
     if known is None:
         if len(_parsed) >= PARSED:
@@ -62,7 +62,7 @@ class Tables:
         self._batches: dict[tuple[str, bool], str] = {}
 
     def arrow_schema(self, table: str) -> pa.Schema:
-        """The table's own column types, asked of DuckDB once."""
+        """The table's own column types, read from DuckDB once."""
         known = self._schemas.get(table)
         if known is None:
             empty = self._connection.sql(f"SELECT * FROM {table} LIMIT 0")
@@ -90,16 +90,15 @@ class Tables:
         self.insert_columns(type(rows[0]).TABLE, _columns(rows))
 
     def insert_new(self, rows: Sequence[Row]) -> None:
-        """Insert rows of one type; one whose key is there already is left as it is.
+        """Inserts rows of one type, ignoring those whose key exists.
 
-        Not for a table with another unique column than its key: DuckDB takes two NULLs of one
-        batch in such a column for a conflict, and drops the second row.
-        """
+        Not for a table with another unique column than its key: DuckDB treats two NULLs of one
+        batch in such a column as a conflict, and drops the second row."""
         self.insert_columns(type(rows[0]).TABLE, _columns(rows), "ON CONFLICT DO NOTHING")
 
     def insert_least(self, rows: Sequence[Row], column: str) -> None:
-        """Insert rows of one type, no key twice; of one whose key is there already the smaller
-        value of `column` stays."""
+        """Inserts rows of one type, no key twice; if a key exists, the smaller value of `column`
+        stays."""
         row_type = type(rows[0])
         conflict = (
             f"ON CONFLICT ({', '.join(row_type.KEY)}) DO UPDATE SET {column} = excluded.{column}"

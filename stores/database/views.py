@@ -388,9 +388,9 @@ def _explain(connection: duckdb.DuckDBPyConnection) -> None:
         f"COMMENT ON VIEW main.{name} IS {quoted(view.meaning)}" for name, view in VIEWS.items()
     ]
     for name, column in columns:
-        said = VIEWS[name].explained(column) if name in VIEWS else None
-        if said is not None:
-            statements.append(f"COMMENT ON COLUMN main.{name}.{column} IS {quoted(said)}")
+        comment = VIEWS[name].explained(column) if name in VIEWS else None
+        if comment is not None:
+            statements.append(f"COMMENT ON COLUMN main.{name}.{column} IS {quoted(comment)}")
     connection.execute("; ".join(statements))
 
 

@@ -203,10 +203,10 @@ def query_tokens(text: str, language: str = "english") -> list[str]:
     language as long as another word remains. Raises ValueError as `tokens` does.
     """
     words = _analysed(text, language)
-    asked = dict.fromkeys(term for word in words if not word.is_stop for term in word.asked)
-    if not asked:
-        asked = dict.fromkeys(term for word in words for term in word.asked)
-    return list(asked)
+    terms = dict.fromkeys(term for word in words if not word.is_stop for term in word.asked)
+    if not terms:
+        terms = dict.fromkeys(term for word in words for term in word.asked)
+    return list(terms)
 
 
 @lru_cache(maxsize=256)
@@ -253,15 +253,15 @@ def _analyse(word: str, language: str) -> _Word:
         return _Word(pairs, tuple(dict.fromkeys(pairs)), False)
     whole = _whole(word)
     indexed = [whole] if whole else []
-    asked = list(indexed)
+    searched = list(indexed)
     is_stop = not whole
     for part in _parts(word):
         used = _language_of(part, language)
         stem = _stem(part, used)
         indexed.extend((stem,) if stem == part else (stem, part))
-        asked.append(stem)
+        searched.append(stem)
         is_stop = is_stop and part in STOP_WORDS.get(used, frozenset())
-    return _Word(tuple(map(intern, indexed)), tuple(dict.fromkeys(asked)), is_stop)
+    return _Word(tuple(map(intern, indexed)), tuple(dict.fromkeys(searched)), is_stop)
 
 
 def _whole(word: str) -> str | None:

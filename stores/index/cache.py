@@ -1,7 +1,6 @@
-"""Which scopes are resident: read from DuckDB on first use, the least used dropped first.
+"""The resident scopes: loaded from DuckDB on first use, the least recently used evicted first.
 
-An index is read in whole columns by Arrow, with no object per posting.
-"""
+An index is read in whole columns by Arrow, with no object per posting."""
 
 from __future__ import annotations
 
@@ -22,29 +21,27 @@ from palimpsest.stores.index.stored_scopes import StoredScopes
 from palimpsest.stores.settings import ShardOptions
 
 LOAD_LOCKS = 64
-"""A scope is loaded by one thread at a time; these are shared by all scopes."""
+"""A scope is loaded by one thread at a time; all scopes share these locks."""
 
 MANY_PLACES = 20_000
-"""Loading so many leaves several times their size behind in the allocators."""
+"""Loading this many leaves several times their size unused in the allocators."""
 
 BYTES_BESIDE = 1_100
-"""Of a resident memory alongside its codes: 100,000 of 384 dimensions take 137 MiB."""
+"""Bytes of a resident memory in addition to its codes: 100,000 of 384 dimensions take 137 MiB."""
 
 Change = Callable[[ScopeIndex], None]
 
 
 def most_resident(options: ShardOptions) -> int:
-    """Memories of a scope that may be resident."""
+    """The maximum number of memories of a resident scope."""
     return options.store.index_bytes // (BYTES_BESIDE + options.dimensions)
 
 
 class IndexCache:
-    """Scope indexes by scope, bounded in bytes; a scope that is larger than that is searched where
-    it is stored.
+    """Scope indexes by scope, bounded in bytes; a larger scope is searched where it is stored.
 
-    Any thread may ask; a scope that two ask for is loaded once. What is committed while a scope
-    is being loaded is kept and applied after: applying a change twice is the same as once.
-    """
+    Usable from any thread; a scope that two threads request is loaded once. Changes committed while
+    a scope is being loaded are applied afterwards: applying a change twice is the same as once."""
 
     def __init__(
         self,
@@ -66,7 +63,7 @@ class IndexCache:
         self._load_locks = [threading.Lock() for _ in range(LOAD_LOCKS)]
 
     def get(self, scope: str) -> ScopeIndex:
-        """The index of a scope, loaded when it is not resident."""
+        """Returns the index of a scope; loads it unless it is resident."""
         index = self.resident(scope)
         if index is not None:
             return index
@@ -75,13 +72,14 @@ class IndexCache:
             return self._load(scope) if index is None else index
 
     def search(self, need: SearchPlan) -> ScopeIndex:
-        """An index with what a search needs of a scope: all of it, unless it is too large to be
-        resident."""
+        """Returns an index with what a search needs of a scope: all of it, unless it is too large
+        to be resident."""
         index = self.warm(need.scope)
         return self._stored.search(need) if index is None else index
 
     def warm(self, scope: str) -> ScopeIndex | None:
-        """The index of a scope that will be searched; None where it is too large to be resident."""
+        """Returns the index of a scope that will be searched; None if it is too large to be
+        resident."""
         index = self.resident(scope)
         if index is not None:
             return index
@@ -91,7 +89,7 @@ class IndexCache:
         return None if count > self._most else self.get(scope)
 
     def resident(self, scope: str) -> ScopeIndex | None:
-        """The index if it is resident."""
+        """Returns the index if it is resident."""
         with self._lock:
             index = self._resident.get(scope)
             if index is None:
@@ -121,8 +119,8 @@ class IndexCache:
         return texts
 
     def change(self, scope: str, change: Change) -> None:
-        """Apply a committed change to the index, now or when its loading ends; what is not
-        resident need not be kept current."""
+        """Applies a committed change to the index, now or when its loading ends; scopes that are
+        not resident are ignored."""
         with self._lock:
             waiting = self._loading.get(scope)
             if waiting is not None:
@@ -132,7 +130,7 @@ class IndexCache:
             change(index)
 
     def wanted(self, scope: str) -> bool:
-        """Whether `change` would do anything."""
+        """Returns whether `change` would have an effect."""
         with self._lock:
             return scope in self._resident or scope in self._loading
 
@@ -182,8 +180,8 @@ class IndexCache:
 
 
 def _give_back() -> None:
-    """Return to the system what loading needed and freed."""
+    """Returns to the system what loading needed and freed."""
     pa.default_memory_pool().release_unused()
-    # Only the C library of GNU has it, and only there is it needed.
+    # Only the GNU C library has this function, and only there is it needed.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)

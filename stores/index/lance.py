@@ -39,25 +39,25 @@ from palimpsest.stores.index.vector_column import Vector
 TABLE = "vectors"
 FOLDER = "vectors.lance"
 MERGES_BEFORE_OPTIMIZE = 32
-"""Every merge leaves a small file, and many small files make reading slow."""
+"""Every merge leaves a small file, and many small files slow down reads."""
 KEEP_VERSIONS = timedelta(minutes=5)
-"""Older versions of the table are removed by `optimize`: a search under way needs its own."""
+"""`optimize` removes older versions of the table: a concurrent search needs its own."""
 SYNC_ROWS = 20_000
 """Memories taken in one merge."""
 HELD_FROM = 50_000
-"""Vectors of a store from which on a scope's are read here: DuckDB takes 0.1 s for so many."""
+"""Number of vectors of a store from which a scope's are read here: DuckDB then takes 0.1 s."""
 TOKENS_FROM = 20_000
-"""Memories of a store, forgotten ones included, from which on tokens are copied here. DuckDB looks
-through the keys of all texts, which takes as long as the index here does then."""
+"""Number of memories of a store, forgotten ones included, from which tokens are copied here. DuckDB
+scans the keys of all texts, which then takes as long as this index."""
 
 INDEXED_FROM = 50_000
-"""Vectors of a scope from which on an index is quicker than a look at all of them."""
+"""Number of a scope's vectors from which an index is faster than a scan of all of them."""
 PARTITION_ROWS = 4_096
-"""Vectors that lie together in the index of vectors."""
+"""Vectors per partition of the vector index."""
 PROBES = 24
-"""Of these parts are looked through by a search."""
+"""Number of these partitions that a search scans."""
 REFINED = 2
-"""Times as many as are wanted are compared by their full vectors."""
+"""Multiple of the requested results that are compared by their full vectors."""
 T = TypeVar("T")
 
 # None joins what is wide: DuckDB holds one side of a join, which may be all vectors of the store.
@@ -89,7 +89,7 @@ _HELD = {
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """What a sync did. `rebuilt` tells why the table was rebuilt, if it was."""
+    """The result of a sync. `rebuilt` is why the table was rebuilt, if it was."""
 
     written: int
     removed: int
@@ -98,7 +98,8 @@ class Synced:
 
 
 class VectorTable:
-    """The table of one shard and embedding model. One at a time in a process; any thread."""
+    """The table of one shard and embedding model. One instance per process; usable from any
+    thread."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class VectorTable:
         reading: Reading,
         resident: int = 0,
     ) -> None:
-        """A scope of more memories than may be `resident` is searched here."""
+        """A scope with more memories than may be `resident` is searched here."""
         self.folder = folder / FOLDER / _safe(model)
         self._model = model
         self._dimensions = dimensions
@@ -123,13 +124,14 @@ class VectorTable:
         self._position = 0
 
     def note(self, memory_ids: Iterable[str]) -> None:
-        """Vectors that came, or memories that went, without a change of their row's sequence."""
+        """Registers vectors that were added, or memories that were removed, without a change of
+        their row's sequence."""
         with self._lock:
             self._late.update(memory_ids)
 
     def sync(self) -> Synced:
-        """Bring the table to what DuckDB holds now. The first sync compares all ids; later ones
-        read what was written since."""
+        """Updates the table to the present state of DuckDB. The first sync compares all ids; later
+        ones read what was written since."""
         with self._lock, self._reading() as reader:
             return self._sync(reader)
 
@@ -187,19 +189,19 @@ class VectorTable:
         return self._asked(lambda table: table.search().where(condition).select(columns).to_arrow())
 
     def _asked(self, ask: Callable[[Any], T]) -> T | None:
-        """The answer of the table; None where it cannot be read."""
+        """Queries the table; returns None if it cannot be read."""
         table = self._table
         if table is None:
             return None
         try:
             return ask(table)
-        except Exception:  # whatever LanceDB says: the next sync makes it anew, DuckDB has them too
+        except Exception:  # any LanceDB error: the next sync rebuilds it from DuckDB
             self._distrust(table)
             return None
 
     def _distrust(self, table: object) -> None:
-        """Let the next sync look at a table that could not be read. One that is under way finds
-        out by itself, and may take long: no one who searches waits for it."""
+        """Lets the next sync check a table that could not be read. A sync under way notices by
+        itself, and may take long: no search waits for it."""
         if self._lock.acquire(blocking=False):
             if self._table is table:
                 self._table = None
@@ -211,14 +213,14 @@ class VectorTable:
         return self._table is not None
 
     def discard(self) -> None:
-        """Remove all files, those of other models too: compaction leaves the bytes of deleted rows
-        where they are few. The next sync makes the table again."""
+        """Removes all files, those of other models too: compaction leaves the bytes of deleted rows
+        if they are few. The next sync creates the table again."""
         with self._lock:
             self._table = None
             shutil.rmtree(self.folder.parent, ignore_errors=True)
 
     def close(self) -> None:
-        """Let go of the table, with nothing left to be merged in its files."""
+        """Closes the table, with nothing left to be merged in its files."""
         with self._lock:
             table, self._table = self._table, None
             with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"):
@@ -234,13 +236,14 @@ class VectorTable:
         try:
             return self._bring_up(connection, rebuilt, compare=self._merges < 0)
         except Exception as error:
-            # Whatever LanceDB says: what it holds is in DuckDB too. Once; a second error is told.
+            # Any LanceDB error: DuckDB has all of its content. Once; a second error is raised.
             rebuilt = f"damaged: {error}"
             self._make_anew()
             return self._bring_up(connection, rebuilt, compare=True)
 
     def _open(self) -> str | None:
-        """Open the table or make it again; the reason if so. The next sync compares all."""
+        """Opens or recreates the table; returns the reason if recreated. The next sync compares
+        all."""
         self._merges = -1
         if not self.folder.exists():
             self._make_anew()
@@ -296,7 +299,7 @@ class VectorTable:
         return Synced(written, removed, newest, rebuilt)
 
     def _differing(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
-        """Ids whose vector or tokens here are missing, of another text, or no longer wanted."""
+        """Returns ids whose vector or tokens here are missing, of another text, or obsolete."""
         assert self._table is not None
         held = self._table.search().select(_HELD).to_arrow()
         connection.register("held", held)
@@ -323,7 +326,7 @@ class VectorTable:
         return sorted({*late, *(row[0] for row in found)})
 
     def _rows(self, connection: duckdb.DuckDBPyConnection, ids: list[str]) -> pa.Table:
-        """What the table should hold of these memories, each once."""
+        """Returns the table's expected rows of these memories, each once."""
         memories: pa.Table = connection.sql(_MEMORIES, params={"ids": ids}).to_arrow_table()
         keys = memories["embedding_key"].unique().to_pylist()
         tokens = "tokens" if self._copies_tokens else "NULL::BLOB AS tokens"

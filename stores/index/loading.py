@@ -1,4 +1,4 @@
-"""A scope's index as the store has it, read in whole columns with no object per posting."""
+"""Loads a scope's index from the store, in whole columns with no object per posting."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ VECTORS = (
 )
 _ALL_KEYS = "SELECT embedding_key FROM memory_rows WHERE scope = $scope AND NOT is_deleted"
 CopiedVectors = Callable[[str], pa.Table | None]
-"""What a copy of the vectors has of a scope, quickly: `embedding_key` and `vector` of any of its
-texts; None where there is no copy, or it is no quicker."""
+"""The copied vectors of a scope, if they are faster to read: `embedding_key` and `vector` of any of
+its texts; None if there is no copy, or it is no faster."""
 _POSTINGS = "SELECT term, memory_id, tf FROM fts_postings WHERE scope = $scope"
 
 
@@ -60,16 +60,15 @@ def load_index(
     folder: Path | None = None,
     copied: CopiedVectors = lambda scope: None,
 ) -> ScopeIndex:
-    """The index of a scope as one snapshot of the store has it; `folder` as `ScopeIndex` has it.
+    """Returns the index of a scope from one snapshot of the store; `folder` as in `ScopeIndex`.
 
-    A text's vector is the same wherever it is kept, so those that `copied` gives are not asked of
-    the store, which would look through the vectors of all scopes.
-    """
+    A text's vector is the same everywhere, so those in `copied` are not read from the store, which
+    would scan the vectors of all scopes."""
     index = ScopeIndex(dimensions, folder)
     connection.execute("BEGIN")
     try:
-        # Most scopes are asked for first when they are new; the queries below take a while even
-        # to find nothing.
+        # Most scopes are first requested when they are new; the queries below take a while even
+        # without results.
         if not connection.execute(_ANY, [scope] * 3).fetchall():
             return index
         rows = read(connection, ROWS.format(""), {"scope": scope})
@@ -183,7 +182,7 @@ def _tuples(column: pa.ChunkedArray) -> list[tuple[str, ...]]:
 def _vectors(
     keys: pa.ChunkedArray, kept: Sequence[pa.Table], dimensions: int
 ) -> tuple[HalfVectors, Mask]:
-    """The vector of each key, a row of zeros where none of the right size is kept."""
+    """The vector of each key, a row of zeros if none of the right size is stored."""
     vectors = np.zeros((len(keys), dimensions), dtype=np.float16)
     has_vector = np.zeros(len(keys), dtype=np.bool_)
     for batch in (batch for table in kept for batch in table.to_batches()):

@@ -1,4 +1,4 @@
-"""By which words of a question a name is known."""
+"""The words of a question that match a name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from palimpsest.stores.index.analysis import query_tokens
 
 MIN_TOKEN_CHARACTERS = 2
 MAX_TOKENS = 64
-"""Tokens of a query that are looked up; what lies beyond is text, not a question."""
+"""Tokens of a query that are looked up; longer input is text, not a question."""
 
 _WORD = re.compile(r"[^\W_]+")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
@@ -33,7 +33,7 @@ def query_words(query: str, language: str = "english") -> frozenset[str]:
 
 
 def stands_whole(name: str) -> bool:
-    """Whether a folded name is in a script without spaces, so must stand in a query as a whole."""
+    """Whether a folded name is in a script without spaces, so must occur in a query as a whole."""
     return _UNSPACED.search(name) is not None
 
 
@@ -47,7 +47,7 @@ def words_of_name(name: str, language: str) -> set[str]:
 
 
 def stands_in(name: str, query: str, tokens: frozenset[str], language: str) -> bool:
-    """Whether a canonical name or alias is named by a query (folded, and its tokens)."""
+    """Whether a query (folded, with its tokens) contains a canonical name or alias."""
     name = folded(name)
     if stands_whole(name):
         return len(name) >= MIN_TOKEN_CHARACTERS and name in query

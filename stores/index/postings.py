@@ -14,12 +14,11 @@ MAX_COUNT = 65_535
 
 
 class Postings:
-    """Places and counts by term: what was loaded in one block, and what came after.
+    """Places and counts by term: one loaded block, and later additions.
 
     The block is one array of places and one of counts, sorted by term, with the terms' starts: 6
-    bytes a posting and no object per term but its name. What is added later lies in a small
-    growing array a term. Nothing is ever taken out: dead places are skipped by whoever reads.
-    """
+    bytes a posting and no object per term but its name. Later additions are in a small growing
+    array per term. Nothing is ever removed: readers skip dead places."""
 
     def __init__(self) -> None:
         self._number: dict[str, int] = {}

@@ -1,9 +1,8 @@
 """The graph of a resident scope: names by their words, relations, and mentions by name.
 
-It stands beside the scope's index and is kept current with it, under its lock. What is said of each
-name is kept by itself, as the tables have it (stores/database/graph_views.py): names become
-entities, and mentions those of present texts, when they are requested.
-"""
+It is kept next to the scope's index and updated with it, under its lock. Relations and mentions are
+kept per name, as in the tables (stores/database/graph_views.py): names are resolved to entities,
+and mentions to those of present texts, when they are requested."""
 
 from __future__ import annotations
 
@@ -28,12 +27,12 @@ from palimpsest.stores.index.segment import Floats, Mask, Segment, digest
 MemoryNumbers = NDArray[np.int32]
 
 Told = tuple[int, float]
-"""How often a relation was told, and its confidence."""
+"""How often a relation was stated, and its confidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownName:
-    """What recall asks of a `NameRow`."""
+    """The fields of a `NameRow` that recall needs."""
 
     name_id: str
     name: str
@@ -69,7 +68,7 @@ class _Mentions:
     words: array[int] = field(default_factory=lambda: array("i"))
 
     def add(self, memory: int, text: int, confidence: float, words: int) -> None:
-        """A repeat is nothing new."""
+        """A repeat changes nothing."""
         known = np.array(self.memories) == memory
         if not np.any(known & (np.array(self.texts) == text)):
             self.memories.append(memory)
@@ -142,10 +141,10 @@ class ScopeGraph:
 
     def put_relation(self, row: RelationRow) -> None:
         source, target, kind = row.source_name_id, row.target_name_id, row.relation_type
-        told = (row.mentions, row.confidence)
+        weight = (row.mentions, row.confidence)
         self._relation_count += (target, kind, True) not in self._relations.get(source, {})
-        self._relations.setdefault(source, {})[target, kind, True] = told
-        self._relations.setdefault(target, {})[source, kind, False] = told
+        self._relations.setdefault(source, {})[target, kind, True] = weight
+        self._relations.setdefault(target, {})[source, kind, False] = weight
 
     def put_mention(self, row: MentionRow) -> None:
         held = self._mentions.setdefault(row.name_id, _Mentions())
@@ -221,13 +220,13 @@ class ScopeGraph:
         return (self.names[name_id] for name_id in found)
 
     def related(self, name_id: str) -> Iterator[tuple[str, str, bool, Told]]:
-        """The names that relations join this one with: name, type, whether it goes out from this
-        one, and how often and surely it was told."""
-        for (other, kind, out), told in self._relations.get(name_id, {}).items():
-            yield other, kind, out, told
+        """Yields the names related to this one: name, type, whether the relation starts at this
+        one, and how often and with what confidence it was stated."""
+        for (other, kind, out), weight in self._relations.get(name_id, {}).items():
+            yield other, kind, out, weight
 
     def lost_with(self, entity_id: str, now: int) -> dict[str, bool]:
-        """The entities that a lost text names together with this one, and whether any of these
+        """The entities that occur in a lost text together with this one, and whether any of these
         texts is not a turn's. A text is lost when no memory has it any more, or only one that is
         deleted or ended before `now`, in microseconds."""
         lost: set[tuple[int, int]] = set()
@@ -290,7 +289,7 @@ class ScopeGraph:
         return self._all_mentions
 
     def present(self, entity_id: str) -> Present:
-        """Who names the entity now, by number."""
+        """Returns the memories that mention the entity now, by number."""
         found = [
             self._present(held)
             for name_id in self._names_of.get(entity_id, ())
@@ -299,10 +298,10 @@ class ScopeGraph:
         if len(found) == 1:
             return found[0]
         numbers = np.concatenate([np.zeros(0, np.int32), *(each.numbers for each in found)])
-        told = np.concatenate([np.zeros(0), *(each.confidences for each in found)])
+        confidences = np.concatenate([np.zeros(0), *(each.confidences for each in found)])
         unique, places = np.unique(numbers, return_inverse=True)
         surest = np.full(len(unique), -np.inf)
-        np.maximum.at(surest, places, told)
+        np.maximum.at(surest, places, confidences)
         return Present(unique, surest)
 
     def _present(self, held: _Mentions) -> Present:

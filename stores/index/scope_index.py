@@ -1,9 +1,8 @@
-"""The resident index of one scope: postings, vectors and what filters ask, exact and incremental.
+"""The resident index of one scope: postings, vectors and filter columns, exact and incremental.
 
 It is a cache of DuckDB's rows, loaded when a scope is first searched and kept current after every
-commit. Its two segments are raw turns and everything else. `lock` is held by whoever changes it,
-and by readers while they follow its lists and maps; columns already taken may be read without it.
-"""
+commit. Its two segments are raw turns and everything else. Writers hold `lock`, and so do readers
+while they follow its lists and maps; columns already taken may be read without it."""
 
 from __future__ import annotations
 
@@ -53,7 +52,7 @@ class ScopeIndex:
         """Whether any memory was ever changed or deleted, has an end, or is to be changed when a
         person says so; once true, it stays."""
         self.changes = 0
-        """Another number whenever something of this has changed."""
+        """A number that changes with every change of this index."""
         self.empty_slots: dict[str, int] = {}
         """Positions in their sessions of turns that were deleted before they were ever here."""
         self._rest: dict[int, tuple[int, Vector]] = {}
@@ -67,22 +66,23 @@ class ScopeIndex:
 
     @property
     def pairs(self) -> Places:
-        """(m, 2): the places of a turn and of a fact that was drawn from it. Either may be dead."""
+        """(m, 2): the places of a turn and of a fact that was derived from it. Either may be
+        dead."""
         return self._pairs[: self._pair_count]
 
     def segment_of(self, memory_type: str) -> Segment:
         return self.turns if memory_type == "episodic" else self.facts
 
     def including(self, memory_ids: Collection[str]) -> ScopeIndex:
-        """An index of the scope that has these memories, too, as far as they are there."""
+        """Returns an index of the scope that also has these memories, if they exist."""
         return self
 
     def know_speakers(self, names: Iterable[str]) -> None:
-        """There are turns by these, here or not."""
+        """Adds names of speakers who have turns, resident or not."""
         self._other_speakers.update(map(self.numbers.of, names))
 
     def find(self, memory_id: str) -> tuple[Segment, int] | None:
-        """Where a memory is; None where it is not, or not any more. Under `lock`."""
+        """Returns where a memory is; None if it is not or no longer here. Under `lock`."""
         for segment in self.segments:
             place = segment.place_of.get(memory_id)
             if place is not None:
@@ -100,7 +100,7 @@ class ScopeIndex:
         return vectors
 
     def put_row(self, row: MemoryRow, vector: Vector | None, language: str) -> None:
-        """Index a memory again, or drop it when it is deleted."""
+        """Indexes a memory again, or removes it when it is deleted."""
         self._note_changes(row)
         if row.is_deleted:
             self.remove(row.memory_id)
@@ -109,7 +109,7 @@ class ScopeIndex:
             self.put(row, terms_of(row, language), vector)
 
     def note_changes(self, is_first: bool = True) -> None:
-        """Note that a change was made or is held back, or (not `is_first`) what became of one."""
+        """Records that a change was made or is pending, or (not `is_first`) was settled."""
         with self.lock:
             self.has_changes |= is_first
             self.changes += 1
@@ -171,7 +171,7 @@ class ScopeIndex:
         return place
 
     def update_row(self, row: MemoryRow, vector: Vector | None) -> None:
-        """Note what changed of a memory whose text did not."""
+        """Applies changes to a memory whose text did not change."""
         self._note_changes(row)
         with self.lock:
             self.segment_of(row.type).update(row, vector)
@@ -200,13 +200,13 @@ class ScopeIndex:
                     self._pair(derived, source)
 
     def link(self, edge: EdgeRow) -> None:
-        """Note an edge, if it is of a kind that ranking asks for. A repeat is nothing new."""
+        """Adds an edge, if ranking uses its kind. A repeat changes nothing."""
         if edge.relation_type == DERIVED_FROM:
             with self.lock:
                 self.link_ids(edge.source_id, edge.target_id)
 
     def tell(self, row: NameRow | RelationRow | MentionRow) -> None:
-        """Note what was told for the graph. A repeat is nothing new."""
+        """Adds rows for the graph. A repeat changes nothing."""
         with self.lock:
             if isinstance(row, NameRow):
                 self.graph.put_name(known_name(row))
@@ -223,7 +223,7 @@ class ScopeIndex:
         self._pair(derived, source)
 
     def _pair(self, derived: str, source: str) -> None:
-        """Note the places of a link's ends, also of one that is deleted and may be recovered."""
+        """Adds the places of a link's ends, also of a deleted one, which may be recovered."""
         turn = self.turns.place_of.get(source, self._gone[TURNS].get(source))
         fact = self.facts.place_of.get(derived, self._gone[FACTS].get(derived))
         if turn is None or fact is None:
@@ -251,13 +251,13 @@ class ScopeIndex:
             self._rest[number] = (made_at, lengths)
         return lengths
 
-    def named_speaker(self, asked: frozenset[str], language: str) -> int | None:
-        """The number of the one speaker of the scope who is named by the terms asked for; None
-        where it is none or several."""
+    def named_speaker(self, query_terms: frozenset[str], language: str) -> int | None:
+        """Returns the number of the one speaker of the scope named by these terms; None if there is
+        none or several."""
         names = self.speaker_names(language)
         if len(names) < 2:
             return None
-        named = [who for who, ways in names.items() if any(terms <= asked for terms in ways)]
+        named = [who for who, ways in names.items() if any(terms <= query_terms for terms in ways)]
         return named[0] if len(named) == 1 else None
 
     def speaker_names(self, language: str) -> dict[int, list[frozenset[str]]]:

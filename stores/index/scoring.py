@@ -1,10 +1,9 @@
 """Scores of every place of an index, and the best of them: the two legs of every search.
 
-A search runs over any segments together, with statistics over just these, so what it finds does not
-depend on how the documents are split into segments. Whatever decides an order is computed row by
-row in an order of its own, never as a segment of a matrix product, whose last bits depend on how
-many rows it has.
-"""
+A search runs over any segments together, with statistics over just these, so its results do not
+depend on how the documents are split into segments. Everything that decides an order is computed
+row by row in a fixed order, never as a segment of a matrix product, whose last bits depend on how
+many rows it has."""
 
 from __future__ import annotations
 
@@ -44,14 +43,14 @@ def keyword_sums(
     if not documents:
         return sums, 0.0
     average = max(sum(length for _, length in counts) / documents, 1.0)
-    asked = list(dict.fromkeys(terms))
+    wanted = list(dict.fromkeys(terms))
     found = [
-        _postings(segment, asked, mask) for segment, mask in zip(segments, visible, strict=True)
+        _postings(segment, wanted, mask) for segment, mask in zip(segments, visible, strict=True)
     ]
     frequency = np.array([[len(places) for places, _ in held] for held in found]).sum(axis=0)
     for segment in segments:
         if segment.beyond.frequency:
-            frequency += np.array([segment.beyond.frequency.get(term, 0) for term in asked])
+            frequency += np.array([segment.beyond.frequency.get(term, 0) for term in wanted])
     idfs = idf(frequency, documents)
     weights = (k1 + 1.0) * idfs
     for segment, held, total in zip(segments, found, sums, strict=True):
@@ -104,8 +103,8 @@ def _count(segment: Segment, mask: Mask | None) -> tuple[int, float]:
 
 
 def row_cosines(vectors: HalfVectors, query: Vector) -> Floats:
-    """Cosines (n,) of unit vectors (n, d) to one: each row's bits are its own, whatever stands
-    alongside it. Zeros give 0."""
+    """Cosines (n,) of unit vectors (n, d) to one: each row's bits are independent of the other
+    rows. Zeros give 0."""
     # Products of single and half floats are exact in double precision; the sum runs along each row.
     products = np.ascontiguousarray(vectors, dtype=np.float64) * query.astype(np.float64)
     cosines: Floats = products.sum(axis=1)

@@ -203,7 +203,7 @@ class Segment:
         vector: Vector | None,
         position: int = 0,
     ) -> int:
-        """Add a document, replacing the one with its id. Gives its place."""
+        """Adds a document, replacing the one with its id. Returns its place."""
         self.remove(row.memory_id)
         place = self.places
         self._make_room(1)
@@ -265,7 +265,7 @@ class Segment:
         return True
 
     def update(self, row: MemoryRow, vector: Vector | None) -> None:
-        """Note what changed of a document whose text stays as it is."""
+        """Applies changes to a document whose text stays the same."""
         place = self.place_of.get(row.memory_id)
         if place is None:
             return

@@ -1,4 +1,4 @@
-"""What a retrieval goes by and what it answers, as plain frozen data."""
+"""Measured constants and results of a retrieval, as plain frozen data."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ TimesUsed = Literal["none", "prefer", "filter", "widened"]
 
 @dataclass(frozen=True, slots=True)
 class RetrievalConstants:
-    """What is not set (`RecallSettings`) but measured or chosen. Where the times of a sentence are
-    preferred, others' scores are divided by 1 + `time_bonus`, as what happened in May may be told
-    in June. A filter by time that leaves fewer than `least_in_time` results is dropped, which is
-    told.
+    """Constants that are not set (`RecallSettings`) but measured or chosen. Where the times of a
+    sentence are preferred, others' scores are divided by 1 + `time_bonus`, because what happened in
+    May may be mentioned in June. A time filter that leaves fewer than `least_in_time` results is
+    dropped, and reported as dropped.
 
-    A context chooses among `context_limit` results, and has room left for `context_neighbours`
-    turns on each side of a turn."""
+    A context chooses among `context_limit` results, and has room for `context_neighbours` turns on
+    each side of a turn."""
 
     ranking: RankingParameters = RANKING
     time_bonus: float = 0.25
@@ -46,11 +46,11 @@ CONSTANTS: Final = RetrievalConstants()
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """How a retrieval went. `times` are those that the query's words name and `times_used` what
-    they did (`widened`: as a filter they left too little); `since` and `until` are the filter
-    searched with. `entities` are named in the query and `boosted` that many memories, unless that
-    was cut short (`timed_out`) or failed (`error`). `reranked` says what the second look did, or
-    why it did nothing."""
+    """How a retrieval went. `times` are those that the query's words name and `times_used` their
+    effect (`widened`: as a filter they left too few results); `since` and `until` are the filter
+    searched with. `entities` are named in the query; they `boosted` that many memories, unless the
+    boost timed out (`timed_out`) or failed (`error`). `reranked` reports what reranking did, or why
+    it did nothing."""
 
     intent: IntentGuess
     complexity: Complexity
@@ -67,9 +67,9 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """`related` is what the intent adds, best first; `named` are the entities that the query
-    names; `allowed` is what it may show, also of what is read later. `marks` has those of what is
-    shown and of the memories that it was drawn from, by id."""
+    """`related` is what the intent adds, best first; `named` are the entities that the query names;
+    `allowed` is what the query may show, also of later reads. `marks` has the marks of the memories
+    shown and of those that they were derived from, by id."""
 
     answer: RecallAnswer
     related: tuple[Related, ...]
@@ -79,7 +79,7 @@ class Retrieval:
     marks: Mapping[str, tuple[Mark, ...]] = field(default_factory=dict)
 
     def shown_ids(self) -> set[str]:
-        """Of all that is shown, and of what that was drawn from."""
+        """The ids of all memories shown, and of those that they were derived from."""
         ids = {each.id for each in self.related}
         for result in self.results:
             ids.update((result.id, *result.derived_from, *(n.id for n in result.neighbours)))
@@ -104,7 +104,7 @@ class Retrieval:
         return replace(self, answer=answer, related=related, marks=marks)
 
     def with_texts(self, texts: Mapping[str, str]) -> Retrieval:
-        """The same with what these memories said before, by id, of which no mark tells."""
+        """Returns the retrieval with the earlier texts of these memories, by id, without marks."""
         if not texts:
             return self
 
@@ -128,7 +128,7 @@ class Retrieval:
         return self.explained.intent.intent
 
     def explain(self) -> Mapping[str, object]:
-        """The parts as plain data, for JSON."""
+        """Returns the parts as plain data, for JSON."""
         told = self.explained
         return {
             "intent": told.intent.intent,

@@ -1,4 +1,4 @@
-"""Whether a question asks for what an assistant said, read from its words."""
+"""Whether a question asks for an assistant's statements, read from its words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ AskedSpeaker = Literal["people", "assistant", "anyone"]
 """Whose words a question asks for. `anyone`: it may be either."""
 
 MAX_CHARACTERS: Final = 2_000
-"""What lies beyond is not read."""
+"""Text beyond this is not read."""
 _SAID = (
     "said|told|mentioned|recommended|suggested|advised|gave|given|provided|listed|described"
     "|explained|proposed|wrote|written|created|shared|showed|shown|named|noted|referred"

@@ -1,10 +1,9 @@
 """Candidate search for decide and the near-duplicate check of apply-writes.
 
-It sees the committed facts of a scope (the resident index) and, over them, what the running
-batch has written or anticipates, as if both were one index: the answer does not depend on where a
-batch was cut. So cosines are raw, not centred as in recall; what chooses the pool is computed in
-whole numbers and what decides row by row, so neither depends on what stands alongside it.
-"""
+It searches the committed facts of a scope (the resident index) together with what the current batch
+has written or anticipates, as one index: the answer does not depend on batch boundaries. So cosines
+are raw, not centred as in recall; the pool is chosen with integers and the decision is made row by
+row, so neither depends on the other rows."""
 
 from __future__ import annotations
 
@@ -57,8 +56,8 @@ class SearchShard(Protocol):
 
 @dataclass(slots=True)
 class _Overlay:
-    """What a batch sees over the committed index: new documents, and ids that these hide. What is
-    `waiting` joins them when the scope is searched, which it mostly is not."""
+    """What a batch adds to the committed index: new documents, and the ids that these hide.
+    `waiting` rows are added when the scope is searched, which mostly does not happen."""
 
     segment: Segment
     hidden: set[str]
@@ -82,7 +81,7 @@ class CandidateSearch:
         self._overlays: dict[str, _Overlay] = {}
 
     def show(self, row: MemoryRow, vector: Vector | None) -> None:
-        """Let later searches of the batch see a staged row."""
+        """Makes a staged row visible to later searches of the batch."""
         if row.type in SOURCE_TYPES:
             return
         overlay = self._waiting(row.scope)
@@ -90,19 +89,19 @@ class CandidateSearch:
         overlay.newest.note(row)
 
     def candidates(self, ask: FindCandidates, as_of: int) -> Candidates:
-        """Up to `limit` active memories by the blended score, best first, ties by id.
+        """Returns up to `limit` active memories by the blended score, best first, ties by id.
 
         score = alpha x cosine + (1 - alpha) x keyword, keyword being the share of the fact's
         information that the memory holds (`ranking.keyword_coverage`) by the statistics of the
-        scope's facts. Both legs score every memory that either of them brought into the pool.
-        """
+        scope's facts. Both legs score every memory that either of them brought into the pool."""
         index = self._shard.indexes.search(self._need(ask))
         with index.lock:
             found = self._search(index, ask)
         return Candidates(found, as_of)
 
     def near_duplicates(self, ask: NearDuplicates, as_of: int) -> Candidates:
-        """Memories that the decision could not have seen and that nearly say the same."""
+        """Returns memories that the decision could not have seen and that have nearly the same
+        content."""
         newest = (self._waiting(ask.scope).newest, self._shard.newest_facts.of(ask.scope))
         if not any(each.may_be_unseen(ask) for each in newest):
             return Candidates((), as_of)
@@ -140,7 +139,7 @@ class CandidateSearch:
         )
         if isinstance(ask, NearDuplicates):
             return replace(need, written_after=ask.as_of)
-        # What the batch hides must not take the places of others.
+        # Rows that the batch hides must not take the places of others.
         return replace(need, vector=ask.vector, count=POOL + len(hidden))
 
     def _word_shares(
@@ -149,8 +148,8 @@ class CandidateSearch:
         seen: Sequence[tuple[Segment, Mask | None]],
         unseen: Sequence[Integers],
     ) -> list[Floats]:
-        """What stands for the cosine where there is none, on either side: the share of the text's
-        information that a memory holds. Zeros where every pair has a cosine."""
+        """Returns the replacement of the cosine where the text or the memory has no vector: the
+        share of the text's information that a memory holds. Zeros where every pair has a cosine."""
         have_all = all(
             bool(segment.has_vector[places].all())
             for (segment, _), places in zip(seen, unseen, strict=True)
@@ -167,8 +166,8 @@ class CandidateSearch:
         ]
 
     def naming(self, scope: str, words: Sequence[str]) -> set[str] | None:
-        """Ids of the scope's committed active memories that have all these words, each in any of
-        the forms that it is indexed in; None where no word is one that is indexed."""
+        """Returns ids of the scope's committed active memories that contain all these words, each
+        in any of its indexed forms; none where no word is indexed."""
         language = self._shard.options.search.language
         wanted = [forms for forms in (tokens(word, language) for word in words) if forms]
         if not wanted:
@@ -219,7 +218,7 @@ class CandidateSearch:
         return [np.union1d(a, b) for a, b in zip(pools, near, strict=True)]
 
     def _segments(self, index: ScopeIndex, scope: str) -> list[tuple[Segment, Mask | None]]:
-        """The committed facts and the batch's, each with what of it is visible (None: all)."""
+        """Returns the committed facts and the batch's, each with its visible part (None: all)."""
         overlay = self._overlay(scope)
         return [
             (index.facts, _visible(index.facts, overlay.hidden)),
@@ -240,7 +239,7 @@ class CandidateSearch:
 
 
 def _visible(segment: Segment, hidden: set[str] | tuple[()]) -> Mask | None:
-    """What decisions are shown: no chunk of a document."""
+    """What decisions may see: no chunks of documents."""
     places = [place for i in hidden if (place := segment.place_of.get(i)) is not None]
     chunks = segment.meta["kind"] == segment.numbers.of(DOCUMENT_CHUNK)
     if not places and segment.has_no_tombstones and not chunks.any():
@@ -251,7 +250,7 @@ def _visible(segment: Segment, hidden: set[str] | tuple[()]) -> Mask | None:
 
 
 def _unseen(segment: Segment, visible: Mask | None, ask: NearDuplicates) -> Integers:
-    """Places that the decision could not have seen."""
+    """Positions that the decision could not have seen."""
     if segment.newest_write <= ask.as_of:
         return np.zeros(0, dtype=np.int64)
     meta = segment.meta
@@ -294,7 +293,7 @@ def _scores(
     ask: FindCandidates,
     alpha: float,
 ) -> list[_Score]:
-    """The places of the pool that are worth showing, scored to six digits."""
+    """Returns the positions of the pool that are worth showing, scored to six digits."""
     cosines: list[float | None] = [None] * len(places)
     scores = keyword
     if ask.vector is not None:
@@ -312,7 +311,7 @@ def _scores(
 
 def _shown(found: _Score) -> ScoredCandidate:
     meta = found.segment.meta[found.place]
-    # Without validation: every value comes from a row that was validated.
+    # Without validation: every value comes from a validated row.
     return ScoredCandidate.model_construct(
         memory_id=found.memory_id,
         version=int(meta["version"]),

@@ -1,4 +1,4 @@
-"""A query's vector alongside those of its scope, less what all of the scope have in common."""
+"""A query's vector relative to those of its scope, without their common part."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from palimpsest.stores.recall.ranking import RankingParameters, centred, centrin
 
 @dataclass(frozen=True, slots=True)
 class CenteredQuery:
-    """The query's vector as it is compared: centred, with what was taken off the memories."""
+    """The query's vector for the comparison: centred, with what was subtracted from the
+    memories."""
 
     query: Vector
     off: Vector
 
     @classmethod
     def of(cls, vector: Vector, mean: Vector, count: int, parameters: RankingParameters) -> Self:
-        """In a scope with so many vectors of this mean."""
+        """Centres the vector in a scope with `count` vectors of this mean."""
         share = centring_share(count, parameters.centring, parameters.centring_half)
         return cls(centred(vector, mean, share), (np.float32(share) * mean).astype(np.float32))
 

@@ -1,10 +1,9 @@
-"""The block of text that a model reads: what is known about a question, within a budget of tokens.
+"""The block of text that a model reads: what is known about a question, within a token budget.
 
-What is found competes for the budget by what it adds for its length. The most relevant pieces are
-taken as they are, the others by an excerpt, so that many of them find room; what is left then makes
-excerpts longer, most relevant first, and turns next to the found ones come last. The lines stand in
-the order of time under the day on which they were said. Pure.
-"""
+Pieces compete for the budget by what they add for their length. The most relevant ones are included
+whole, the others as excerpts, so that many fit; what remains of the budget then extends excerpts,
+most relevant first, and finally adds turns next to those found. The lines are in order of time
+under the day of each. Pure."""
 
 from __future__ import annotations
 
@@ -28,17 +27,17 @@ MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
     *("October", "November", "December"),
 )
-"""Of the days' headings: two tokens shorter than 2026-03-16, and as answers have them."""
+"""Date format of headings: two tokens shorter than 2026-03-16, and usual in answers."""
 _WORD: Final = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
 class ContextSettings:
     """The profile takes at most `profile_share` of the budget and `profile_tokens`; below
-    `full_profile` tokens of budget only what is essential and, where found pieces leave room, who
-    the persons are. `whole_share` of the budget goes to the most relevant pieces as they are; all
-    others begin as excerpts of the first of `excerpts` (characters), and the next ones are what
-    these are extended to."""
+    `full_profile` tokens of budget only what is essential and, if found pieces leave room, who the
+    persons are. `whole_share` of the budget goes to whole pieces, the most relevant ones; all
+    others begin as excerpts of the first length in `excerpts` (characters), and are extended to the
+    next ones."""
 
     profile_share: float = 0.15
     profile_tokens: int = 300
@@ -53,7 +52,7 @@ DEFAULTS: Final = ContextSettings()
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A turn, a fact or a part of a document, with the id and the time that it is shown with.
-    `speaker` is empty where no one speaks. `note` says what of it no longer holds. Times have a
+    `speaker` is empty if no one speaks. `note` says what part of it no longer holds. Times have a
     zone."""
 
     id: str
@@ -70,8 +69,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What the persons in question are and need: what would do harm if it were not known
-    (`essential`), who they are (`identity`) and the rest, each in order of importance."""
+    """What the persons in question are and need: facts whose absence would do harm (`essential`),
+    who they are (`identity`) and the rest, each in order of importance."""
 
     essential: Sequence[Piece] = ()
     others: Sequence[Piece] = ()
@@ -80,9 +79,9 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a question found, most relevant first; `neighbors` are for the room that is left: turns
-    next to found ones, then what is unlikely. `asked` are the stems of its words, and `stems`
-    gives those of any text."""
+    """What a question found, most relevant first; `neighbors` fill the remaining room: turns next
+    to found ones, then unlikely results. `asked` are the stems of the question's words, and `stems`
+    returns those of any text."""
 
     question: str
     pieces: Sequence[Piece]
@@ -105,8 +104,8 @@ class Context:
 def assemble(
     profile: Profile, found: Found, budget: int, settings: ContextSettings = DEFAULTS
 ) -> Context | None:
-    """The block; None when nothing is there or fits. It does not hold the question itself, and
-    says only once what several pieces say in the same words."""
+    """Returns the block; None if nothing is there or fits. It does not repeat the question, and
+    omits pieces with the same words as an earlier one."""
     share = min(int(budget * settings.profile_share), settings.profile_tokens)
     block = _Block(found, budget, share)
     block.take_profile(profile.essential)
@@ -144,7 +143,7 @@ class _Block:
         self._said = {same_words(found.question), ""}
 
     def take_profile(self, pieces: Sequence[Piece]) -> None:
-        """Take what fits into the profile's share and is not said yet, each on a line without a
+        """Adds what fits into the profile's share and is not included yet, each on a line without a
         date."""
         for piece in pieces:
             line, said = piece.line(folded(piece.text)), same_words(piece.text)
@@ -157,7 +156,7 @@ class _Block:
             self._left -= cost
 
     def take(self, piece: Piece, sizes: Sequence[int | None], allowed: int | None = None) -> int:
-        """Take the first form that fits into what is left and `allowed`: an excerpt of that many
+        """Adds the first form that fits into what is left and `allowed`: an excerpt of that many
         characters, or the whole (None). Returns the tokens spent."""
         room = self._left if allowed is None else min(allowed, self._left)
         said = same_words(piece.text)
@@ -179,7 +178,7 @@ class _Block:
         return 0
 
     def extend(self, characters: int | None) -> None:
-        """Make the excerpts longer where that fits, in the order in which they were taken."""
+        """Extends the excerpts where that fits, in the order in which they were added."""
         for memory_id, (piece, shown) in self._taken.items():
             if self._left < LEAST_LINE:
                 return
@@ -218,7 +217,7 @@ class _Block:
 
 
 def _cost(line: str) -> int:
-    """Of a line with its line break."""
+    """The tokens of a line with its line break."""
     return estimate_tokens(line) + 1
 
 
@@ -231,6 +230,6 @@ def _title(day: date) -> str:
 
 
 def same_words(text: str) -> str:
-    """What tells texts that say the same in the same words; empty for one without a word."""
+    """Returns a key that is equal for texts with the same words; empty for one without a word."""
     words = " ".join(_WORD.findall(text.casefold()))
     return f"{words}?" if words and text.rstrip().endswith("?") else words

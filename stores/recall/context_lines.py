@@ -1,8 +1,8 @@
-"""What a context may say of a retrieval: turns, facts and parts of documents, most relevant first.
+"""What a context may include of a retrieval: turns, facts and parts of documents, most relevant
+first.
 
-A fact and its turn are one piece of information: the turn says it in its own words, so the fact is
-there only where its turn was not found or where it says more.
-"""
+A fact and its turn are one piece of information: the turn has the original wording, so the fact is
+included only if its turn was not found or if it contains more."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from palimpsest.stores.recall.marks import described
 from palimpsest.stores.recall.query import Neighbour, RecallResult
 
 COVERED: Final = 0.8
-"""Share of a turn's words that a fact holds which stands for it."""
+"""The share of a turn's words that a fact must contain to replace the turn."""
 NEAREST: Final = 3
-"""Results that come before neighbours where all are unlikely."""
+"""Number of results that come before neighbours if all are unlikely."""
 LEAST_RESULTS: Final = 20
-"""Results that a block with room shows at least. Where one is likely they come before neighbours: a
-vague question leaves few likely ones, and their whole texts say less than excerpts of the others.
-Where none is, all scores are next to zero and say little about the order."""
+"""Minimum number of results that a block with room shows. If one is likely they come before
+neighbours: a vague question leaves few likely ones, and their whole texts say less than excerpts of
+the others. If none is, all scores are next to zero and the order means little."""
 _ORDINAL: Final = re.compile(r"\b(\d{1,4})(?:st|nd|rd|th)\b")
-"""The 27th of a list stands there as 27."""
+"""The 27th of a list is numbered 27 there."""
 
 
 def found_pieces(found: Retrieval, language: str, left_out: frozenset[str]) -> Found:
-    """The results as pieces and the turns next to them, without the memories that are `left_out`
-    and what was drawn from these alone. `found` is not grouped."""
+    """Returns the results as pieces and the turns next to them, without the memories that are
+    `left_out` and those derived only from them. `found` is not grouped."""
     said: dict[str, frozenset[str]] = {}
 
     def stems(text: str) -> frozenset[str]:
@@ -75,7 +75,8 @@ def found_pieces(found: Retrieval, language: str, left_out: frozenset[str]) -> F
 
 
 def _stands_for(fact: RecallResult, turn: RecallResult, stems: Stems) -> bool:
-    """Whether a fact says nearly all of a turn and something more, as the date of "yesterday"."""
+    """Returns whether a fact contains nearly all of a turn and something more, such as the date of
+    "yesterday"."""
     words, said = stems(turn.content), stems(fact.content)
     adds = not said <= stems(f"{turn.who} {turn.content}")
     return adds and len(words & said) >= COVERED * len(words)
@@ -84,7 +85,7 @@ def _stands_for(fact: RecallResult, turn: RecallResult, stems: Stems) -> bool:
 def _is_said(
     result: RecallResult, turns: Mapping[str, RecallResult], covered: Set[str], stems: Stems
 ) -> bool:
-    """Whether turns that are shown say all that a fact does, but for what their day tells."""
+    """Returns whether the turns shown contain all of a fact, except what their day implies."""
     sources = [turns[source] for source in result.derived_from if source in turns]
     if not sources or any(source.id in covered for source in sources):
         return False

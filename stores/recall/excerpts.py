@@ -1,4 +1,4 @@
-"""What matters of a long text to a question: its lead and its best sentences. Pure."""
+"""The parts of a long text that matter to a question: its lead and its best sentences. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final
 
 ELLIPSIS: Final = "…"
 LEAD: Final = 60
-"""Characters of the lead, and then to the end of the sentence: less does not show what a turn is
-about."""
+"""Characters of the lead, which then extends to the end of the sentence: less does not show the
+subject of a turn."""
 LONGEST: Final = 160
-"""Characters of a sentence that is not divided."""
+"""Maximum characters of a sentence that is not divided."""
 SLACK: Final = 1.25
-"""A text that is longer than wanted by no more than this stays whole."""
+"""A text longer than requested by no more than this factor stays whole."""
 MOST: Final = 20_000
-"""Characters of a text that are read: what follows is left out."""
+"""Maximum characters of a text that are read; the rest is ignored."""
 _END: Final = re.compile(r"(?<=\D[.!?…])\s+|(?<=[。！？])|\n\s*|\s(?=\[image: )")
 _SPACE: Final = re.compile(r"\s+")
 
@@ -25,14 +25,14 @@ Stems = Callable[[str], Set[str]]
 
 
 def folded(text: str) -> str:
-    """The text on one line, so that it opens no section of its own."""
+    """Returns the text on one line, so that it opens no section of its own."""
     return _SPACE.sub(" ", text).strip()
 
 
 def excerpt(text: str, characters: int, asked: Set[str], stems: Stems) -> str:
-    """The text on one line, about `characters` long: the lead, then the sentences that hold most
-    of what is `asked`, in their order, with "…" for what is left out. The best of them is there
-    even where it is longer. What fewer of the sentences hold counts for more."""
+    """Returns the text on one line, about `characters` long: the lead, then the sentences with most
+    of the words `asked`, in their order, with "…" for each omission. The best of them is included
+    even if it is longer. Words that occur in fewer of the sentences count for more."""
     whole = folded(text)
     if len(whole) <= characters * SLACK:
         return whole
@@ -69,7 +69,7 @@ def _joined(sentences: Sequence[str], kept: Set[int], is_cut: bool) -> str:
 
 
 def _sentences(text: str) -> list[str]:
-    """The sentences, each on one line; a long one in parts, between words where it has any."""
+    """Returns the sentences, each on one line; splits a long one, between words if it has any."""
     found: list[str] = []
     for sentence in _END.split(text[:MOST]):
         rest = folded(sentence)

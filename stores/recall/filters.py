@@ -1,10 +1,9 @@
-"""The memories that a query may show: masks over the segments of an index, made once for all of
-an answer.
+"""The memories that a query may show: masks over the segments of an index, computed once for the
+whole answer.
 
-They have one meaning: whatever an answer shows (results and what they stand for, neighbours, what
-the intent adds, evidence) passes them, and nothing of what they hide goes over to what is shown,
-neither words nor score.
-"""
+They apply to everything that an answer shows (results and the memories that they represent,
+neighbours, what the intent adds, evidence), and nothing hidden influences what is shown, neither by
+words nor by score."""
 
 from __future__ import annotations
 
@@ -32,7 +31,8 @@ class VisibilityMask:
 
     @classmethod
     def by(cls, index: ScopeIndex, query: Query, sizes: Sequence[int] | None = None) -> Self:
-        """`sizes` are the places of each segment that there are for this query (None: all)."""
+        """`sizes` are the numbers of places of each segment that exist for this query (None:
+        all)."""
         with index.lock:
             known = sizes or [segment.places for segment in index.segments]
             pairs = list(zip(index.segments, known, strict=True))
@@ -42,11 +42,11 @@ class VisibilityMask:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether anything that is alive may be left out."""
+        """Whether any living memory may be left out."""
         return any(mask is not None for mask in self.passes)
 
     def among(self, memory_ids: Iterable[str]) -> set[str]:
-        """Those of these memories that may be shown; not those that came meanwhile."""
+        """Returns those of these memories that may be shown; not those added meanwhile."""
         memory_ids = list(memory_ids)
         index = self.index.including(memory_ids)
         if index is not self.index:
@@ -121,7 +121,7 @@ def _named(
     names: Sequence[str],
     same: Callable[[str], str] = str,
 ) -> Mask:
-    """Which numbers are of names that are the `same` as one of these; the empty one is none."""
+    """Marks the numbers of names that are the `same` as one of these; none for the empty name."""
     wanted = {same(name) for name in names}
     asked = [n for n, name in enumerate(segment.numbers.names) if same(name) in wanted]
     if "" in names:
@@ -136,8 +136,8 @@ def _said_by(
     names: Sequence[str],
     places: int,
 ) -> Mask:
-    """What speakers of these names or roles said or wrote (case ignored), and what was drawn from
-    that."""
+    """Marks what speakers of these names or roles said or wrote (case ignored), and what was
+    derived from that."""
     mask = _named(segment, segment.meta[column][:places], names, str.casefold)
     if segment is index.facts:
         turns = index.turns
@@ -155,9 +155,9 @@ def _shares_one(asked: Sequence[str]) -> Callable[[tuple[str, ...]], bool]:
 
 
 def _has_all(wanted: Sequence[str]) -> Callable[[str], bool]:
-    """As `METADATA_PASSES`, of metadata as it is stored."""
+    """The same as `METADATA_PASSES`, for metadata as it is stored."""
     pairs = [each.partition("=")[::2] for each in wanted]
-    # ASCII is written the same in all JSON: what does not hold it need not be read.
+    # ASCII has one form in all JSON: metadata without it need not be parsed.
     parts = [json.dumps(text)[1:-1] for pair in pairs for text in pair if text.isascii()]
 
     def test(metadata: str) -> bool:
@@ -170,7 +170,7 @@ def _has_all(wanted: Sequence[str]) -> Callable[[str], bool]:
 
 
 def _written(value: object) -> str | None:
-    """A value as a filter names it; None for null."""
+    """Returns a value in the form used by a filter; None for null."""
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

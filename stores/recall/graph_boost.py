@@ -68,7 +68,7 @@ class BoostHit:
 
 @dataclass(frozen=True, slots=True)
 class GraphBoost:
-    """`hits` by memory id. On a time-out what was gathered until then; on an error nothing."""
+    """`hits` by memory id. After a time-out the hits gathered until then; after an error none."""
 
     hits: Mapping[str, BoostHit] = field(default_factory=lambda: MappingProxyType({}))
     named: tuple[NamedEntity, ...] = ()

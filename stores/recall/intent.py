@@ -1,9 +1,8 @@
 """What a query wants to know (why, when, who, what, or nothing special), and how much work it is.
 
-Three readers, the surest first: the English key words; question words of other languages; and,
-where an embedding model is there, the nearest of the example questions below. Pure but for
-`Exemplars.embed`.
-"""
+Three methods, the most reliable first: English key words; question words of other languages; and,
+with an embedding model, the nearest of the example questions below. Pure except for
+`Exemplars.embed`."""
 
 from __future__ import annotations
 
@@ -23,9 +22,9 @@ Embed = Callable[[str], Awaitable[Vector]]
 """A query's unit vector."""
 
 THRESHOLD: Final = 0.45
-"""Least cosine to an exemplar."""
+"""Minimum cosine to an exemplar."""
 AT_ONCE: Final = 8
-"""Exemplars that are embedded at the same time: a provider over the network takes long for each."""
+"""Number of exemplars embedded concurrently: a provider over the network takes long for each."""
 NEAREST: Final = 2
 """Exemplars of an intent whose mean cosine counts: .88 right on 42 queries in 13 languages, by the
 nearest alone .83 (multilingual e5-small)."""
@@ -55,7 +54,7 @@ OTHER_KEYWORDS: Final[Mapping[Intent, tuple[str, ...]]] = {
         "welche", "welcher", "welches", "welchen", "quel", "quelle", "qué", "cuál",
     ),
 }  # fmt: skip
-"""Words that are no English ones ("was" is not here, "die" neither)."""
+"""Words that are not English ones (neither "was" nor "die" is here)."""
 
 UNSPACED_KEYWORDS: Final[Mapping[Intent, tuple[str, ...]]] = {
     "why": ("なぜ", "何故", "どうして", "なんで", "理由", "原因", "为什么", "為什麼", "왜"),
@@ -63,7 +62,7 @@ UNSPACED_KEYWORDS: Final[Mapping[Intent, tuple[str, ...]]] = {
     "who": ("誰", "だれ", "どなた", "谁", "누가", "누구"),
     "what": ("何", "なに", "どんな", "どの", "どれ", "どちら", "について教えて", "什么", "무엇"),
 }
-"""Found anywhere, as these scripts do not part words; the longest first decides."""
+"""Matched anywhere, since these scripts do not separate words; the longest match decides."""
 
 EXEMPLARS: Final[Mapping[Intent, tuple[str, ...]]] = {
     "why": (
@@ -102,8 +101,8 @@ EXEMPLARS: Final[Mapping[Intent, tuple[str, ...]]] = {
         "手伝ってください", "Lieblingsessen", "recette de soupe", "hilf mir bitte",
     ),
 }  # fmt: skip
-"""Models such as e5 give any two texts a cosine above the threshold, so what is no question needs
-examples of its own to be near to."""
+"""Models such as e5 give any two texts a cosine above the threshold, so texts that are not
+questions need examples of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +151,7 @@ class Exemplars:
     """The example questions as unit vectors of one model, embedded once."""
 
     def __init__(self, vectors: Vector, threshold: float = THRESHOLD) -> None:
-        """`vectors` (n, d) in the order of `texts()`. Raises ValueError for another number."""
+        """`vectors` (n, d) in the order of `texts()`. Raises ValueError for a different number."""
         if len(vectors) != len(_LABELS):
             raise ValueError(f"{len(_LABELS)} exemplars need as many vectors, not {len(vectors)}")
         self._vectors = vectors
@@ -164,8 +163,8 @@ class Exemplars:
 
     @classmethod
     async def embed(cls, embed: Embed, threshold: float = THRESHOLD) -> Self:
-        """All exemplars by the model's query side, `AT_ONCE` at the same time. What `embed` raises
-        is raised."""
+        """Embeds all exemplars with the model's query side, `AT_ONCE` concurrently. Propagates
+        errors of `embed`."""
         texts, vectors = cls.texts(), []
         for first in range(0, len(texts), AT_ONCE):
             some = texts[first : first + AT_ONCE]
@@ -237,7 +236,7 @@ def complexity(query: str) -> Complexity:
 
 _WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
 _UNSPACED_RUN = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
-# Always, some day, someone, something: they look like question words and ask nothing.
+# Always, some day, someone, something: they look like question words but ask nothing.
 _NO_QUESTION = re.compile("いつも|いつか|誰[かも]|何[かも]|なにか|なにも|だれ[かも]")
 _UNSPACED: Sequence[tuple[str, Intent]] = sorted(
     ((word, intent) for intent, words in UNSPACED_KEYWORDS.items() for word in words),

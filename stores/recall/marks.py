@@ -1,9 +1,8 @@
-"""What of the memories that are shown no longer holds, from what the store has of their changes.
+"""Which statements in the memories shown no longer hold, from the stored changes.
 
-A statement of a turn is a fact that was drawn from it. It no longer holds once the fact's memory
-says something else, is gone or has ended. Which text of the memory came from the turn is told by
-the fact as it was extracted, so a turn that brought the newest text has no mark.
-"""
+A statement of a turn is a fact derived from it. It no longer holds once the fact's memory was
+changed, deleted or has ended. The extracted fact determines which text of the memory came from the
+turn, so the turn of the newest text has no mark."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ _NEXT_END: Final = (
 )
 _ADAPTER: Final = TypeAdapter(tuple[Mark, ...])
 REPLACED_BY: Final = "replaced by "
-"""How the reason of an archived state begins that a newer statement replaced."""
+"""Prefix of the reason of an archived state that a newer statement replaced."""
 MODIFIED: Final = "modified"
 
 _CHANGES: Final = f"""
@@ -74,15 +73,14 @@ FROM told t JOIN changed m ON m.memory_id = t.memory_id
 WHERE $ids IS NULL OR list_contains($ids, t.id)
 GROUP BY ALL
 ORDER BY t.id, m.occurred_at, m.memory_id, t.statement"""
-"""Of each asked memory, all where none is: its own changes, those of the memories that were drawn
-from it, with what it stated, and those of the texts that it was drawn from, with what it says
-itself."""
+"""For each requested memory (all if none is given): its own changes; those of the memories derived
+from it, with its statement; and those of the texts that it was derived from, with its own text."""
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A text that a memory has had; `until` and `reason` tell when and why it was replaced, None
-    and empty for the present one. `stated` is when it was stated."""
+    """A text of a memory; `until` and `reason` are when and why it was replaced, None and empty for
+    the present one. `stated` is when it was stated."""
 
     content: str
     stated: datetime
@@ -92,7 +90,7 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class _Changed:
-    """A memory that is shown, was drawn from one, or is the source of one. `stated` is when the
+    """A memory that is shown, was derived from one, or is the source of one. `stated` is when the
     memory that is shown was stated."""
 
     part: str
@@ -109,7 +107,7 @@ class _Changed:
 
 
 def described(mark: Mark) -> str:
-    """The mark in words, to stand behind the text."""
+    """Returns the mark in words, to follow the text."""
     since = "" if mark.since is None else f" since {mark.since.astimezone(UTC).date()}"
     # The sentences stand within one.
     statement, text = mark.statement.rstrip("."), (mark.text or "").rstrip(".")
@@ -135,15 +133,15 @@ def with_marks(text: str, marks: Sequence[Mark]) -> str:
 
 
 def marks_from(plain: object) -> tuple[Mark, ...]:
-    """Marks from their JSON."""
+    """Returns marks from their JSON."""
     return _ADAPTER.validate_python(plain or ())
 
 
 def marks_of(
     reader: duckdb.DuckDBPyConnection, scope: str, ids: Iterable[str] | None, now: datetime
 ) -> Marks:
-    """The marks of those of these memories of the scope (None: of all) that have any, in one
-    query."""
+    """Returns the marks of those of these memories of the scope (None: of all) that have any, in
+    one query."""
     wanted = None if ids is None else sorted(set(ids))
     rows = reader.execute(_CHANGES, {"scope": scope, "ids": wanted, "now": now}).fetchall()
     found: dict[str, dict[Mark, None]] = {}
@@ -167,14 +165,15 @@ _KNOWN: WeakKeyDictionary[ScopeIndex, _Known] = WeakKeyDictionary()
 
 
 def marks_of_index(shard: Readable, scope: str, index: ScopeIndex, now: datetime) -> Marks:
-    """All marks of a resident scope. They are read again after a change and after an end."""
+    """Returns all marks of a resident scope. They are read again after a change and after an
+    end."""
     known = _KNOWN.get(index)
     if (
         known is None
         or known.changes != index.changes
         or not (known.since <= now and (known.until is None or now < known.until))
     ):
-        # Before it is read: what comes meanwhile is read the next time.
+        # Counted before reading: changes in between are read the next time.
         changes = index.changes
         with shard.reading() as reader:
             marks = marks_of(reader, scope, None, now)
@@ -241,12 +240,12 @@ def _of_its_own(changed: _Changed, statement: str, now: datetime) -> Iterator[Ma
 
 
 def _of_statement(changed: _Changed, now: datetime) -> Iterator[Mark]:
-    """Of a turn that stated what the memory says or said."""
+    """Yields marks of a turn that stated the present or an earlier text of the memory."""
     place = _place_of(changed)
     said = changed.states[place].content if changed.statement is None else changed.statement
     if changed.is_deleted:
         last = changed.states[-2] if len(changed.states) > 1 else changed.present
-        # What was forgotten is not repeated by a mark.
+        # A mark never repeats what was forgotten.
         if last.reason not in ("", FORGOTTEN):
             yield Mark("superseded", said, None, last.until)
         return
@@ -270,21 +269,22 @@ def _replaced(changed: _Changed, place: int, statement: str) -> Mark:
 
 
 def _of_source(changed: _Changed) -> Iterator[Mark]:
-    """Of a memory that was drawn from a text which a person has corrected since."""
+    """Yields marks of a memory derived from a text that a person has corrected since."""
     if changed.is_deleted or changed.statement is None:
         return
     own = _words(changed.statement)
     still = len(own & _words(changed.present.content))
     for state in reversed(changed.states[:-1]):
-        # Where the text says as much of it as before, it was something else that was wrong.
+        # If the text still contains as much of it as before, the correction concerned something
+        # else.
         if state.reason == MODIFIED and len(own & _words(state.content)) > still:
             yield Mark("corrected", "", changed.present.content, state.until)
             return
 
 
 def _place_of(changed: _Changed) -> int:
-    """Which text of the memory is the one that was stated: the same, else that which has most of
-    its words; of several the first. Where the statement is not known, that of the same time."""
+    """Returns the index of the memory's text that was stated: an equal one, else the one with most
+    of its words; of several the first. If the statement is unknown, the text of the same time."""
     if changed.statement is None:
         times = [state.stated for state in changed.states]
         return times.index(changed.stated) if changed.stated in times else 0

@@ -141,22 +141,22 @@ class PoolSearch:
         return np.fromiter(found, dtype=np.bool_, count=len(turns))
 
     def _of_assistant(self, rows: Ranking, turns: Integers) -> Mask | None:
-        """What an assistant said, or what was drawn from that alone."""
+        """Turns of assistants, and memories derived only from such turns."""
         segment = self._index.turns
         role = segment.meta["role"][: self._sizes[TURNS]] == segment.numbers.of("assistant")
         if not role.any():
             return None
-        said = np.zeros(len(rows.ids), dtype=np.bool_)
-        said[: rows.turns] = role[turns]
+        by_assistant = np.zeros(len(rows.ids), dtype=np.bool_)
+        by_assistant[: rows.turns] = role[turns]
         drawn = rows.links[:, 1] + rows.turns
-        said[drawn[said[rows.links[:, 0]]]] = True
-        said[drawn[~said[rows.links[:, 0]]]] = False
-        return said
+        by_assistant[drawn[by_assistant[rows.links[:, 0]]]] = True
+        by_assistant[drawn[~by_assistant[rows.links[:, 0]]]] = False
+        return by_assistant
 
     def _only_ask(self, rows: Ranking, turns: Integers) -> Mask:
         """People's turns that are nothing but questions."""
-        contents, said = self._index.turns.contents, rows.of_assistant
-        asking = rows.asks if said is None else rows.asks & ~said[: rows.turns]
+        contents, by_assistant = self._index.turns.contents, rows.of_assistant
+        asking = rows.asks if by_assistant is None else rows.asks & ~by_assistant[: rows.turns]
         only = np.zeros(len(rows.ids), dtype=np.bool_)
         for row in np.flatnonzero(asking).tolist():
             only[row] = only_asks(contents[turns[row]])
@@ -231,7 +231,7 @@ class PoolSearch:
         return [found[:size] for found, size in zip(sums, self._sizes, strict=True)], query_idf
 
     def _hits(self, sums: Sequence[Floats], visible: Sequence[Mask | None]) -> list[Integers]:
-        """The best of each leg over both segments, ascending."""
+        """The best hits of each leg over both segments, ascending."""
         legs: list[Sequence[NDArray[np.floating]]] = [sums]
         if self._near is not None and self._settings.fusion != "keyword":
             legs.append(self._near)
@@ -277,8 +277,8 @@ class PoolSearch:
     def _widened(
         self, turns: Integers, facts: Integers, passes: Sequence[Mask | None]
     ) -> tuple[Integers, Integers]:
-        """The hits with the turns that facts were drawn from, the turns alongside all these in the
-        session, and the facts drawn from them."""
+        """Returns the hits with the turns that facts were derived from, the turns next to all these
+        in the session, and the facts derived from them."""
         index = self._index
         pairs = self._pairs
         wide = self._mask(TURNS, turns)
@@ -287,13 +287,13 @@ class PoolSearch:
         reach = self._parameters.reach
         sessions = index.turns.meta["session"][near].tolist()
         positions = index.turns.meta["position"][near].tolist()
-        beside: set[int] = set()
+        alongside: set[int] = set()
         for session, position in zip(sessions, positions, strict=True):
             if session >= 0:
-                beside.update(
+                alongside.update(
                     index.turns_by_session[session][max(position - reach, 0) : position + reach + 1]
                 )
-        wide[[place for place in beside if 0 <= place < self._sizes[TURNS]]] = True
+        wide[[place for place in alongside if 0 <= place < self._sizes[TURNS]]] = True
         _leave_out(wide, index.turns, passes[TURNS])
         drawn = self._mask(FACTS, facts)
         drawn[pairs[wide[pairs[:, 0]], 1]] = True
@@ -315,21 +315,21 @@ class PoolSearch:
         ).astype(np.int64)
 
     def _of_named(self, turns: Integers, facts: Integers, links: Integers) -> Mask | None:
-        """Which rows are the named speaker's: said by them, drawn from that, or naming them. None
-        where the query does not name just one."""
+        """Marks the rows of the named speaker: said by them, derived from that, or naming them.
+        None unless the query names exactly one speaker."""
         index = self._index
         speaker = index.named_speaker(frozenset(self._terms), self._language)
         if speaker is None:
             return None
-        said = index.turns.meta["who"][turns] == speaker
+        by_speaker = index.turns.meta["who"][turns] == speaker
         about = index.facts.meta["who"][facts] == speaker
         for terms in index.speaker_names(self._language)[speaker]:
             pairs = [index.facts.postings.get(term) for term in terms]
             held = [np.isin(facts, pair[0]) for pair in pairs if pair is not None]
             if len(held) == len(terms):
                 about |= np.logical_and.reduce(held)
-        about[links[said[links[:, 0]], 1]] = True
-        return np.concatenate((said, about))
+        about[links[by_speaker[links[:, 0]], 1]] = True
+        return np.concatenate((by_speaker, about))
 
 
 def _near(codes: Codes, side: CenteredQuery, rest: Vector) -> Vector:

@@ -1,4 +1,4 @@
-"""What recall is asked and what it answers, as plain frozen data."""
+"""Requests and answers of recall, as plain frozen data."""
 
 from __future__ import annotations
 
@@ -166,9 +166,9 @@ class RecallResult:
 
 @dataclass(frozen=True, slots=True)
 class RecallAnswer:
-    """Results, best first, ties by id. `method` tells what took part: the legs (`Legs`), with
-    `+cosine` or `+cross-encoder` where the first results were ordered again by that, with `+mmr`
-    where for variety. What is set and did not take part is not told there."""
+    """Results, best first, ties by id. `method` names what took part: the legs (`Legs`), with
+    `+cosine` or `+cross-encoder` if the first results were reranked by it, with `+mmr` if for
+    variety. Configured parts that did not take part are left out."""
 
     query: str
     method: str

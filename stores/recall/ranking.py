@@ -1,16 +1,14 @@
 """How candidates are scored and ordered: pure functions over arrays.
 
-Every score here lies in 0..1 and depends only on the query, the memory and the statistics of its
-scope, never on which other candidates happen to be in the pool or on how many were requested. So
-the first ten are the same whether ten or fifty are requested, and a least score means the same for
-every query of a scope.
+Every score lies in 0..1 and depends only on the query, the memory and the statistics of its scope,
+never on the other candidates in the pool or on the number requested. So the first ten are the same
+whether ten or fifty are requested, and a minimum score means the same for every query of a scope.
 
-In which order a query takes them stands in `stores.recall.ranking_steps`.
+`stores.recall.ranking_steps` defines the order of the steps.
 
-What was measured of neighbours, facts, names and the weight of the vector stands in decision 37.
-The numbers below are older: recall@10 on three LoCoMo conversations (480 questions), with MiniLM-L6
-unless said otherwise.
-"""
+Decision 37 has the measurements of neighbours, facts, names and the weight of the vector. The
+numbers below are older: recall@10 on three LoCoMo conversations (480 questions), with MiniLM-L6
+unless noted otherwise."""
 
 from __future__ import annotations
 
@@ -53,19 +51,19 @@ PROFILES: Mapping[str, ProfileWeights] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class ModelParameters:
-    """What is measured again for another way to compare texts."""
+    """Parameters that are measured again for another way to compare texts."""
 
     alpha: float
     """Weight of the vector against the keywords."""
     unlikely: float
-    """Results below are marked as unlikely: of the evidence among the first ten at most one in a
-    hundred is."""
+    """Results below are marked as unlikely: at most one in a hundred of the evidence among the
+    first ten is below."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankingParameters:
-    """What is not set but measured, each with the reason that it is so; what is set stands in
-    `RecallSettings`."""
+    """Parameters that are not set but measured, each with its reason; `RecallSettings` has those
+    that are set."""
 
     k1: float = 1.2
     """BM25 term saturation: .9 and 1.2 are alike."""
@@ -84,7 +82,7 @@ class RankingParameters:
     that of one would leave nothing of it. At the 400 to 700 turns measured it costs nothing."""
 
     least_similarity: float = 0.75
-    """Of token vectors: what a question has with whatever text. From here to 1 the score rises
+    """For token vectors: the similarity of a question with any text. From here to 1 the score rises
     from 0 to 1."""
 
     similarity_by_cosine: tuple[float, float] = (0.53, 0.36)
@@ -104,16 +102,16 @@ class RankingParameters:
     """The same of the turn before, where it asks: the answer stands after its question."""
 
     assistant_prior: float = 0.4
-    """Multiplier of what an assistant said where the question does not ask for that: eight times as
-    long as what people say, it is near to every question and holds 6 % of the evidence (decision
-    74 has the figures of this and the next two)."""
+    """Multiplier of an assistant's statements if the question does not ask for them: eight times as
+    long as people's, they are near to every question and hold 6 % of the evidence (decision 74 has
+    the figures of this and the next two)."""
 
     people_prior: float = 0.8
-    """Multiplier of what people said where the question asks what the assistant did."""
+    """Multiplier of people's statements if the question asks what the assistant did."""
 
     question_prior: float = 0.9
-    """Multiplier of a person's turn that only asks, once it has raised its neighbours, of which one
-    is the answer (decision 81)."""
+    """Multiplier of a person's turn that only asks, applied after it has raised its neighbours, one
+    of which is the answer (decision 81)."""
 
     named_boost: float = 0.2
     """How much more a memory of the one person named in the query counts."""
@@ -140,10 +138,10 @@ class RankingParameters:
     """Accesses at which frequency reaches 1. Chosen, not measured."""
 
     cosine_weight: float = 0.3
-    """Share of a whole content's cosine alongside the score, in a second look."""
+    """Weight of a whole content's cosine, relative to the score, in reranking."""
 
     cross_encoder_weight: float = 0.4
-    """Share of the cross-encoder's score alongside the score, in a second look."""
+    """Weight of the cross-encoder's score, relative to the score, in reranking."""
 
     mmr_relevance: float = 0.7
     """Share of relevance in MMR, which is off: measured elsewhere to halve recall."""
@@ -163,12 +161,12 @@ class RankingParameters:
 
     @property
     def reach(self) -> int:
-        """How many places away the furthest turn is that another one raises."""
+        """The distance in places of the furthest turn that another one raises."""
         return max((abs(offset) for offset, _ in self.neighbour_weights), default=0)
 
     @property
     def context_reach(self) -> int:
-        """How many places away the furthest turn is whose words count as another's."""
+        """The distance in places of the furthest turn whose words count as another's."""
         return max((abs(offset) for offset, _ in self.context_shares), default=0)
 
 
@@ -195,22 +193,20 @@ def length_norms(
 
 
 def bm25_impact(counts: Floats, norms: Floats, weight: Floats | float) -> Floats:
-    """What terms add to the BM25 scores of the documents that hold them.
+    """Returns what terms add to the BM25 scores of the documents that contain them.
 
     `counts` (n,) occurrences, `norms` (n,) of `length_norms`, `weight` idf x (k1 + 1), of one term
-    or (n,). weight x tf / (tf + norm), same source as `idf`.
-    """
+    or (n,). weight x tf / (tf + norm), same source as `idf`."""
     impacts = counts / (counts + norms)
     impacts *= weight
     return impacts
 
 
 def keyword_coverage(bm25: Floats, query_idf: float) -> Floats:
-    """The share of the query's information that a document holds, 0..1.
+    """Returns the share of the query's information that a document contains, 0..1.
 
-    `bm25` (n,) sums; `query_idf` the sum of `idf` over the distinct terms of the query, those that
-    occur nowhere (df 0) included. A document of average length with each term once has 1.
-    """
+    `bm25` (n,) sums; `query_idf` the sum of `idf` over the distinct terms of the query, including
+    those that occur nowhere (df 0). A document of average length with each term once has 1."""
     if query_idf <= 0.0:
         return np.zeros_like(bm25)
     return np.clip(bm25 / query_idf, 0.0, 1.0)
@@ -222,7 +218,7 @@ def keyword_coverage(bm25: Floats, query_idf: float) -> Floats:
 def centring_share(
     documents: int, centring: float = DEFAULTS.centring, half: int = DEFAULTS.centring_half
 ) -> float:
-    """The share of the mean to take off in a scope of so many memories with vectors."""
+    """Returns the share of the mean to subtract in a scope with this number of vectors."""
     return centring * documents / (documents + half)
 
 
@@ -261,7 +257,7 @@ def reciprocal_rank_fusion(
     return fused / most if most > 0.0 else fused
 
 
-# Who said it
+# Speakers
 
 
 def weigh_roles(
@@ -270,8 +266,8 @@ def weigh_roles(
     asked: AskedSpeaker,
     parameters: RankingParameters,
 ) -> Floats:
-    """Scores (n,) times a prior by who said the memory: what an assistant said (`of_assistant`, n)
-    seldom answers, unless the question asks for it."""
+    """Returns scores (n,) times a prior by speaker: statements of an assistant (`of_assistant`, n)
+    seldom answer, unless the question asks for them."""
     if asked == "assistant":
         return np.where(of_assistant, scores, scores * parameters.people_prior)
     if asked == "people":
@@ -279,7 +275,7 @@ def weigh_roles(
     return scores
 
 
-# What stands alongside it
+# Neighbours
 
 
 def propagate_to_neighbours(
@@ -290,14 +286,13 @@ def propagate_to_neighbours(
     weights: Sequence[tuple[int, float]] = DEFAULTS.neighbour_weights,
     asking_weight: float = DEFAULTS.asking_weight,
 ) -> Floats:
-    """Each score (n,) raised by the turns alongside it that have more, to 1 at most.
+    """Returns each score (n,) raised by neighbouring turns with higher scores, to 1 at most.
 
     score + sum of w / (1 + w) x max(0, neighbour - score); `weights` are w by the neighbour's
     place, `asking_weight` that of the turn before where it `asks` (n,). `sessions` (n,) are
-    numbers, below 0 for none; `positions` (n,) places in the session. Neighbours that are not
-    among the rows raise nothing, so fetch those within reach of each hit first. Rows may come in
-    any order; a (session, position) should come once.
-    """
+    numbers, below 0 for none; `positions` (n,) places in the session. Neighbours that are not among
+    the rows raise nothing, so fetch those within reach of each hit first. Rows may come in any
+    order; a (session, position) should occur once."""
     raised = scores.astype(np.float64, copy=True)
     rows = np.flatnonzero(sessions >= 0)
     if not len(rows) or not weights:

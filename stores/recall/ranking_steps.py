@@ -69,7 +69,7 @@ class Ranking:
     """By its offset in the session, of each turn the id of the one that far away; empty for none
     that may be shown."""
     of_assistant: Mask | None = None
-    """What an assistant said, or what was drawn from that alone; None where none speaks."""
+    """Turns of assistants, and memories derived only from such turns; None if none speaks."""
     only_ask: Mask | None = None
     """Turns of people that only ask; None where that is not known."""
     scores: Floats = field(init=False)
@@ -191,7 +191,7 @@ def propagate_neighbours(rows: Ranking, context: RankingContext) -> None:
     """Part `neighbours`: from the turns alongside a turn in its session that have more. A question
     raises the assistant's answer only where that may be asked for."""
     turns, parameters = rows.turns, context.parameters
-    beside = propagate_to_neighbours(
+    propagated = propagate_to_neighbours(
         rows.scores[:turns],
         rows.meta["session"][:turns].astype(np.int64),
         rows.meta["position"][:turns].astype(np.int64),
@@ -200,8 +200,8 @@ def propagate_neighbours(rows: Ranking, context: RankingContext) -> None:
         parameters.asking_weight,
     )
     if rows.of_assistant is not None and context.asked == "people":
-        beside = np.where(rows.of_assistant[:turns], rows.scores[:turns], beside)
-    rows.rescore("neighbours", np.concatenate((beside, rows.scores[turns:])))
+        propagated = np.where(rows.of_assistant[:turns], rows.scores[:turns], propagated)
+    rows.rescore("neighbours", np.concatenate((propagated, rows.scores[turns:])))
 
 
 def lower_questions(rows: Ranking, context: RankingContext) -> None:
@@ -283,7 +283,7 @@ def boost_graph(rows: Ranking, context: RankingContext) -> None:
 
 
 def boost_times(rows: Ranking, context: RankingContext) -> None:
-    """Part `times`: what was told in the times that the query names; the others are lowered."""
+    """Part `times`: memories dated in the times that the query names; the others are lowered."""
     times = context.times
     if times is None:
         return
@@ -292,8 +292,8 @@ def boost_times(rows: Ranking, context: RankingContext) -> None:
     until = None if times.until is None else microseconds(times.until)
     scores = {}
     for row in rows.results:
-        told = int(rows.meta["occurred"][rows.groups[row][0]])
-        then = (since is None or told >= since) and (until is None or told < until)
+        occurred = int(rows.meta["occurred"][rows.groups[row][0]])
+        then = (since is None or occurred >= since) and (until is None or occurred < until)
         scores[row] = float(rows.scores[row]) * (1.0 if then else 1.0 / bonus)
     rows.rescore_results("times", scores)
     rows.order()

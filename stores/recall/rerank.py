@@ -1,8 +1,7 @@
-"""A second look at the first results: by the cosine of their whole contents, by a model that reads
-question and text together, or for variety.
+"""Reranks the first results: by the cosine of their whole contents, by a model that reads question
+and text together, or for variety.
 
-Off by default. Whatever goes wrong or takes too long, the order stays and the reason is reported.
-"""
+Off by default. On any error or time-out the order stays and the reason is reported."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ Vector = NDArray[np.float32]
 PAIR_SECONDS: Final = 0.2
 """What the pair that is read at the deadline may take longer."""
 Within = Callable[[Awaitable[list[Vector]], float], Awaitable[list[Vector]]]
-"""Awaits a value for so many seconds, else raises TimeoutError."""
+"""Awaits a value for a number of seconds, else raises TimeoutError."""
 
 
 class TextEmbedding(Protocol):
@@ -71,7 +70,7 @@ async def second_look(
         cosines = tuple(min(max(float(passage @ vector), 0.0), 1.0) for passage in passages)
     except TimeoutError:
         return SecondLook(f"longer than {settings.rerank_timeout_ms:g} ms")
-    except Exception as error:  # recall does without a second look, and tells why
+    except Exception as error:  # recall continues without reranking, and reports why
         return SecondLook(f"{type(error).__name__}: {error}")
     if len(cosines) != count or not all(map(math.isfinite, cosines)):
         return SecondLook(f"{len(cosines)} usable vectors for {count} texts")

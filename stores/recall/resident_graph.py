@@ -1,5 +1,5 @@
-"""A resident scope's graph, asked what `stores.recall.graph_boost.StoredGraph` asks of the tables,
-with the same answers."""
+"""A resident scope's graph, with the queries of `stores.recall.graph_boost.StoredGraph` and the
+same answers."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class ResidentGraph:
 
     def neighbours(self, ids: Sequence[str], limit: int) -> dict[str, str]:
         graph, given = self.index.graph, set(ids)
-        told: dict[str, tuple[int, float]] = {}
+        counts: dict[str, tuple[int, float]] = {}
         with self.index.lock:
             living = LivingRelations(graph, microseconds(datetime.now(UTC)))
             for name in (name for entity_id in ids for name in graph.names_of(entity_id)):
@@ -107,10 +107,10 @@ class ResidentGraph:
                         continue
                     if living.is_lost(name.entity_id, other.entity_id, kind, out):
                         continue
-                    times, surest = told.get(other.entity_id, (0, confidence))
-                    told[other.entity_id] = (times + mentions, max(surest, confidence))
-            there = (entity_id for entity_id in told if entity_id in graph.names)
-            order = sorted(there, key=lambda i: (-told[i][0], -told[i][1], i))
+                    times, surest = counts.get(other.entity_id, (0, confidence))
+                    counts[other.entity_id] = (times + mentions, max(surest, confidence))
+            there = (entity_id for entity_id in counts if entity_id in graph.names)
+            order = sorted(there, key=lambda i: (-counts[i][0], -counts[i][1], i))
             return {entity_id: graph.names[entity_id].name for entity_id in order[:limit]}
 
     def memories(
@@ -143,9 +143,9 @@ class ResidentGraph:
             of_entity = np.repeat(np.arange(len(named)), [len(one.numbers) for one in present])
             mentioned = np.concatenate([one.numbers for one in present])
             numbers, at = np.unique(mentioned, return_inverse=True)
-            told = np.concatenate([one.confidences for one in present])
+            confidences = np.concatenate([one.confidences for one in present])
             surest = np.full(len(numbers), -np.inf)
-            np.maximum.at(surest, at, told)
+            np.maximum.at(surest, at, confidences)
             columns = (
                 -np.bincount(at, minlength=len(numbers)).astype(np.float64),
                 -surest,

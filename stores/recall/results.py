@@ -1,4 +1,4 @@
-"""Results as they are shown, read from the resident index: no table is asked."""
+"""Builds the results shown, from the resident index: no table is read."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def shown(
 
 
 def readings(index: ScopeIndex, rows: Ranking) -> list[tuple[str, ...]]:
-    """What a reader is given of each result: what was said, alone and after the turn before. An
-    answer is read after its question only."""
+    """Returns the passages that a cross-encoder reads for each result: the text alone, and after
+    the turn before. An answer is read after its question only."""
 
     def said(memory_id: str) -> str:
         found = index.find(memory_id)
@@ -100,7 +100,7 @@ def _result(
     drawn_from = tuple(sorted(index.drawn_from.get(rows.ids[row], ())))
     kind = segment.numbers.name(int(meta["kind"]))
     texts = [found] if kind == "episodic" else [s for i in drawn_from if (s := index.find(i))]
-    said = (each.source_ids[there] for each, there in texts)
+    sources = (each.source_ids[there] for each, there in texts)
     ends = int(meta["ends"])
     return RecallResult(
         id=rows.ids[row],
@@ -113,7 +113,7 @@ def _result(
         who=segment.numbers.name(int(meta["who"])),
         session_id=segment.numbers.name(int(meta["session"])),
         source_id=segment.source_ids[place],
-        source_ids=tuple(source_id for source_id in said if source_id is not None),
+        source_ids=tuple(source_id for source_id in sources if source_id is not None),
         derived_from=drawn_from,
         tags=segment.tags[place],
         categories=segment.categories[place],

@@ -217,14 +217,14 @@ class Retriever:
         as the query's complexity asks for), with the standing profile of the persons that it is
         about; None where there is neither. The memories `shown` elsewhere are left out."""
         constants = self._constants
-        asked = replace(
+        limited = replace(
             query,
             limit=constants.context_limit,
             neighbours=constants.context_neighbours,
             explain=False,
             group=False,
         )
-        found = await self.retrieve(asked, embedding, with_related=False)
+        found = await self.retrieve(limited, embedding, with_related=False)
         tokens = complexity(query.query).budget if budget is None else budget
 
         def assembled() -> Context | None:
@@ -275,10 +275,10 @@ class Retriever:
         return found if query.as_of is None else found.with_texts(self._said_then(query, shown))
 
     def _said_then(self, query: Query, ids: Set[str]) -> dict[str, str]:
-        """What those of these memories said at `as_of` that say something else since."""
-        asked = [query.scope, query.as_of, sorted(ids)]
+        """Returns the texts at `as_of` of those of these memories that changed since."""
+        parameters = [query.scope, query.as_of, sorted(ids)]
         with self._shard.reading() as reader:
-            return dict(reader.execute(_SAID_THEN, asked).fetchall())
+            return dict(reader.execute(_SAID_THEN, parameters).fetchall())
 
     def _marks(self, query: Query, ids: Set[str]) -> Marks:
         """What of these memories no longer holds. Most scopes have nothing of the kind."""
@@ -310,11 +310,11 @@ class Retriever:
                 raise ValueError(f"{name} needs a time zone, for example 2026-03-01T00:00:00Z")
 
     def _least_score(self, query: Query) -> float:
-        asked, as_set = query.min_score, self._settings.min_score
-        return (as_set or 0.0) if asked is None else asked
+        requested, as_set = query.min_score, self._settings.min_score
+        return (as_set or 0.0) if requested is None else requested
 
     def _asked_at(self, query: Query) -> datetime:
-        """When the question is asked: as it says, else as of when it asks, else now."""
+        """Returns the time of the question: `asked_at`, else `as_of`, else now."""
         return query.asked_at or query.as_of or self._clock()
 
     def _boost(self, query: Query) -> GraphBoost:
@@ -340,7 +340,7 @@ class Retriever:
         """What is found with the times of the query's words as they are to be used."""
         settings = self._settings
         times = TimeFilter()
-        # Who gives times as filters has said what is meant.
+        # Explicit time filters replace the times in the query's words.
         if settings.time_words != "off" and query.since is None and query.until is None:
             times = read_times(query.query, self._asked_at(query))
         if not times:
@@ -399,7 +399,7 @@ class Retriever:
         return _Ranked(query, method, allowed, rows, context)
 
     def _related(self, scope: str, found: Retrieval) -> tuple[Related, ...]:
-        told = found.explained
+        explained = found.explained
         hits = [Hit(each.id, each.score) for each in found.results if not each.unlikely]
         index = self._shard.indexes.warm(scope)
         resident = None if index is None else ResidentGraph(index)
@@ -407,10 +407,10 @@ class Retriever:
             return additions(
                 reader,
                 scope,
-                told.intent.intent,
+                explained.intent.intent,
                 hits,
                 found.named,
-                told.complexity.depth,
+                explained.complexity.depth,
                 self._constants.strategies,
                 found.allowed,
                 resident,

@@ -1,5 +1,5 @@
-"""The session under way as a part of a context: its summary, what was said since, and the wish for
-a new summary. Pure."""
+"""The current session as a part of a context: its summary, the turns since, and the request for a
+new summary. Pure."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def within(turns: Sequence[KeptTurn], most: int, characters: int) -> tuple[KeptT
     """The newest of the turns that fit, oldest first; the newest one is cut where it is longer."""
     kept: list[KeptTurn] = []
     left = characters
-    for said in reversed(turns[-most:] if most else ()):
-        if len(said.content) > left:
+    for turn in reversed(turns[-most:] if most else ()):
+        if len(turn.content) > left:
             if not kept:
-                kept.append(replace(said, content=said.content[: left - 1] + CUT))
+                kept.append(replace(turn, content=turn.content[: left - 1] + CUT))
             break
-        left -= len(said.content)
-        kept.append(said)
+        left -= len(turn.content)
+        kept.append(turn)
     return tuple(reversed(kept))
 
 
@@ -81,14 +81,14 @@ def session_block(kept: ShortTerm | None, nudge: str, budget: int) -> SessionBlo
             head.append(line)
             left -= 1 + estimate_tokens(line)
     tail: list[tuple[str, str]] = []
-    for said in reversed(kept.since_summary if kept is not None else ()):
-        content = with_marks(said.content, said.marks)
-        line = f"- {_folded(f'{said.who}: {content}' if said.who else content)}"
+    for turn in reversed(kept.since_summary if kept is not None else ()):
+        content = with_marks(turn.content, turn.marks)
+        line = f"- {_folded(f'{turn.who}: {content}' if turn.who else content)}"
         cost = 1 + estimate_tokens(line)
         if cost > left:
             break
         left -= cost
-        tail.append((said.id, line))
+        tail.append((turn.id, line))
     lines = [*head, *(line for _, line in reversed(tail))]
     if nudge and 1 + estimate_tokens(nudge) <= left:
         lines.append(nudge)

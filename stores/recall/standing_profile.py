@@ -1,7 +1,6 @@
-"""Who a person is: facts by aspect that every context holds, whatever its question is.
+"""Who a person is: facts by aspect that every context contains, for any question.
 
-Read through a reader's cursor: living memories of one scope that still hold.
-"""
+Read through a reader's cursor: living memories of one scope that still hold."""
 
 from __future__ import annotations
 
@@ -121,8 +120,8 @@ def _note(marks: Marks, fact: _Fact) -> str:
 
 def _persons(question: str, speakers: Sequence[str]) -> Sequence[str] | None:
     """The speakers whom the question names, else the only one; None where neither is so."""
-    asked = set(_WORD.findall(question.casefold()))
-    named = [who for who in speakers if (words := _words(who)) and words[0] in asked]
+    question_words = set(_WORD.findall(question.casefold()))
+    named = [who for who in speakers if (words := _words(who)) and words[0] in question_words]
     if named:
         return named
     return speakers if len(speakers) < 2 else None
@@ -133,7 +132,7 @@ def _words(name: str) -> list[str]:
 
 
 def _is_of(fact: _Fact, persons: Sequence[str], speakers: Sequence[str]) -> bool:
-    """Whether a fact is about the persons: what others said is about others."""
+    """Returns whether a fact is about the persons: statements of others are about others."""
     if fact.who in persons:
         return True
     about = _words(fact.piece.text)[:1]

@@ -163,13 +163,13 @@ _JA_YEARS: Final = {"今年": 0, "去年": -1, "昨年": -1, "一昨年": -2, "�
 
 
 def _year_said(match: re.Match[str], assumed: int | None) -> int | None:
-    said = match.groupdict().get("year")
-    return int(said) if said else assumed
+    year = match.groupdict().get("year")
+    return int(year) if year else assumed
 
 
 def _month_said(match: re.Match[str]) -> int:
-    said = match["month"].lower()
-    return int(said) if said.isdecimal() else MONTHS[said[:3]]
+    month = match["month"].lower()
+    return int(month) if month.isdecimal() else MONTHS[month[:3]]
 
 
 def _read_iso(match: re.Match[str], now: datetime, year: int | None) -> Span:
@@ -191,8 +191,8 @@ def _read_day(match: re.Match[str], now: datetime, year: int | None) -> Span:
 
 
 def _read_days(match: re.Match[str], now: datetime, year: int | None) -> Span:
-    said, number = _year_said(match, year), _month_said(match)
-    last = _latest_day(int(match["last_day"]), number, now, said)
+    stated_year, number = _year_said(match, year), _month_said(match)
+    last = _latest_day(int(match["last_day"]), number, now, stated_year)
     first = datetime(last[0].year, number, int(match["day"]))
     return first, last[1]
 
@@ -244,10 +244,10 @@ def _unit_back(unit: str, count: int, now: datetime) -> Span:
 
 def _counts_said(match: re.Match[str]) -> tuple[int, int]:
     """The fewest and the most that are meant."""
-    said = " ".join((match["count"] or "1").lower().split())
-    if said in _VAGUE:
-        return _VAGUE[said]
-    count = int(said) if said.isdecimal() else _COUNTS[said]
+    words = " ".join((match["count"] or "1").lower().split())
+    if words in _VAGUE:
+        return _VAGUE[words]
+    count = int(words) if words.isdecimal() else _COUNTS[words]
     return count, count
 
 

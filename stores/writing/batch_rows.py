@@ -1,4 +1,4 @@
-"""The rows as a batch has them: what it staged, over what it anticipates, over what is stored."""
+"""The rows as a batch sees them: staged rows over anticipated ones over stored ones."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ REWRITTEN = frozenset(
         *(PromotionRow, PromotionItemRow, PromotionPartRow, DeadLetterRow),
     )
 )
-"""Rows that stages read before they write them: the newest counts. Of all others the first does
-unless it was read, so that a repeat under another message id changes nothing."""
+"""Rows that stages read before they write them: the newest one counts. Of all other types the first
+one counts unless it was read, so that a repeat under another message id changes nothing."""
 
 RowT = TypeVar("RowT", bound=Row)
 LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class BatchRows:
-    """Rows by type and key. Whether a staged row is stored decides insert or update."""
+    """Rows by type and key. Whether a staged row is stored decides between insert and update."""
 
     def __init__(self, stored: StoredRows) -> None:
         self._stored = stored
@@ -50,13 +50,15 @@ class BatchRows:
         self._anticipated: dict[Key, MemoryRow] = {}
         self._relations_from: dict[str, set[Key]] = defaultdict(set)
         self.expired: datetime | None = None
-        """Short-term memories that end then or before have gone, but for those staged since."""
+        """Short-term memories that end at or before this time are deleted, except those staged
+        since."""
         self._first = LATEST
         self._ends_of = -1
-        """Of how many stored rows `_first` was found; -1 where it must be found again."""
+        """The number of stored rows for which `_first` was computed; -1 if it must be computed
+        again."""
 
     def get(self, row_type: type[RowT], key: Key) -> RowT | None:
-        """The row as the batch has left it; read where it was not."""
+        """Returns the row including the batch's changes; reads it unless it was read before."""
         staged = self._staged[row_type].get(key)
         if staged is None and row_type is MemoryRow:
             staged = self._anticipated.get(key)
@@ -69,7 +71,7 @@ class BatchRows:
         return cast("RowT | None", self._stored.rows[row_type][key])
 
     def privacy_of(self, scope: str) -> dict[str, PrivacyRow]:
-        """The privacy levels of a scope by person key, as the batch has left them."""
+        """The privacy levels of a scope by person key, including the batch's changes."""
         stored = self._stored.privacy_of(scope)
         staged = {row.person_key: row for row in self.staged(PrivacyRow) if row.scope == scope}
         return {**stored, **staged}
@@ -125,7 +127,7 @@ class BatchRows:
         self._anticipated[row.key] = row
 
     def expire(self, at: datetime) -> None:
-        """Drop the short-term memories that end then or before."""
+        """Deletes the short-term memories that end at or before this time."""
         self.expired = at if self.expired is None else max(at, self.expired)
         if self._first_end() > at:
             return
@@ -136,12 +138,12 @@ class BatchRows:
         self._drop_expired()
 
     def _first_end(self) -> datetime:
-        """The earliest end of a short-term memory that was read or staged, or one before it: every
-        turn asks."""
+        """The earliest end of a short-term memory that was read or staged, or an earlier time;
+        cached because every turn needs it."""
         stored = self._stored.rows[ShortTermRow]
         if self._ends_of != len(stored):
             self._ends_of = len(stored)
-            # Also of a stored row that a staged one replaces: the sweep will delete it.
+            # Includes a stored row that a staged one replaces: the sweep will delete it.
             rows = (*stored.values(), *self._staged[ShortTermRow].values())
             ends = [row.expires_at for row in rows if isinstance(row, ShortTermRow)]
             self._first = min(ends, default=LATEST)
@@ -172,8 +174,8 @@ class BatchRows:
             self._stored.rows[MemoryRow].setdefault(key, None)
 
     def write(self, tables: Tables, may_be_there: bool) -> None:
-        """Write what is staged, as part of the running transaction. `may_be_there`: what was not
-        looked for may be a repeat."""
+        """Writes the staged rows, as part of the running transaction. `may_be_there`: rows that
+        were not looked up may be repeats."""
         for row_type, rows in self._staged.items():
             self._write_rows(tables, row_type, rows, may_be_there)
 

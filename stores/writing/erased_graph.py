@@ -1,4 +1,4 @@
-"""Taking out of the graph what erased memories alone told."""
+"""Removes from the graph what only erased memories support."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palimpsest.schemas.identity import ERASED_NAME, relation_id
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _OF_GRAPH = ("name_rows", "relation_rows", "mention_rows", "aspect_rows", "attribute_rows")
 
-# A memory that tells of both ends stands for what is said of them.
+# A memory that mentions both ends supports the relations between them.
 _UNTOLD_RELATIONS = """
 DELETE FROM relation_rows WHERE scope = $scope
     AND (source_name_id IN (SELECT unnest($names)) OR target_name_id IN (SELECT unnest($names)))
@@ -25,7 +25,7 @@ DELETE FROM name_rows WHERE scope = $scope AND name_id IN (SELECT unnest($names)
     AND name_id NOT IN (SELECT source_name_id FROM relation_rows WHERE scope = $scope)
     AND name_id NOT IN (SELECT target_name_id FROM relation_rows WHERE scope = $scope)
     AND name_id NOT IN (SELECT name_id FROM aspect_rows WHERE scope = $scope)"""
-# A name that someone told to mean an entity stays, and so does what others are names of.
+# A name that someone declared an alias stays, and so do names that have aliases.
 _UNTOLD_ALIASES = f"""{_UNTOLD_NAMES} AND entity_id <> name_id AND NOT EXISTS (
     FROM command_results c WHERE c.scope = $scope AND c.command = 'alias' AND c.error IS NULL
         AND (c.result->>'name' = name_rows.name
@@ -50,28 +50,28 @@ def erased_ids(connection: duckdb.DuckDBPyConnection, scope: str) -> frozenset[s
 def erase_graph(
     connection: duckdb.DuckDBPyConnection, scope: str, memory_ids: Sequence[str] | None
 ) -> None:
-    """As part of the running transaction; the whole graph of the scope for None."""
+    """Runs in the running transaction; erases the whole graph of the scope for None."""
     if memory_ids is None:
         _note_erased(connection, scope, _WHOLE_RELATIONS, (_WHOLE_NAMES,), {"scope": scope})
         for table in _OF_GRAPH:
             connection.execute(f"DELETE FROM {table} WHERE scope = ?", [scope])
         return
-    told = {"scope": scope, "ids": [*memory_ids]}
+    parameters = {"scope": scope, "ids": [*memory_ids]}
     names = [
         name_id
         for (name_id,) in connection.execute(
             "SELECT name_id FROM mention_rows"
             " WHERE scope = $scope AND memory_id IN (SELECT unnest($ids))"
-            # As a log has them from which something was erased before.
+            # As in a log from which something was erased before.
             " UNION SELECT name_id FROM name_rows WHERE scope = $scope"
             "  AND regexp_full_match(canonical_name, $erased) ORDER BY 1",
-            told | {"erased": ERASED_NAME.pattern},
+            parameters | {"erased": ERASED_NAME.pattern},
         ).fetchall()
     ]
     for table in ("mention_rows", "attribute_rows"):
         connection.execute(
             f"DELETE FROM {table} WHERE scope = $scope AND memory_id IN (SELECT unnest($ids))",
-            told,
+            parameters,
         )
     connection.execute(
         "DELETE FROM aspect_rows WHERE scope = $scope AND name_id IN (SELECT unnest($names))"
@@ -91,8 +91,8 @@ def _note_erased(
     names: Sequence[str],
     given: dict[str, object],
 ) -> None:
-    """Delete by the statements, and keep the ids of what they return: an import must not bring it
-    back."""
+    """Deletes by the statements, and stores the ids that they return: an import must not restore
+    them."""
     gone = [
         _erased_id(relation_type, relation_id(source, target, relation_type))
         for source, target, relation_type in connection.execute(relations, given).fetchall()
@@ -107,14 +107,14 @@ def _note_erased(
 
 
 def _erased_id(name: str, own: str) -> str:
-    """The id of what has the name, or of what was erased and has left it."""
+    """Returns the id of what has the name, or of the erased item that had it."""
     left = name.removeprefix("erased ")
     return left if left != name and _ID.fullmatch(left) else own
 
 
 def free_again(connection: duckdb.DuckDBPyConnection, scope: str) -> bool:
-    """Whether files of a finished erasure were written again before its graph was forgotten: what
-    that frees is in them still. They are then to be written again; as part of the transaction."""
+    """Returns whether files of a finished erasure were written again before its graph was erased:
+    they still hold the freed rows and must be written again. Runs in the transaction."""
     changed = connection.execute(
         "UPDATE erasures SET phase = 'files' WHERE phase = 'done' AND scope = ? RETURNING 1",
         [scope],

@@ -1,9 +1,8 @@
-"""Erasing texts: from all tables in the transaction that tells of it, and what is left to do then.
+"""Erases texts: from all tables in the transaction of the erasure, then from files.
 
 An erasure is kept in `erasures` until no file of the store or the log has its texts any more. Its
-phases: `log` (records of the log and what is on its way still have them; the texts are kept to be
-looked for), `files` (only freed bytes of the store's files do), `done`.
-"""
+phases: `log` (records of the log and in-flight records still have them; the texts are kept to be
+searched for), `files` (only freed bytes of the store's files have them), `done`."""
 
 from __future__ import annotations
 
@@ -45,8 +44,8 @@ UNFINISHED: Final = "SELECT erasure_id, scope, phase, memory_ids, texts, scope_a
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """What of an erasure is left to be executed. `texts` are those of its memories by id;
-    `scope_at` is when all of the scope was erased."""
+    """The unfinished part of an erasure. `texts` are those of its memories by id; `scope_at` is
+    when the whole scope was erased."""
 
     erasure_id: str
     scope: str
@@ -71,12 +70,12 @@ class BatchErasures:
         self._staged.append(write)
 
     def check(self) -> None:
-        """Before anything else is staged. Raises NotAlone."""
+        """Called before anything else is staged. Raises NotAlone."""
         if self._staged and any(isinstance(write, EraseGraph) for write in self._staged):
             raise NotAlone
 
     def write(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """As part of the running transaction, once the batch's rows are written."""
+        """Runs in the running transaction, once the batch's rows are written."""
         for write in self._staged:
             if isinstance(write, EraseGraph):
                 erase_graph(connection, write.scope, write.memory_ids)
@@ -87,7 +86,7 @@ class BatchErasures:
                 _erase(connection, write)
 
     def show(self) -> None:
-        """After the commit: let nothing that is cached tell of it."""
+        """Removes the erased memories from all caches, after the commit."""
         for write in self._staged:
             self._shard.indexes.forget(write.scope)
             self._shard.names.forget(write.scope)
@@ -98,7 +97,7 @@ def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:
     ids = sorted(erase.texts)
     texts, keys = _archived(connection, ids)
     for memory_id, text in erase.texts.items():
-        # That of an erased log is a mark: it has the number that it had before.
+        # In an erased log the text is a mark, with the number that it had before.
         texts.setdefault(memory_id, []).append(text)
     keys += [*erase.embedding_keys, *_held_keys(connection, ids)]
     connection.execute(
@@ -170,7 +169,7 @@ def _forget_beside(connection: duckdb.DuckDBPyConnection, scope: str, ids: Seque
 def _archived(
     connection: duckdb.DuckDBPyConnection, ids: Sequence[str]
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """What memories said before, oldest first, and the keys of these texts' vectors."""
+    """Returns the earlier texts of memories, oldest first, and the keys of these texts' vectors."""
     texts: dict[str, list[str]] = {}
     keys = []
     rows = connection.execute(
@@ -192,7 +191,7 @@ def _held_keys(connection: duckdb.DuckDBPyConnection, ids: Sequence[str]) -> lis
 
 
 def unfinished(connection: duckdb.DuckDBPyConnection) -> list[Erasure]:
-    """The erasures that are left to be executed, in their order."""
+    """Returns the unfinished erasures, in order."""
     rows = connection.execute(f"{UNFINISHED} WHERE phase <> 'done' ORDER BY position").fetchall()
     return [
         Erasure(erasure_id, scope, phase, tuple(ids), json.loads(texts), scope_at)
@@ -201,7 +200,7 @@ def unfinished(connection: duckdb.DuckDBPyConnection) -> list[Erasure]:
 
 
 def scrub_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Scrub | None:
-    """What is left to be taken out where all of the scope was erased; None where not all was."""
+    """Returns what is left to remove if the whole scope was erased; None otherwise."""
     if erasure.scope_at is None:
         return None
     erased = connection.execute(
@@ -212,14 +211,15 @@ def scrub_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Scrub |
 
 
 def redaction_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Redaction:
-    """What takes the erasure's texts out of records, as the store stands now."""
-    kept, said = _kept(connection, erasure.scope)
+    """Returns the redaction that removes the erasure's texts from records, for the present state of
+    the store."""
+    kept, kept_texts = _kept(connection, erasure.scope)
     texts = {
         key: [each for each in some if not is_mark(each)] for key, some in erasure.texts.items()
     }
-    quoted = [text for some in texts.values() for text in some if folded(text) not in said]
-    # Also what an earlier erasure of the scope took out: what it left of a memory is no text. And
-    # what is named and not stored yet, as in a branch whose stages are behind its log.
+    quoted = [text for some in texts.values() for text in some if folded(text) not in kept_texts]
+    # Includes what an earlier erasure of the scope removed: its remains of a memory are not a text.
+    # Also named memories that are not stored yet, as in a branch whose stages are behind its log.
     erased = connection.execute(
         "SELECT memory_id FROM memory_rows WHERE scope = ? AND content_hash = ''", [erasure.scope]
     ).fetchall()
@@ -229,14 +229,14 @@ def redaction_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Red
         marks_of(texts),
         quoted,
         kept,
-        said,
+        kept_texts,
         cache(partial(_told_by, connection, erasure.scope)),
         _documents(connection, erasure.scope),
     )
 
 
 def _documents(connection: duckdb.DuckDBPyConnection, scope: str) -> frozenset[str]:
-    """The documents of a scope that had chunks, all of which are erased."""
+    """Returns the documents of a scope all of whose chunks are erased."""
     rows = connection.execute(
         "SELECT c.document_id FROM document_memory_rows c JOIN memory_rows m USING (memory_id)"
         " WHERE c.scope = ? GROUP BY c.document_id HAVING bool_and(m.content_hash = '')",
@@ -247,7 +247,7 @@ def _documents(connection: duckdb.DuckDBPyConnection, scope: str) -> frozenset[s
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """Texts, in folded form, of which the content hashes are known."""
+    """Texts, in folded form, whose content hashes are known."""
 
     hashes: frozenset[str]
 
@@ -256,7 +256,8 @@ class _Said:
 
 
 def _kept(connection: duckdb.DuckDBPyConnection, scope: str) -> tuple[frozenset[str], _Said]:
-    """The memories of a scope that are not erased, and all that they say or said."""
+    """Returns the memories of a scope that are not erased, and all their present and earlier
+    texts."""
     rows = connection.execute(
         "SELECT coalesce(list(memory_id), []), coalesce(list(content_hash), []) FROM memory_rows"
         " WHERE scope = ? AND content_hash <> ''",
@@ -272,8 +273,8 @@ def _kept(connection: duckdb.DuckDBPyConnection, scope: str) -> tuple[frozenset[
 
 
 def _told_by(connection: duckdb.DuckDBPyConnection, scope: str) -> dict[str, frozenset[str]]:
-    """The memories that are not erased by the ids of the names that they have; of names that only
-    erased memories have or had, none."""
+    """Returns the memories that are not erased by the ids of the names that they contain; omits
+    names that occur only in erased memories."""
     rows = connection.execute(
         "SELECT name_id, coalesce(list(memory_id) FILTER (content_hash <> ''), [])"
         " FROM mention_rows m JOIN memory_rows r USING (memory_id) WHERE m.scope = ? GROUP BY ALL",
@@ -284,7 +285,7 @@ def _told_by(connection: duckdb.DuckDBPyConnection, scope: str) -> dict[str, fro
 
 
 def history_events(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> list[bytes]:
-    """Keys of what the compacted topic holds of the erasure's memories and of their facts."""
+    """Returns the keys of the erasure's memories and of their facts in the compacted topic."""
     rows = connection.execute(
         "SELECT event_id FROM history_rows WHERE scope = $1 AND event <> 'purged'"
         " AND (memory_id IN (SELECT unnest($2))"
@@ -296,7 +297,7 @@ def history_events(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> l
 
 
 def dead_records(connection: duckdb.DuckDBPyConnection, scrub: Scrub) -> list[tuple[str, int]]:
-    """Topics and offsets of the records of the scope that could not be processed until then."""
+    """Returns topics and offsets of the scope's records that became dead letters until then."""
     rows = connection.execute(
         "SELECT topic, log_offset FROM dead_letter_rows WHERE scope = ? AND last_failed_at <= ?",
         [scrub.scope, scrub.at],
@@ -310,8 +311,8 @@ def finish_log(
     scrubs: Sequence[Scrub] = (),
     caused: Collection[str] = (),
 ) -> None:
-    """Once no record has the texts any more: take out what came meanwhile, and forget the texts.
-    `caused`: the causes of what was told in scopes before all of them was erased."""
+    """Runs once no record has the texts any more: removes what was written meanwhile, and deletes
+    the texts. `caused`: the causes of messages sent in scopes before the whole scope was erased."""
     connection.execute("BEGIN")
     try:
         redact_tables(connection, [redaction_of(connection, each) for each in erasures])
@@ -325,17 +326,17 @@ def finish_log(
 
 
 def finish_files(connection: duckdb.DuckDBPyConnection) -> None:
-    """Once no file has bytes of them any more."""
+    """Runs once no file has bytes of them any more."""
     connection.execute("UPDATE erasures SET phase = ? WHERE phase = 'files'", [DONE])
 
 
-# The tables of a scope that was erased as a whole, without anything that a person can have said.
-# Every table of the scope is scrubbed in all columns that hold text, whatever they are called.
+# The tables of a scope that was erased as a whole, without anything that a person may have written.
+# Every table of the scope is scrubbed in all columns that hold text, regardless of their names.
 
 _ELSEWHERE: Final = frozenset(
     (MemoryRow, ArchiveRow, NameRow, RelationRow, MentionRow, AspectRow, AttributeRow)
 )
-"""Memories lose their texts as they become tombstones; the graph forgets in its own batch."""
+"""Memories lose their texts when they become tombstones; the graph is erased in its own batch."""
 _JSON: Final = frozenset({"metadata", "candidates", "payload", "headers", "result"})
 _TIMES: Final = ("recorded_at", "created_at", "last_failed_at", "archived_at")
 _CAUSES: Final = ("correlation_id", "command_id")
@@ -346,8 +347,8 @@ _OF_GRAPH: Final = ("alias", "import")
 def scrub_tables(
     connection: duckdb.DuckDBPyConnection, scrub: Scrub, caused: Collection[str] = ()
 ) -> None:
-    """As part of the running transaction. What was recorded later stays, unless what it follows
-    from is among the `caused`."""
+    """Runs in the running transaction. Rows recorded later stay, unless their cause is among the
+    `caused`."""
     connection.execute(
         "DELETE FROM memory_edges WHERE scope = ? AND relation_type NOT IN (SELECT unnest(?))",
         [scrub.scope, sorted(EDGES)],
@@ -370,7 +371,7 @@ def scrub_tables(
 def _scrub_outboxes(
     connection: duckdb.DuckDBPyConnection, scrub: Scrub, caused: Collection[str]
 ) -> None:
-    """Of stages that have written nothing since, as in a store that no worker opens."""
+    """For stages that have written nothing since, as in a store that no worker opens."""
     rows = connection.execute(
         "SELECT stage, seq, value FROM outbox WHERE scope = ? AND value IS NOT NULL", [scrub.scope]
     ).fetchall()
@@ -384,7 +385,7 @@ def _scrub_outboxes(
 
 
 def scrub_results(connection: duckdb.DuckDBPyConnection, scope: str) -> None:
-    """What the graph answered before all of it was forgotten, as part of the transaction."""
+    """Scrubs the graph's results from before it was erased, in the transaction."""
     connection.execute(
         "UPDATE command_results SET result = '{}', error = CASE WHEN error IS NOT NULL THEN ? END"
         " WHERE scope = ? AND command IN (SELECT unnest(?))",
@@ -425,17 +426,17 @@ def _scrubbed(scrub: Scrub, row: dict[str, Any], name: str) -> Any:
     if name in _JSON and isinstance(held, str):
         node = json.loads(held)
         new = scrub.node(node, name)
-        # As it is written: what does not change keeps its bytes.
+        # In the stored format: an unchanged value keeps its bytes.
         return held if new == node else json.dumps(new, sort_keys=True, ensure_ascii=False)
     if isinstance(held, list):
         return [scrub.node(each, name) for each in held]
     new = scrub.node(held, name)
-    # Numbers that tell names apart are those of one record.
+    # The numbers that distinguish names are those of one record.
     return new if new == held or name in ("person", "error") else ERASED
 
 
 def _is_later(row: dict[str, Any], scrub: Scrub, caused: Collection[str]) -> bool:
-    """Whether a row was written for something that was told after the erasure."""
+    """Returns whether a row was written for a message sent after the erasure."""
     if scrub.tells_of_others(row) or any(row.get(name) in scrub.own for name in _CAUSES):
         return True
     if any(row.get(name) in caused for name in _CAUSES):

@@ -1,7 +1,6 @@
 """Known names, by scope: what the inline linker matches against, without I/O.
 
-Names, not the entities that they mean: which of them mean the same changes nothing here.
-"""
+Names, not the entities that they denote: aliases make no difference here."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ class NameCache:
         return names
 
     def forget(self, scope: str) -> None:
-        """Read the names of a scope again when they are next asked for."""
+        """Reloads the names of a scope at the next request."""
         self._scopes.pop(scope, None)
 
     def add(self, row: NameRow) -> None:
@@ -40,7 +39,7 @@ class NameCache:
 
 
 class NameView:
-    """The names as a batch sees them: the committed ones under its own staged ones."""
+    """The names as a batch sees them: the committed ones and its own staged ones."""
 
     def __init__(self, cache: NameCache) -> None:
         self._cache = cache
@@ -52,8 +51,8 @@ class NameView:
         return self._cache.of(scope).keys()
 
     def match(self, scope: str, names: Sequence[str], unspaced_text: str) -> dict[str, str]:
-        """Ids of those `names` that are known, and of known names whose characters stand in
-        `unspaced_text`: whether as a word is for the linker to see."""
+        """Returns ids of those `names` that are known, and of known names whose characters occur in
+        `unspaced_text`: the linker decides whether they are words there."""
         committed = self._cache.of(scope)
         staged = self._staged.get(scope, {})
         found = {}
@@ -75,6 +74,6 @@ class NameView:
         self._staged.setdefault(row.scope, {})[row.canonical_name] = row.name_id
 
     def commit(self) -> None:
-        """Make the staged names known to everyone, after the transaction."""
+        """Publishes the staged names, after the transaction."""
         for row in self._rows:
             self._cache.add(row)

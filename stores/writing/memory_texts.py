@@ -1,4 +1,4 @@
-"""Which memories may name a name, and all the texts that a memory has had."""
+"""Finds the memories that may contain a name, and all the texts of a memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _written_otherwise() -> str:
 
 
 class TextSearch:
-    """Searches of one batch, each done once."""
+    """Searches of one batch, each executed once."""
 
     def __init__(self, shard: Readable, search: CandidateSearch) -> None:
         self._shard = shard
@@ -45,8 +45,8 @@ class TextSearch:
         self._with_archive: set[str] | None = None
 
     def naming(self, scope: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Ids of the memories of the scope, tombstones included, one of whose texts may have the
-        name: all that have it are among them, some others may be."""
+        """Returns ids of the memories of the scope, tombstones included, one of whose texts may
+        contain the name: all that contain it, and possibly others."""
         missing = [name for name in names if (scope, name) not in self._naming]
         if missing:
             found = self._in_archive(scope, missing)
@@ -64,7 +64,7 @@ class TextSearch:
         return {name: self._naming[scope, name] for name in names}
 
     def read_archive(self, memory_ids: Sequence[str]) -> None:
-        """Read in bulk the replaced texts of these memories."""
+        """Reads the replaced texts of these memories in bulk."""
         missing = [key for key in memory_ids if key not in self._archived]
         if not missing:
             return
@@ -109,8 +109,8 @@ class TextSearch:
         return found
 
     def _in_texts(self, scope: str, name: str) -> set[str]:
-        """For names that full text cannot be asked for: scripts in which the linker finds a name
-        inside a word, or nothing but marks."""
+        """For names that full-text search does not support: scripts in which the linker finds a
+        name inside a word, or names with marks only."""
         with self._shard.reading() as reader:
             rows = reader.execute(
                 "SELECT memory_id FROM memory_rows WHERE scope = ? AND NOT is_deleted"

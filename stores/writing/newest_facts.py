@@ -1,4 +1,4 @@
-"""How new the newest fact of every scope is: mostly that is all that is asked of it."""
+"""The age of the newest fact of every scope: mostly nothing else is needed of it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from palimpsest.streams.store_port import NearDuplicates
 
 @dataclass(slots=True)
 class Newest:
-    """Of some memories the highest write sequence of those that a command wrote, and the highest
-    order of those that were decided; -1 where there is none."""
+    """Of a set of memories, the highest write sequence of those that a command wrote, and the
+    highest order of those that were decided; -1 if there are none."""
 
     commanded: int = -1
     decided: int = -1
@@ -25,13 +25,14 @@ class Newest:
             self.decided = max(self.decided, row.decision_order)
 
     def may_be_unseen(self, ask: NearDuplicates) -> bool:
-        """Whether any may be one that the decision could not have seen; never wrongly False."""
+        """Returns whether any may be one that the decision could not have seen; never wrongly
+        False."""
         return self.commanded > ask.as_of or self.decided >= ask.decision_order
 
 
 class NewestFacts:
-    """Of all memories of a shard that are no turns and no chunks, by scope. Read when it is first
-    asked for; the caller must `note` what it has committed."""
+    """For all memories of a shard except turns and chunks, by scope. Read at the first request; the
+    caller must `note` what it has committed."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading

@@ -1,8 +1,7 @@
-"""The tables that hold texts of messages and outcomes, and taking out of them what was erased.
+"""The tables that hold texts of messages and outcomes, and the removal of erased texts from them.
 
-Of all that a scope holds little has anything to do with an erasure. Which rows may have, DuckDB
-finds by ids and patterns; they alone are parsed and gone through.
-"""
+An erasure concerns only few rows of a scope. DuckDB preselects them by ids and patterns; only these
+are parsed."""
 
 from __future__ import annotations
 
@@ -23,15 +22,15 @@ from palimpsest.schemas.redaction import OWN, QUOTING, Redaction
 from palimpsest.schemas.screening import CHANGING_FIELDS, ODD, screen_of
 
 AT_ONCE: Final = 16
-"""Redactions of a scope for which the tables are gone through together."""
+"""Number of a scope's redactions that are applied in one pass over the tables."""
 FEW_ROWS: Final = 300
-"""To go through so many takes no longer than to look which are needed."""
+"""Scanning this many rows takes no longer than selecting those needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Where texts stand in a table: the columns `about` say whose they are; `json` are columns that
-    hold JSON, `lists` such that hold texts. `source` is what to select from, by `$scope`, where the
+    """Where a table holds texts: the columns `about` identify their owner; `json` are columns that
+    hold JSON, `lists` columns that hold texts. `source` is what to select from, by `$scope`, if the
     table alone does not have all columns."""
 
     name: str
@@ -89,8 +88,8 @@ TABLES: Final = (
         ("item_kind", "item_id"),
         ("event", "turn_memory_id", "memory_id"),
         ("reason",),
-        # What was decided of an erased turn's fact is the turn's, whatever memory it was about: so
-        # it is in the record of the decision.
+        # A decision about an erased turn's fact belongs to the turn, regardless of the memory it
+        # was about, as in the record of the decision.
         source="(SELECT o.* REPLACE (CASE WHEN t.content_hash = '' THEN NULL ELSE o.memory_id END"
         " AS memory_id), f.turn_memory_id FROM outcomes o"
         " LEFT JOIN fact_rows f ON f.item_id = o.item_id AND o.item_kind = 'fact'"
@@ -116,10 +115,10 @@ TABLES: Final = (
 
 
 def redact_tables(connection: duckdb.DuckDBPyConnection, redactions: Sequence[Redaction]) -> None:
-    """Take out of the tables of messages and outcomes what was erased, and out of outboxes; as
-    part of the running transaction. Those of a scope are executed in their order."""
-    # What becomes of a row is in the row alone, and no redaction changes whose it is: all of them
-    # row by row is the same as one after the other through all rows.
+    """Removes erased texts from the tables of messages and outcomes, and from outboxes; in the
+    running transaction. Those of a scope are executed in order."""
+    # The result for a row depends on the row alone, and no redaction changes its owner: applying
+    # all of them row by row equals applying each to all rows.
     by_scope = sorted(redactions, key=lambda each: each.scope)
     for _, of_scope in itertools.groupby(by_scope, key=lambda each: each.scope):
         left = [*of_scope]
@@ -153,8 +152,8 @@ def affected(
     redactions: Sequence[Redaction],
     few_rows: int = FEW_ROWS,
 ) -> list[dict[str, Any]]:
-    """All rows that redactions of one scope change, and few others, by column. Where the scope has
-    no more than `few_rows` in the table, all of them."""
+    """Returns all rows that redactions of one scope change, and few others, by column. If the scope
+    has no more than `few_rows` in the table, returns all of them."""
     scope = redactions[0].scope
     rows = connection.execute(f"SELECT count(*) FROM {table.name} WHERE scope = ?", [scope])
     if rows.fetchall() <= [(few_rows,)] or "value_base64" in table.columns:
@@ -182,20 +181,21 @@ def affected(
 
 @cache
 def _changing(table: Table, few_words: bool) -> str:
-    """What holds of every row that `Redaction.node` changes, which makes the same distinctions."""
+    """Returns a condition that holds for every row that `Redaction.node` changes; both make the
+    same distinctions."""
     left = " OR ".join(_left(table, name) for name in table.changed)
     conditions = [f"({left}) AND ({_owned(table)})"]
     for name in table.changed:
         text = f"array_to_string({name}, ' ')" if name in table.lists else name
         odd = f"strlen({text}) > length({text}) AND regexp_matches({text}, $odd)"
         if name in table.json:
-            # Without a backslash all that stands between quotation marks stands there as it is.
+            # Without a backslash, everything between quotation marks is unescaped.
             word = f"list_has_any(string_split({name}, '\"'), $words)"
             if few_words:
                 word = f"regexp_matches({name}, $few_words)"
-            said = f"regexp_matches({name}, $json) OR {odd} OR {word}"
+            matches = f"regexp_matches({name}, $json) OR {odd} OR {word}"
             conditions.append(f"contains({name}, '\\')")
-            conditions.append(f"regexp_matches({name}, $fields) AND ({said})")
+            conditions.append(f"regexp_matches({name}, $fields) AND ({matches})")
         else:
             pattern = "$own" if name in OWN else "$quoting"
             conditions.append(
@@ -205,7 +205,7 @@ def _changing(table: Table, few_words: bool) -> str:
 
 
 def _owned(table: Table) -> str:
-    """Whether a row may be an erased memory's."""
+    """Returns a condition for rows that may belong to an erased memory."""
     owners = [
         f"{name} IN (SELECT unnest($erased))"
         for name in ("turn_memory_id", "source_memory", "memory_id")
@@ -220,7 +220,7 @@ def _owned(table: Table) -> str:
 
 
 def _left(table: Table, name: str) -> str:
-    """Whether there is something in an erased memory's column that was not taken out before."""
+    """Returns a condition for unredacted content in an erased memory's column."""
     if name in table.json:
         return f"{name} <> '{{}}'"
     if name == "categories":
@@ -238,7 +238,7 @@ def _left(table: Table, name: str) -> str:
 def redacted_row(
     table: Table, row: dict[str, Any], redactions: Sequence[Redaction]
 ) -> dict[str, Any] | None:
-    """The row as it is after all redactions; None where nothing changes."""
+    """Returns the row after all redactions; None if nothing changes."""
     node = {
         name: json.loads(value) if name in table.json and value is not None else value
         for name, value in row.items()

@@ -1,4 +1,4 @@
-"""Dropping short-term memories whose time is over, without looking for them when there are none."""
+"""Deletes expired short-term memories, without a query when there are none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from palimpsest.stores.database.tables import Tables
 
 
 class ShortTermSweep:
-    """Knows a time before which no stored row of a shard ends."""
+    """Tracks a time before which no stored row of a shard ends."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
@@ -25,7 +25,7 @@ class ShortTermSweep:
         return earliest
 
     def sweep(self, tables: Tables, at: datetime | None) -> None:
-        """Delete the rows that end by then, as part of the running transaction."""
+        """Deletes the rows that end by then, as part of the running transaction."""
         if self._is_due(at):
             tables.run("DELETE FROM short_term_rows WHERE expires_at <= ?", [at])
 

@@ -88,10 +88,10 @@ def _source(rows: BatchRows, scope: str, key: str, stated: Stated) -> Source | N
         metadata,
         is_hidden=row.is_deleted and bool(archived) and archived[-1].reason == HIDDEN,
         statements=tuple(
-            Statement(memory_id, said, _is_forgotten(rows, memory_id))
+            Statement(memory_id, stated_text, _is_forgotten(rows, memory_id))
             for (source, memory_id), texts in sorted(stated.items())
             if source == key
-            for said in sorted(texts)
+            for stated_text in sorted(texts)
         ),
     )
 
@@ -111,7 +111,7 @@ def _is_forgotten(rows: BatchRows, memory_id: str) -> bool:
 
 
 def _texts_of(rows: BatchRows, memory_id: str) -> set[str]:
-    """All that the memory has said."""
+    """All texts of the memory."""
     row = rows.get(MemoryRow, (memory_id,))
     if row is None:
         return set()

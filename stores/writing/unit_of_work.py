@@ -1,8 +1,8 @@
-"""A unit of work: what one stage reads and writes for one batch, then commits at once.
+"""A unit of work: reads and writes of one stage for one batch, committed at once.
 
-Reads are prefetched in bulk and answered in record order from the rows as the batch has them so
-far, so a record sees what the records before it wrote. Nothing reaches DuckDB before `commit`.
-"""
+Reads are prefetched in bulk and answered in record order from the rows including the batch's
+changes so far, so a record sees what the records before it wrote. Nothing reaches DuckDB before
+`commit`."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class UnitOfWork:
     # --- reading ---------------------------------------------------------------------------
 
     def prefetch(self, asks: Iterable[StoreAsk]) -> None:
-        """Read in bulk what these asks will want, so that answering them touches no disk."""
+        """Reads in bulk what these asks need, so that answering them touches no disk."""
         by_type: dict[type, list[StoreAsk]] = defaultdict(list)
         for ask in asks:
             by_type[type(ask)].append(ask)
@@ -126,12 +126,12 @@ class UnitOfWork:
         self._stored.fetch(PendingProposalRow, [(key,) for load in loads for key in load.held_ids])
         self._stored.fetch(FactRow, [(item_id,) for load in loads for item_id in load.fact_ids])
         self._stored.fetch(CategoriesRow, [(load.scope,) for load in loads if load.categories])
-        # New facts are searched for next; loading a scope's index is not for the event loop.
+        # New facts are searched for next; loading a scope's index must not block the event loop.
         for scope in {load.scope for load in loads if load.fact_ids}:
             self._shard.indexes.warm(scope)
 
     def answer(self, ask: StoreAsk) -> StoreAnswer:
-        """The answer as the batch stands now."""
+        """Returns the answer for the present state of the batch."""
         match ask:
             case Load():
                 return self._load(ask)
@@ -147,7 +147,7 @@ class UnitOfWork:
                 return known_promotions(self._shard, self._stored, self._rows, ask)
 
     def anticipate(self, memory: Anticipated) -> None:
-        """Answer from now on as if the memory were stored."""
+        """Answers later asks as if the memory were stored."""
         row = memory.row
         self._rows.anticipate(row)
         if row.dedup_key is not None:
@@ -156,7 +156,7 @@ class UnitOfWork:
         self._search.show(row, vector)
 
     def _load(self, ask: Load) -> Loaded:
-        # A stage's second ask was not there to be prefetched.
+        # A stage's second ask was unknown when the batch was prefetched.
         self._stored.fetch_memories("dedup_key", self._by_hash, _wanted([ask], "content_hashes"))
         self._stored.fetch_memories("source_id", self._by_source, _wanted([ask], "source_ids"))
         whole = self._rows.with_text(ask.scope) if ask.whole_scope else ()
@@ -211,7 +211,7 @@ class UnitOfWork:
         for key in keys:
             memory_id = found.get((scope, key))
             row = None if memory_id is None else self._rows.get(MemoryRow, (memory_id,))
-            # The batch may have changed the row since: it must still be what was looked for.
+            # The batch may have changed the row since: it must still match the request.
             if row is not None and not row.is_deleted and key in (row.content_hash, row.source_id):
                 rows[key] = row
         return rows
@@ -237,7 +237,7 @@ class UnitOfWork:
         wanted = sorted({*ask.memory_ids, *(key for keys in naming.values() for key in keys)})
         rows = [self._rows.get(MemoryRow, (key,)) for key in wanted]
         self._texts.read_archive(wanted)
-        # What is said of names that came with this batch is in it.
+        # Includes the relations of names added in this batch.
         committed = self._names.committed(ask.scope)
         self._stored.fetch_relations([known[name] for name in sorted(known) if name in committed])
         names = {name: self._name(name_id) for name, name_id in known.items()}
@@ -263,7 +263,7 @@ class UnitOfWork:
         return row
 
     def _names_of(self, entity_ids: set[str]) -> list[NameRow]:
-        """All names of these entities, as the batch has left them."""
+        """All names of these entities, including the batch's changes."""
         if not entity_ids:
             return []
         self._stored.fetch_names_of(sorted(entity_ids))
@@ -278,7 +278,7 @@ class UnitOfWork:
     # --- writing ---------------------------------------------------------------------------
 
     def stage(self, writes: Iterable[Write]) -> None:
-        """Take writes so that later records of the batch see them."""
+        """Stages writes so that later records of the batch see them."""
         for write in writes:
             self._erasures.check()
             match write:
@@ -315,11 +315,10 @@ class UnitOfWork:
         return self._cached_vectors[key]
 
     def commit(self, progress: Progress) -> None:
-        """All staged writes and the stage's progress in one transaction.
+        """Writes all staged writes and the stage's progress in one transaction.
 
-        After an error nothing is stored and the unit must be thrown away; after
-        CommittedButNotShown all is, and the shard must be.
-        """
+        After an error nothing is stored and the unit must be discarded; after CommittedButNotShown
+        all is stored, and the shard must be discarded."""
         try:
             self._write(progress, may_be_there=False)
         except duckdb.ConstraintException:
@@ -339,8 +338,8 @@ class UnitOfWork:
             ) from error
 
     def _write(self, progress: Progress, may_be_there: bool) -> None:
-        """`may_be_there`: what was not looked for may be a repeat. It hardly ever is, and not to
-        provide for it is much quicker."""
+        """`may_be_there`: rows that were not looked up may be repeats. They hardly ever are, and
+        skipping the check is much faster."""
         with self._shard.writing() as connection:
             connection.execute("BEGIN")
             try:
@@ -380,7 +379,7 @@ class UnitOfWork:
         self._newly_kept = new
 
     def _note_keys(self) -> None:
-        """Tell the shard what can be looked for now."""
+        """Publishes the new keys to the shard."""
         memories = self._rows.staged(MemoryRow)
         self._shard.newest_facts.note(memories)
         known = self._shard.known
@@ -409,14 +408,14 @@ def _item_keys(load: Load) -> list[tuple[str, str]]:
     return [*facts, *(("turn", item_id) for item_id in load.turn_item_ids)]
 
 
-# What was drawn from memories, as a batch has left it.
+# Derivations, including the batch's changes.
 
 
 def sources_of_derived(
     shard: ShardState, rows: BatchRows, scope: str, ids: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
-    """All sources, sorted, of every memory that was drawn from one of `ids`, or from another and
-    repeated by one."""
+    """Returns all sources, sorted, of every memory that was derived from one of `ids`, or derived
+    from another and repeated by one."""
     if not ids:
         return {}
     edges = {
@@ -445,12 +444,12 @@ def _staged_facts(rows: BatchRows, scope: str) -> Pairs:
     return pairs
 
 
-# Reading sessions for a batch: those that are requested, and all that are open alongside them.
+# Reads sessions for a batch: those requested, and all open ones of their scopes.
 
 
 def prefetch_sessions(stored: StoredRows, loads: Sequence[Load]) -> list[tuple[str]]:
-    """Read what `Load.session_id` wants, in bulk. Returns the keys of the turns that are asked for
-    next, once the sessions are known."""
+    """Reads what `Load.session_id` needs, in bulk. Returns the keys of the turns to read next, once
+    the sessions are known."""
     keys = [(load.scope, load.session_id) for load in loads if load.session_id is not None]
     scopes = [(scope,) for scope in dict.fromkeys(scope for scope, _ in keys)]
     stored.fetch(OpenSessionsRow, scopes)
@@ -474,7 +473,7 @@ def prefetch_sessions(stored: StoredRows, loads: Sequence[Load]) -> list[tuple[s
 
 
 def open_sessions(rows: BatchRows, scope: str) -> tuple[SessionRow, ...]:
-    """The open sessions of a scope, as the batch has left them."""
+    """The open sessions of a scope, including the batch's changes."""
     opened = rows.get(OpenSessionsRow, (scope,))
     ids = () if opened is None else opened.session_ids
     found = [rows.get(SessionRow, (scope, session_id)) for session_id in ids]
@@ -487,7 +486,7 @@ def open_sessions(rows: BatchRows, scope: str) -> tuple[SessionRow, ...]:
 def note_in_indexes(
     shard: ShardState, rows: BatchRows, vector_of: Callable[[MemoryRow], Vector | None]
 ) -> None:
-    """Change what is resident of the scopes that the committed rows are of."""
+    """Updates the resident indexes of the scopes of the committed rows."""
     language = shard.options.search.language
     for memory in rows.staged(MemoryRow):
         vector = vector_of(memory)
@@ -507,20 +506,20 @@ def note_in_indexes(
     settled = (row for row in rows.staged(OutcomeRow) if row.item_kind == "fact")
     for scope in {row.scope for row in settled if row.event != "created"}:
         shard.indexes.change(scope, partial(ScopeIndex.note_changes, is_first=False))
-    told: list[NameRow | RelationRow | MentionRow] = [
+    graph_rows: list[NameRow | RelationRow | MentionRow] = [
         *rows.staged(NameRow),
         *rows.staged(RelationRow),
         *rows.staged(MentionRow),
     ]
-    for row in told:
+    for row in graph_rows:
         shard.indexes.change(row.scope, partial(ScopeIndex.tell, row=row))
 
 
-# Documents as a batch has left them.
+# Documents, including the batch's changes.
 
 
 def known_documents(shard: ShardState, rows: BatchRows, ask: LoadDocuments) -> Documents:
-    """What is stored and what the batch has staged, the newest of each."""
+    """Returns the stored and staged rows, the newest of each."""
     found = [rows.get(DocumentRow, (key,)) for key in ask.ids]
     by_id = {row.document_id: row for row in found if row is not None and row.scope == ask.scope}
     return Documents(by_id, _by_key(shard, rows, ask), _chunks(shard, rows, ask))
@@ -532,7 +531,7 @@ def _by_key(shard: ShardState, rows: BatchRows, ask: LoadDocuments) -> dict[str,
     where = "scope = ? AND same_key IN (SELECT unnest(?))"
     with shard.reading() as reader:
         stored = select(reader, DocumentRow, where, [ask.scope, list(ask.same_keys)])
-    # The batch may have changed what is stored: each is looked at as it is now.
+    # The batch may have changed stored rows: each is checked in its present state.
     found = {row.document_id: rows.get(DocumentRow, row.key) for row in stored}
     found.update((row.document_id, row) for row in rows.staged(DocumentRow))
     return {

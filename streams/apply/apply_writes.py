@@ -67,13 +67,14 @@ from palimpsest.streams.store_port import KeepVector, Load, Loaded, Put, Write
 from palimpsest.streams.text.linker import candidate_names, unspaced_part
 
 QUOTED_CHARACTERS = 500
-"""Of each text in the reason of a refusal; the dead letter holds the record whole."""
+"""Maximum characters of each text quoted in the reason of a refusal; the dead letter holds the
+whole record."""
 
 
 def apply_writes_stage(own: StageSettings, is_known_private: KnownPrivate = nobody) -> Stage:
-    """The stage that owns the memory tables. `is_known_private` spares an embedding model texts
-    that will not be kept; whether a turn is kept is for the store to say, in the order of the
-    log. The program's `own` settings are for records that carry none."""
+    """The stage that owns the memory tables. `is_known_private` avoids embedding texts that will
+    not be kept; whether a turn is kept is decided by the store, in the order of the log. The
+    program's `own` settings apply to records that carry none."""
     settings_of = settings_by_record(own)
 
     def process(message: Message, context: Context) -> Process:
@@ -111,8 +112,8 @@ def _raw_turn(
     settings: StageSettings,
     is_known_private: KnownPrivate,
 ) -> Generator[Ask, Answer, Step]:
-    """A turn becomes an episodic memory, and goes on to extraction where the scope's flags say so.
-    The same turn again is nothing new; another text under its id is refused."""
+    """Stores a turn as an episodic memory, and sends it to extraction if the scope's flags allow. A
+    repeat of the turn changes nothing; another text under its id is refused."""
     embedded: Answer = Embedded((None,))
     if not is_known_private(message.scope, turn.speaker):
         embedded = yield Embed((turn_text(message, turn),))
@@ -147,7 +148,7 @@ def _new_turn(
     loaded: Loaded,
     embedding: Embedding | None,
 ) -> Generator[Ask, Answer, Step]:
-    """The memory of a turn, with all that follows from it."""
+    """Returns the memory of a turn and everything that follows from it."""
     row = turn_memory(message, turn, loaded.write_seq + 1)
     flags = effective(settings.pipeline, loaded.flags)
     extracted = flags.enabled and turn.role in settings.extraction.roles
@@ -178,8 +179,8 @@ def _new_turn(
 def _context(
     scope: str, session: SessionRow | None, limit: int
 ) -> Generator[Ask, Answer, tuple[ContextTurn, ...]]:
-    """The turns before this one that may still be shown to a model, oldest first, as they stand
-    now: a forgotten one is not among them."""
+    """Returns the earlier turns that may still be shown to a model, oldest first, in their current
+    state: forgotten ones are left out."""
     before = session.extracted_turns[-limit:] if session is not None and limit else ()
     if not before:
         return ()
@@ -201,11 +202,10 @@ def _context(
 def _known_turn_id(
     message: Message, turn: NormalizedTurn, stored: MemoryRow, loaded: Loaded
 ) -> Step:
-    """A turn whose id is taken. Stores of before a turn's item told what it says know their turns
-    by the memory's id; the same text there is a repeat, which is counted as one, and so is what
-    differs in nothing that is stored, as another number of spaces. Under the id of
-    an erased turn nothing is kept, not even in a dead letter: it may be what was erased, sent
-    again."""
+    """Handles a turn whose id is taken. Stores written before a turn's item id included its content
+    identify turns by the memory's id; there the same text is counted as a repeat, and so is a
+    difference in what is not stored, such as the number of spaces. Under the id of an erased turn
+    nothing is kept, not even in a dead letter: it may be the erased content, sent again."""
     if is_erased(stored):
         return _rejected_turn(message, rejected(turn, _erased_turn_id(turn.turn_id)))
     of_before = stored.memory_id in loaded.settled
@@ -225,9 +225,9 @@ def _known_turn_id(
 
 def _is_said_alike(turn: NormalizedTurn, stored: MemoryRow) -> bool:
     if is_mark(turn.content):
-        return False  # in an erased log what was different has the same mark
-    told = (stored.who, stored.role or "user", stored.session_id)
-    return told == (turn.speaker, turn.role, turn.session_id)
+        return False  # in an erased log different texts have the same mark
+    stored_identity = (stored.who, stored.role or "user", stored.session_id)
+    return stored_identity == (turn.speaker, turn.role, turn.session_id)
 
 
 def _erased_turn_id(turn_id: str) -> str:
@@ -256,7 +256,7 @@ def _stored(item_id: str, row: MemoryRow) -> Outcome:
 def _rejected_turn_step(
     message: Message, intent: RejectedTurnIntent
 ) -> Generator[Ask, Answer, Step]:
-    """The same turn again is nothing new, whatever became of it."""
+    """A repeat of a turn changes nothing, regardless of its outcome."""
     item_id = item_id_of(message.scope, intent)
     loaded = yield Load(message.scope, turn_item_ids=(item_id,))
     assert isinstance(loaded, Loaded)
@@ -264,7 +264,7 @@ def _rejected_turn_step(
 
 
 def _rejected_turn(message: Message, intent: RejectedTurnIntent) -> Step:
-    """Counted with its reason; nothing of its text is there to keep."""
+    """Counts the turn with its reason; there is no text of it to keep."""
     outcome = Outcome(
         event="rejected",
         item_kind="turn",

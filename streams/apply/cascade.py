@@ -1,4 +1,4 @@
-"""What goes with forgotten memories: what was drawn from them and from nothing else. Pure."""
+"""Which memories are forgotten together with others: those derived only from them. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 def drawn_from_nothing_else(
     gone: Collection[str], sources: Mapping[str, Collection[str]], active: Collection[str]
 ) -> tuple[str, ...]:
-    """The memories of `sources`, sorted, all of whose sources are `gone`, inactive, or go with
-    them in turn. `sources` are those that each memory was drawn from, or that said the same
-    again; `active` are the memories that are not forgotten, of all that are named."""
+    """Returns the memories of `sources`, sorted, all of whose sources are `gone`, inactive, or
+    forgotten with them in turn. `sources` maps each memory to those that it was derived from or
+    that repeated it; `active` are the memories among all these that are not forgotten."""
     going = set(gone)
     while True:
         more = {

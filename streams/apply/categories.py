@@ -1,10 +1,9 @@
-"""The categories of a scope while one record is applied: new ones are folded onto those there.
+"""The categories of a scope while one record is applied: new names are mapped to existing ones.
 
-Names mean the same but for plural, word order and spelling. A stem alone proves nothing
-(`university` and `universe` have the same), nor does a small distance (`training` and `trailing`):
-two words are the same where one is the other's plural and Snowball agrees, or where they differ as
-British and American spelling do.
-"""
+Two names are equal if they differ only in plural, word order or spelling. An equal stem alone
+proves nothing (`university` and `universe` share one), nor does a small distance (`training` and
+`trailing`): two words are equal if one is the other's plural and Snowball agrees, or if they differ
+as British and American spelling do."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from palimpsest.schemas.rows import CategoriesRow, MemoryRow
 from palimpsest.streams.store_port import Loaded, Put, Write
 
 MIN_JOINED: Final = 8
-"""Characters that names need in all to be the same without their underscores (`e_commerce`)."""
+"""Minimum length of names that are equal if they match without underscores (`e_commerce`)."""
 
 _AMERICAN: Final = tuple(
     (re.compile(british), american)
@@ -41,8 +40,8 @@ _STEMMER: Final = Stemmer.Stemmer("english")
 
 
 def folded(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """The names, each as one of the known ones that means the same, if any does; of several the
-    first in alphabetical order. No name twice."""
+    """Returns the names, each replaced by an equal known one if there is any; of several the first
+    in alphabetical order. No name occurs twice."""
     there = frozenset(known)
     by_key: dict[tuple[str, ...], str] = {}
     if not there.issuperset(names):
@@ -59,7 +58,8 @@ def folded(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16_384)
 def _keys(name: str) -> tuple[tuple[str, ...], ...]:
-    """Equal for names of the same words in any order, and for the same text without a gap."""
+    """Keys that are equal for names with the same words in any order, and for the same text without
+    gaps."""
     words = [_singular(_american(word)) for word in name.split("_") if word]
     joined = "".join(words)
     keys = [tuple(sorted(words))]
@@ -75,8 +75,9 @@ def _american(word: str) -> str:
 
 
 def _singular(word: str) -> str:
-    """The word without the ending of a plural; as it is where Snowball takes both for two words.
-    "movie" is told as "hobby" is: of "movies" and "hobbies" nothing shows which is which."""
+    """Returns the word without a plural ending; unchanged if Snowball treats the two as different
+    words. "movie" has the same plural ending as "hobby": "movies" and "hobbies" do not show which
+    singular they have."""
     if word.endswith(("ies", "ie")) and len(word) > 4:
         return f"{word.removesuffix('s')[:-2]}y"
     if word.endswith(("ches", "shes", "sses", "xes", "zzes")):
@@ -89,12 +90,13 @@ def _singular(word: str) -> str:
 
 
 MOST_NAMES = 2_000
-"""Of a scope that new categories are folded onto; further ones stay as they come."""
+"""Maximum number of a scope's names that new categories are mapped to; further ones stay
+unchanged."""
 
 
 @dataclass(slots=True)
 class ScopeCategories:
-    """What the store had (`stored`), and with what has come since (`names`)."""
+    """The categories in the store (`stored`), and with those added since (`names`)."""
 
     scope: str
     stored: tuple[str, ...]
@@ -102,11 +104,11 @@ class ScopeCategories:
 
     @classmethod
     def of(cls, scope: str, loaded: Loaded) -> Self:
-        """`loaded` with `categories` asked for."""
+        """Requires `loaded` with `categories`."""
         return cls(scope, loaded.categories, loaded.categories)
 
     def folded(self, row: MemoryRow) -> MemoryRow:
-        """The memory with its categories as the scope calls them, which are noted."""
+        """Returns the memory with its categories as the scope names them, and adds these."""
         if row.is_deleted or not row.categories:
             return row
         row = replace(row, categories=folded(row.categories, self.names))
@@ -114,7 +116,7 @@ class ScopeCategories:
         return row
 
     def note(self, row: MemoryRow) -> None:
-        """Take note of a memory's categories as they are."""
+        """Adds a memory's categories unchanged."""
         new = [name for name in row.categories if name not in self.names]
         room = MOST_NAMES - len(self.names)
         if new and room > 0:

@@ -1,4 +1,4 @@
-"""What all commands share while they are executed: what was found, what is written, the end."""
+"""What all commands share while they execute: loaded rows, writes, the result."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class Work:
-    """The state of one command while it is executed. `names` are those that its texts may have,
+    """The state of one command while it executes. `names` are those that its texts may contain,
     with their ids."""
 
     message: Message
@@ -69,7 +69,7 @@ class Work:
         loaded: Loaded,
         embeddings: Mapping[str, Embedding | None] | None = None,
     ) -> Work:
-        """With what is stored of the command's scope."""
+        """Starts from the stored state of the command's scope."""
         memories = {key: row for key, row in loaded.memories.items() if row.scope == message.scope}
         known = (loaded.write_seq, loaded.entities)
         work = cls(message, intent, settings, loaded, dict(embeddings or {}), memories, {}, *known)
@@ -85,7 +85,7 @@ class Work:
         return self.intent.actor.type in MACHINES
 
     def put(self, row: MemoryRow) -> MemoryRow:
-        """Store the row as the newest write of the shard."""
+        """Stores the row as the newest write of the shard."""
         self.write_seq += 1
         row = replace(row, write_seq=self.write_seq)
         found = self.embeddings.get(row.content)
@@ -101,26 +101,26 @@ class Work:
         return row
 
     def has_vector(self, row: MemoryRow) -> bool:
-        """Whether the command has the vector of the row's text. A turn's is made from more than
-        its content; the tracker makes it."""
+        """Returns whether the command has the vector of the row's text. A turn's vector covers more
+        than its content; the tracker computes it."""
         is_its_own = row.embedding_key == embedding_key(row.content)
         return is_its_own and self.embeddings.get(row.content) is not None
 
     def know(self, loaded: Loaded) -> None:
-        """Take note of memories found by their content."""
+        """Adds memories found by their content."""
         for digest, row in loaded.by_hash.items():
             self.memories.setdefault(row.memory_id, row)
             self.by_hash[digest] = row.memory_id
 
     def active(self, digest: str) -> str | None:
-        """The active memory of this content, as the command has left things so far."""
+        """Returns the active memory with this content, including the command's changes so far."""
         row = self.memories.get(self.by_hash.get(digest, ""))
         if row is None or row.dedup_key is None or row.content_hash != digest:
             return None
         return row.memory_id
 
     def same_content(self, row: MemoryRow) -> str | None:
-        """Another active memory that says the same as `row`."""
+        """Returns another active memory with the same content as `row`."""
         other = self.active(row.content_hash)
         return None if other == row.memory_id else other
 
@@ -151,8 +151,8 @@ class Work:
 
 
 def command_id(message: Message) -> str:
-    """The id of the command that the intent carries out. Not its correlation id: a producer may
-    give many commands the same."""
+    """Returns the id of the command that the intent executes. Not its correlation id: a producer
+    may give many commands the same."""
     return message.causation_id or message.correlation_id
 
 
@@ -163,19 +163,19 @@ LOWERED = (
 
 
 def is_guarded(work: Work) -> bool:
-    """Whether the command may not protect what it writes, nor make it more than usually
-    important."""
+    """Returns whether the command may neither protect what it writes nor raise its importance above
+    the default."""
     return work.by_machine and bool(work.intent.guards)
 
 
 def refuse_frozen(work: Work) -> None:
-    """Raises Refused while memory may not be changed at all."""
+    """Raises Refused while memory is frozen."""
     if effective(work.settings.pipeline, work.loaded.flags).mutations_frozen:
         raise Refused("frozen: memory may not be changed now (flag mutations_frozen)")
 
 
 def refuse_untaught(work: Work, command: Command) -> None:
-    """Raises Refused for what an agent may not write by itself in this scope."""
+    """Raises Refused for what an agent may not write on its own in this scope."""
     if not isinstance(command, RememberCommand | ModifyCommand):
         return
     if isinstance(command, RememberCommand) and command.lineage == 0:
@@ -193,7 +193,8 @@ def refuse_untaught(work: Work, command: Command) -> None:
 
 
 def done(work: Work, command: Command, result: JsonValue) -> Step:
-    """The command's end: its result for whoever waits, and what it changed for all others."""
+    """Finishes the command: its result for the caller that waits, and its changes for all other
+    readers."""
     message = work.message
     row = CommandRow(
         command_id=command_id(message),
@@ -212,13 +213,13 @@ def done(work: Work, command: Command, result: JsonValue) -> Step:
         session_id=session_id,
         graph=work.graph,
     )
-    told = changes(change, work.touched)
-    return Step(writes=(*work.writes, Put(row)), emits=(*told, *work.emits))
+    change_emits = changes(change, work.touched)
+    return Step(writes=(*work.writes, Put(row)), emits=(*change_emits, *work.emits))
 
 
 def known_id(done: CommandRow, digest: str | None) -> Step:
-    """What becomes of a command whose id was executed before: nothing where it says the same,
-    else a dead letter, for the result is the first one's."""
+    """Handles a command id that was executed before: ignores a repeat, otherwise returns a dead
+    letter, because the result belongs to the first one."""
     if digest is not None and done.digest == digest:
         return Step()
     why = (
@@ -230,7 +231,7 @@ def known_id(done: CommandRow, digest: str | None) -> Step:
 
 
 def refusal(message: Message, intent: CommandIntent, error: str) -> Step:
-    """The end of a command that is not executed: its error, for whoever waits."""
+    """Finishes a command that is not executed: its error for the caller that waits."""
     row = CommandRow(
         command_id=command_id(message),
         scope=message.scope,

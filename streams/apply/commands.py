@@ -1,4 +1,4 @@
-"""Carrying out commands: what people and agents ask for themselves."""
+"""Executes commands: direct requests of people and agents."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Message, Step
 from palimpsest.streams.store_port import ExpireShortTerm, Load, Loaded, Put, Write
 
 PENDING = None
-"""The result of a command that a later stage will answer; no one is shown it."""
+"""The result of a command that a later stage will answer; never shown."""
 
 
 def command_step(
     message: Message, intent: CommandIntent, settings: StageSettings
 ) -> Generator[Ask, Answer, Step]:
-    """Carry out one command; its result is kept under the command's id, also a refusal."""
+    """Executes one command; its result, also a refusal, is stored under the command's id."""
     command = intent.command
     if intent.error is not None or command is None:
         return refusal(message, intent, intent.error or "invalid_request: no command")
@@ -147,8 +147,8 @@ def command_step(
 def _with_sources(
     work: Work, command: Command, result: JsonValue
 ) -> Generator[Ask, Answer, JsonValue]:
-    """The result, once what was forgotten is hidden where it was stated, and what was recovered is
-    shown there. What is erased takes nothing else with it."""
+    """Returns the result, after hiding what was forgotten in its sources, and showing what was
+    recovered. An erasure removes only what it names."""
     if not work.intent.hides or not isinstance(command, ForgetCommand | RecoverCommand):
         return result
     if isinstance(command, ForgetCommand) and command.hard:
@@ -230,7 +230,7 @@ def _carry_out(work: Work, command: Command, sources: Sources, about: About) -> 
                 command_id=command_id(work.message),
                 aliases=((command.name, command.alias),),
             )
-            return PENDING  # what comes of it depends on the graph
+            return PENDING  # the result depends on the graph
         case (
             ApplyProposalsCommand()
             | DismissProposalsCommand()
@@ -280,8 +280,8 @@ def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
         speaker = _speaker(row, work.intent.actor.id)
         relations = _relations(updated, speaker)
         work.writes += _mentions(updated, relations, speaker)
-        told = (*known, *relations)
-        work.graph = GraphWork(memory_ids=(), triples=told) if told else None
+        triples = (*known, *relations)
+        work.graph = GraphWork(memory_ids=(), triples=triples) if triples else None
     answer: dict[str, JsonValue] = {
         "id": row.memory_id,
         "status": "updated",
@@ -293,7 +293,8 @@ def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
 
 
 def _speaker(row: MemoryRow, actor: str) -> str:
-    """Whom "I" is in a corrected text: the person whose memory it is, else whom it was about."""
+    """Returns whom "I" means in a corrected text: the person whose memory it is, else whom it was
+    about."""
     if row.who not in ("", "pipeline", actor):
         return row.who
     claim = claim_of(row.content)
@@ -301,13 +302,14 @@ def _speaker(row: MemoryRow, actor: str) -> str:
 
 
 def _relations(row: MemoryRow, speaker: str) -> tuple[Triple, ...]:
-    """What the memory's text relates, as far as it is a claim that the rules know."""
+    """Returns the relations stated by the memory's text, if it is a claim that the rules
+    recognise."""
     whole = claim_of(row.content, speaker)
-    said = claims_in(row.content, speaker, row.occurred_at.date()) if whole is None else [whole]
+    claims = claims_in(row.content, speaker, row.occurred_at.date()) if whole is None else [whole]
     return tuple(
-        Triple(**told._asdict(), confidence=row.confidence)
-        for claim in said
-        for told in triples_of(claim)
+        Triple(**triple._asdict(), confidence=row.confidence)
+        for claim in claims
+        for triple in triples_of(claim)
     )
 
 
@@ -315,8 +317,8 @@ _FIRST_PERSON = re.compile(r"\b(?:I|[Mm]e|[Mm]y|[Ww]e|[Oo]ur|[Uu]s)\b")
 
 
 def _mentions(row: MemoryRow, relations: Sequence[Triple], speaker: str) -> list[Write]:
-    """That the memory's text names the ends of its relations, as it has them: "The user" is found
-    by no capital, and "my" names the speaker."""
+    """Returns mentions of the ends of the text's relations, in the text's wording: no capital marks
+    "The user", and "my" names the speaker."""
     names = dict.fromkeys(name for each in relations for name in (each.source, each.target))
     writes: list[Write] = []
     for name in names:
@@ -329,7 +331,8 @@ def _mentions(row: MemoryRow, relations: Sequence[Triple], speaker: str) -> list
 
 
 def _says_else(row: MemoryRow, updated: MemoryRow) -> bool:
-    """Whether what protection keeps has changed: what a memory says, who says it, its pin."""
+    """Returns whether something that protection covers changed: the content, its speaker, or the
+    pin."""
     return (row.content, row.type, row.who, row.pinned) != (
         updated.content,
         updated.type,
@@ -342,7 +345,7 @@ RAISED = "only a person may pin a memory, or give it an importance over 0.8"
 
 
 def _forbidden(work: Work, row: MemoryRow, updated: MemoryRow) -> str | None:
-    """Why only a person may change the memory so."""
+    """Returns why only a person may make this change to the memory."""
     if work.by_machine and protected(row) and _says_else(row, updated):
         return PROTECTED
     return RAISED if is_guarded(work) and _raises(row, updated) else None
@@ -362,7 +365,7 @@ def _patched(row: MemoryRow, patch: MemoryPatch) -> MemoryRow:
         pinned=row.pinned if patch.pinned is None else patch.pinned,
         who=row.who if patch.who is None else patch.who,
     )
-    # Also where only the speaker is another: what a turn is embedded as names it.
+    # Also if only the speaker changed: a turn's vector covers the speaker.
     return with_content(row, row.content if patch.content is None else patch.content)
 
 
@@ -372,13 +375,14 @@ def _confirm(work: Work, command: ConfirmCommand) -> JsonValue:
         raise Refused(f"not_found: no active memory {command.memory_id} in this scope")
     if command.if_version is not None and command.if_version != row.version:
         raise Refused(f"version_conflict: the memory is at version {row.version}")
-    # To protect is a person's: a machine's word must not bar all machines from mending it.
+    # Only a person may protect a memory: otherwise one machine could block all machines from
+    # correcting it.
     rate = row.decay_rate if work.by_machine else CONFIRMED_DECAY_RATE
     sure = replace(changed(row, work.at, work.intent.actor.id, 0), decay_rate=rate, confidence=1.0)
     sure = work.put(sure)
-    told: dict[str, JsonValue] = {"confirmed": True}
+    metadata: dict[str, JsonValue] = {"confirmed": True}
     why = command.reason or "confirmed"
-    work.tell("modified", row.memory_id, why, row, sure, metadata=told)
+    work.tell("modified", row.memory_id, why, row, sure, metadata=metadata)
     return {
         "id": row.memory_id,
         "status": "confirmed",
@@ -400,14 +404,14 @@ def _set_flags(work: Work, command: SetFlagsCommand) -> JsonValue:
     return {"status": "set", "flags": now}
 
 
-# What further deciders proposed, and what a scope has earned by what people said of it.
+# Proposals of shadow deciders, and a scope's automatic permission to update and delete.
 
 
 def shadow_step(
     message: Message, intent: CommandIntent, settings: StageSettings
 ) -> Generator[Ask, Answer, Step]:
-    """Keep what further deciders proposed; the first that a decider made of a fact in a round
-    stays. Nothing else changes, whatever is frozen."""
+    """Stores proposals of shadow deciders; of each decider, fact and round the first one stays.
+    Changes nothing else, even while memory is frozen."""
     command = intent.command
     assert isinstance(command, RecordShadowProposalsCommand)
     loaded = yield Load(message.scope, command_id=command_id(message))
@@ -424,8 +428,8 @@ def shadow_step(
 
 
 def refuse_unearned(work: Work) -> None:
-    """Raises Refused unless it is the worker who says what the scope has earned, and what works by
-    itself may change something now."""
+    """Raises Refused unless the worker itself grants the permission, and automatic changes are
+    allowed now."""
     _refuse_others(
         work,
         "what a scope has earned follows from what people said of its proposals; set"
@@ -441,27 +445,27 @@ def _refuse_others(work: Work, why: str) -> None:
         raise Refused(f"forbidden: {why}")
 
 
-def _row(work: Work, said: ShadowProposal) -> ShadowProposalRow:
+def _row(work: Work, proposal: ShadowProposal) -> ShadowProposalRow:
     return ShadowProposalRow(
-        item_id=said.item_id,
-        round=said.round,
-        decider=said.decider,
+        item_id=proposal.item_id,
+        round=proposal.round,
+        decider=proposal.decider,
         scope=work.message.scope,
-        turn_memory_id=said.turn_memory_id,
-        action=said.action,
-        target_id=said.target_id,
-        confidence=said.confidence,
-        reason=said.reason,
-        error=said.error,
-        input_tokens=said.input_tokens,
-        output_tokens=said.output_tokens,
-        latency_ms=said.latency_ms,
-        cost=said.cost,
+        turn_memory_id=proposal.turn_memory_id,
+        action=proposal.action,
+        target_id=proposal.target_id,
+        confidence=proposal.confidence,
+        reason=proposal.reason,
+        error=proposal.error,
+        input_tokens=proposal.input_tokens,
+        output_tokens=proposal.output_tokens,
+        latency_ms=proposal.latency_ms,
+        cost=proposal.cost,
         recorded_at=work.at,
     )
 
 
-# Carrying out the commands about a session: to end it, to sum it up.
+# Session commands: end a session, summarize it.
 
 
 def session_result(work: Work, command: SessionEndCommand | UpdateShortTermCommand) -> JsonValue:
@@ -471,7 +475,7 @@ def session_result(work: Work, command: SessionEndCommand | UpdateShortTermComma
 
 
 def _end(work: Work, command: SessionEndCommand) -> JsonValue:
-    """End an open session. One that has ended stays as it is."""
+    """Ends an open session. An ended one stays unchanged."""
     known = work.loaded.session
     if known is None:
         raise Refused(f"not_found: no session {command.session_id!r} in this scope")
@@ -491,8 +495,8 @@ def _end(work: Work, command: SessionEndCommand) -> JsonValue:
 
 
 def _update_short_term(work: Work, command: UpdateShortTermCommand) -> JsonValue:
-    """Keep a summary of a session, in the place of the one before. The session need not have been
-    met yet: its turns may be on their way."""
+    """Stores a summary of a session, replacing the previous one. The session need not exist yet:
+    its turns may still be in flight."""
     settings = work.settings.short_term
     if len(command.summary) > settings.characters:
         raise Refused(
@@ -521,7 +525,7 @@ def _update_short_term(work: Work, command: UpdateShortTermCommand) -> JsonValue
 
 
 def _why_void(work: Work, turns: Sequence[str]) -> str | None:
-    """Why a summary that was made from these turns is not kept."""
+    """Returns why a summary made from these turns is discarded."""
     known = alive(work.loaded.short_term, work.at)
     rows = [work.memories.get(turn) for turn in turns]
     if known is None or turns[-1] not in known.turns:
@@ -532,6 +536,7 @@ def _why_void(work: Work, turns: Sequence[str]) -> str | None:
         return "suppressed"
     if known.summary is None:
         return None
-    # Two workers may sum up the same turns, as where a partition moves: the first one counts.
+    # Two workers may summarize the same turns, for example while a partition moves: the first one
+    # counts.
     is_own = known.summary_by == work.intent.actor.id
     return None if is_own and known.summarized_through != turns[-1] else "already"

@@ -1,4 +1,4 @@
-"""Carrying out what is asked of documents: taking them in, chunk by chunk, and forgetting them."""
+"""Executes document commands: ingests documents chunk by chunk, and forgets them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from palimpsest.streams.store_port import Documents, Load, LoadDocuments, Loaded
 
 CHUNK_IMPORTANCE = 0.3
 FORGOTTEN_AT_ONCE = 25
-"""Chunks: what is told of them is one record."""
+"""Maximum number of chunks per step: their outcomes form one record."""
 FROZEN = "frozen: memory was not to be changed when the text came; add the document again"
 CHANGED = "changed: the page said something else while it was taken in; add it again"
 
@@ -55,7 +55,8 @@ Asking = Generator[Ask, Answer, Step]
 def add_step(
     message: Message, intent: CommandIntent, command: AddDocumentCommand, settings: StageSettings
 ) -> Asking:
-    """The new document, or the one that is the same: a URL by its address, others by their text."""
+    """Returns the new document, or the existing equal one: a URL is compared by its address, other
+    documents by their text."""
     if intent.error is not None:
         return refusal(message, intent, intent.error)
     key = same_key(command.kind, command.source, command.digest)
@@ -94,8 +95,8 @@ def add_step(
 
 
 def text_step(message: Message, text: DocumentTextCommand, settings: StageSettings) -> Asking:
-    """Store some chunks of a document, the next ones; or note why it has no text. Of what is not
-    the next, or of no document that waits for it, nothing comes."""
+    """Stores the next chunks of a document, or records why it has no text. Chunks out of order, or
+    of a document that does not wait for them, have no effect."""
     embedded = yield Embed(text.chunks)
     assert isinstance(embedded, Embedded)
     key = same_key("text", None, text.digest)
@@ -107,7 +108,7 @@ def text_step(message: Message, text: DocumentTextCommand, settings: StageSettin
     if text.error is not None:
         return _failed(message, row, text.error) if row.chunks is None else Step()
     if row.chunks is None:
-        row = _told(row, text)
+        row = _fetched(row, text)
     elif (row.digest, row.chunks) != (text.digest, text.total):
         waits = row.kind == "url" and row.taken < row.chunks
         return _failed(message, row, CHANGED) if waits and text.first == 0 else Step()
@@ -124,11 +125,11 @@ def text_step(message: Message, text: DocumentTextCommand, settings: StageSettin
     for number, memory_id in enumerate(ids):
         _store(work, row, memory_id, text.chunks[number], text.first + number)
     row = replace(row, taken=row.taken + len(ids), updated_at=message.recorded)
-    told = changes(MemoryChange(outcomes=tuple(work.outcomes)), work.touched)
-    return Step(writes=(*work.writes, Put(row)), emits=told if work.outcomes else ())
+    change_emits = changes(MemoryChange(outcomes=tuple(work.outcomes)), work.touched)
+    return Step(writes=(*work.writes, Put(row)), emits=change_emits if work.outcomes else ())
 
 
-def _told(row: DocumentRow, text: DocumentTextCommand) -> DocumentRow:
+def _fetched(row: DocumentRow, text: DocumentTextCommand) -> DocumentRow:
     """The document once its text was fetched."""
     return replace(
         row,
@@ -141,7 +142,7 @@ def _told(row: DocumentRow, text: DocumentTextCommand) -> DocumentRow:
 
 
 def _store(work: Work, document: DocumentRow, memory_id: str, text: str, position: int) -> None:
-    """The memory of a chunk, unless an earlier chunk of the document says the same."""
+    """Stores the memory of a chunk, unless an earlier chunk of the document has the same text."""
     link = DocumentMemoryRow(
         document_id=document.document_id,
         position=position,
@@ -180,7 +181,7 @@ def _store(work: Work, document: DocumentRow, memory_id: str, text: str, positio
 
 
 def _failed(message: Message, row: DocumentRow, error: str) -> Step:
-    """The document with its error; chunks that it has are forgotten."""
+    """Stores the document with its error; its existing chunks are forgotten."""
     failed = replace(row, error=error, same_key=None, updated_at=message.recorded)
     emits: tuple[Emit, ...] = ()
     if row.taken:
@@ -193,7 +194,7 @@ def _failed(message: Message, row: DocumentRow, error: str) -> Step:
 def delete_step(
     message: Message, intent: CommandIntent, command: DeleteDocumentCommand, settings: StageSettings
 ) -> Asking:
-    """Note that the document is deleted, and have its chunks forgotten; the last of these steps
+    """Marks the document as deleted, and starts forgetting its chunks; the last of these steps
     answers the command."""
     if intent.error is not None:
         return refusal(message, intent, intent.error)
@@ -237,7 +238,7 @@ def _forget(message: Message, intent: ForgetChunksIntent) -> Emit:
 def forget_chunks_step(
     message: Message, intent: ForgetChunksIntent, settings: StageSettings
 ) -> Asking:
-    """Forget some chunks of a document; what is pinned or confirmed stays."""
+    """Forgets some chunks of a document; pinned and confirmed ones stay."""
     found = yield LoadDocuments(
         message.scope,
         chunks_of=intent.document_id,
@@ -259,16 +260,16 @@ def forget_chunks_step(
         gone = work.put(deleted(changed(row, work.at, intent.actor.id, 0), work.at))
         work.tell("deleted", memory_id, intent.reason, row, gone)
         forgotten += 1
-    told: list[Emit] = []
+    emits: list[Emit] = []
     if work.outcomes:
-        told += changes(MemoryChange(outcomes=tuple(work.outcomes)), work.touched)
+        emits += changes(MemoryChange(outcomes=tuple(work.outcomes)), work.touched)
     if len(found.chunks) == FORGOTTEN_AT_ONCE:
         after = found.chunks[-1][0]
         counted = {"after": after, "forgotten": forgotten, "kept": kept}
-        told.append(_forget(message, intent.model_copy(update=counted)))
+        emits.append(_forget(message, intent.model_copy(update=counted)))
     elif intent.command_id is not None:
         work.writes.append(Put(_answer(message, intent, forgotten, kept)))
-    return Step(writes=tuple(work.writes), emits=tuple(told))
+    return Step(writes=tuple(work.writes), emits=tuple(emits))
 
 
 def _answer(message: Message, intent: ForgetChunksIntent, forgotten: int, kept: int) -> CommandRow:
@@ -285,7 +286,7 @@ def _answer(message: Message, intent: ForgetChunksIntent, forgotten: int, kept: 
 
 
 def _result(document: str, forgotten: int, kept: int) -> dict[str, JsonValue]:
-    """`kept` are chunks that are pinned or confirmed."""
+    """`kept` counts the chunks that are pinned or confirmed."""
     return {"id": document, "status": "deleted", "forgotten": forgotten, "kept": kept}
 
 
@@ -297,7 +298,7 @@ def _work(
     texts: Sequence[str] = (),
     command_id: str | None = None,
 ) -> Generator[Ask, Answer, Work]:
-    """What is known of these memories and of the names in these texts."""
+    """Loads these memories and the names in these texts."""
     names = load_names(message.scope, texts) if texts else Load(message.scope)
     loaded = yield replace(names, memory_ids=memory_ids, command_id=command_id)
     assert isinstance(loaded, Loaded)

@@ -1,4 +1,4 @@
-"""Carrying out erasures: of the memories that a `forget` names, and of a whole scope."""
+"""Executes erasures: of the memories that a `forget` names, and of a whole scope."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from palimpsest.streams.store_port import Erase
 
 
 def erase_texts(work: Work, before: Iterable[MemoryRow], whole_scope: bool = False) -> None:
-    """Take out of the stores what these memories said, as they were `before` their rows became
-    tombstones, and let the graph do so."""
+    """Removes from the stores the texts of these memories, as they were `before` their rows became
+    tombstones, and requests the same of the graph."""
     rows = list(before)
     if not rows and not whole_scope:
         return
@@ -39,7 +39,7 @@ def erase_texts(work: Work, before: Iterable[MemoryRow], whole_scope: bool = Fal
 
 
 def erase_scope(work: Work, command: EraseScopeCommand) -> JsonValue:
-    """How many memories of the scope were erased: all that there are."""
+    """Erases all memories of the scope. Returns their number."""
     if work.by_machine:
         raise Refused("forbidden: only a person may erase a whole scope")
     rows = [row for _, row in sorted(work.memories.items()) if not is_erased(row)]

@@ -1,4 +1,4 @@
-"""Carrying out `forget` and `recover`."""
+"""Executes `forget` and `recover`."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from palimpsest.streams.stage import Answer, Ask
 from palimpsest.streams.store_port import Load, Loaded, Put
 
 Sources = Mapping[str, tuple[str, ...]]
-"""What memories were drawn from, by their ids."""
+"""The memories that each memory was derived from, by id."""
 
 
 def load_derived(work: Work, command: ForgetCommand) -> Generator[Ask, Answer, Sources]:
-    """Sources of all that was drawn from the command's memories, however indirectly; adds the
-    rows of what is named to those that `work` knows."""
+    """Loads the sources of everything derived directly or indirectly from the command's memories;
+    adds the rows found to those of `work`."""
     sources: dict[str, tuple[str, ...]] = {}
-    asked: set[str] = set()
+    visited: set[str] = set()
     frontier = tuple(key for key in command.memory_ids if key in work.memories)
     while frontier:
-        asked.update(frontier)
+        visited.update(frontier)
         found = yield Load(work.message.scope, derived_from=frontier)
         assert isinstance(found, Loaded)
         sources.update(found.derived)
-        frontier = tuple(sorted(found.derived.keys() - asked))
+        frontier = tuple(sorted(found.derived.keys() - visited))
     named = {*sources, *(source for known in sources.values() for source in known)}
     missing = tuple(sorted(named - work.memories.keys()))
     if missing:
@@ -55,29 +55,29 @@ def load_derived(work: Work, command: ForgetCommand) -> Generator[Ask, Answer, S
 
 
 def forget(work: Work, command: ForgetCommand, sources: Sources) -> JsonValue:
-    """What became of each memory that is named, then of each that goes with them."""
+    """Returns the result for each named memory, then for each that is forgotten with them."""
     if command.confirm_token is not None:
         _check_token(work, command, sources)
     if command.cascade and work.intent.guards:
         _refuse_half(work, command, sources)
     before = dict(work.memories)
-    told = [_forget(work, memory_id, command) for memory_id in command.memory_ids]
+    results = [_forget(work, memory_id, command) for memory_id in command.memory_ids]
     if command.cascade:
         gone = [
             key for key in command.memory_ids if key in work.memories and not _active(work, key)
         ]
         going = drawn_from_nothing_else(gone, sources, _left(work, command))
-        # The version is that of the memory that is named.
+        # The version belongs to the named memory.
         each = command.model_copy(update={"if_version": None})
-        told += [_forget(work, key, each, sources[key]) for key in going]
+        results += [_forget(work, key, each, sources[key]) for key in going]
     if command.hard:
         erase_texts(work, [row for key, row in before.items() if _was_erased(work, key, row)])
-    return [*told]
+    return [*results]
 
 
 def _refuse_half(work: Work, command: ForgetCommand, sources: Sources) -> None:
-    """Raises Refused where something of a cascade would stay: what is erased cannot be brought
-    back, so the rest of it must not be gone already."""
+    """Raises Refused if part of a cascade would stay: an erasure cannot be undone, so the rest of
+    the cascade must not have been removed before."""
     left = _left(work, command)
     named = [key for key in command.memory_ids if key in left]
     for key in (*named, *drawn_from_nothing_else(named, sources, left)):
@@ -96,8 +96,8 @@ def _was_erased(work: Work, memory_id: str, before: MemoryRow) -> bool:
 
 
 def _left(work: Work, command: ForgetCommand) -> set[str]:
-    """The memories that may still be forgotten; where texts are erased, those forgotten before
-    too."""
+    """Returns the memories that may still be forgotten; for an erasure, including those forgotten
+    before."""
     if not command.hard:
         return _all_active(work)
     return {key for key, row in work.memories.items() if not is_erased(row)}
@@ -127,8 +127,8 @@ def _all_active(work: Work) -> set[str]:
 def _forget(
     work: Work, memory_id: str, command: ForgetCommand, drawn_from: tuple[str, ...] = ()
 ) -> JsonValue:
-    """Forget one memory; `drawn_from` are the sources because of which it goes, where it was not
-    named itself."""
+    """Forgets one memory; `drawn_from` are the sources that cause it, if it was not named
+    itself."""
     row = work.memories.get(memory_id)
     if row is None:
         return {"id": memory_id, "status": "not_found"}
@@ -160,7 +160,7 @@ def _forget(
 
 
 def recover(work: Work, command: RecoverCommand) -> JsonValue:
-    """Take a forgotten memory back, within its time."""
+    """Recovers a forgotten memory within the recovery period."""
     row = work.memories.get(command.memory_id)
     if row is None:
         raise Refused(f"not_found: no memory {command.memory_id} in this scope")

@@ -1,5 +1,4 @@
-"""What was forgotten is hidden in the texts that it was drawn from, and shown again when it is
-recovered."""
+"""Hides what was forgotten in its source texts, and shows it again after recovery."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ from palimpsest.streams.text.hiding import Hidden, without_sentences, without_st
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What a source will be; `left` is without text where all of it is hidden."""
+    """The new state of a source; `left` has no text if all of it is hidden."""
 
     source: Source
     left: Hidden
@@ -40,8 +39,8 @@ class _Change:
 def hide_or_show(
     work: Work, memory_ids: Iterable[str], reason: str
 ) -> Generator[Ask, Answer, Mapping[str, list[str]]]:
-    """Let the sources of these memories, which a command has forgotten or recovered, say what is
-    left of them. Returns the sources that were changed, by memory."""
+    """Updates the sources of memories that a command forgot or recovered to what remains visible.
+    Returns the changed sources, by memory."""
     ids = tuple(dict.fromkeys(memory_ids))
     if not ids:
         return {}
@@ -59,18 +58,18 @@ def hide_or_show(
     assert isinstance(loaded, Loaded)
     work.know(loaded)
     work.names = loaded.entities
-    told: dict[str, list[str]] = {}
+    changed: dict[str, list[str]] = {}
     for each in making:
         _carry_out(work, each, reason)
         for statement in each.source.statements:
-            ids_told = told.setdefault(statement.memory_id, [])
-            if each.source.row.memory_id not in ids_told:
-                ids_told.append(each.source.row.memory_id)
-    return told
+            source_ids = changed.setdefault(statement.memory_id, [])
+            if each.source.row.memory_id not in source_ids:
+                source_ids.append(each.source.row.memory_id)
+    return changed
 
 
 def hidden_text(source: Source, forgotten: Iterable[str]) -> Hidden:
-    """What is left of a source without what these memories say."""
+    """Returns what remains of a source without what these memories say."""
     gone = set(forgotten)
     statements = [each.text for each in source.statements if each.memory_id in gone]
     return without_statements(source.text, statements, source.row.who)
@@ -90,7 +89,7 @@ def _change(work: Work, source: Source) -> _Change | None:
 
 
 def _forgotten(work: Work, source: Source) -> set[str]:
-    """The memories drawn from it that are forgotten, as the command has left things."""
+    """Returns the forgotten memories derived from it, including the command's changes."""
     now = {memory_id for memory_id, _ in work.touched}
     return {
         each.memory_id
@@ -112,7 +111,7 @@ def _carry_out(work: Work, change: _Change, reason: str) -> None:
     after = with_content(replace(after, is_deleted=False, deleted_at=None), left.text)
     after = replace(after, metadata=_metadata(change.source.metadata, left))
     if after.type not in SOURCE_TYPES and work.same_content(after) is not None:
-        # One content is one memory: this one only keeps what is left of a text.
+        # Memories are unique by content: this one only keeps the remaining text.
         after = replace(after, dedup_key=None)
     shown = work.put(after)
     event: OutcomeEvent = "recovered" if row.is_deleted else "modified"
@@ -127,7 +126,8 @@ def _metadata(kept: str, left: Hidden) -> str:
 
 
 def told_hiding(result: JsonValue, hidden: Mapping[str, list[str]]) -> JsonValue:
-    """A command's result that names, with each memory, the texts in which it is hidden or shown."""
+    """Returns a command's result that lists, with each memory, the texts in which it is hidden or
+    shown."""
     if isinstance(result, list):
         return [told_hiding(each, hidden) for each in result]
     if not isinstance(result, dict):

@@ -1,4 +1,4 @@
-"""Taking lines of an exported scope: what another store remembered is remembered here."""
+"""Imports lines of an exported scope into this store."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class NotTaken(Exception):
-    """A line that is not taken; the text says why."""
+    """A line that is not imported; the text is the reason."""
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class _Import:
     graph: list[NumberedLine] = field(default_factory=list)
 
     def memory(self, given: str) -> None:
-        """Raises NotTaken for a memory that the scope has not, or not any more."""
+        """Raises NotTaken for a memory that the scope does not contain, or no longer contains."""
         row = self.work.memories.get(self.ids.of(given.partition("@")[0]))
         if row is None:
             raise NotTaken(f"it tells of memory {given}, which is not in this scope")
@@ -92,7 +92,7 @@ class _Import:
 def import_step(
     message: Message, intent: CommandIntent, settings: StageSettings
 ) -> Generator[Ask, Answer, Step]:
-    """Take the lines in order; the command's result tells how many, and which were refused."""
+    """Imports the lines in order; the command's result has their number and the refused ones."""
     command = intent.command
     assert isinstance(command, ImportCommand)
     ids = ImportedIds(command.from_scope, message.scope)
@@ -127,8 +127,8 @@ def _end(taking: _Import, command: ImportCommand) -> Step:
     work = taking.work
     work.writes += taking.categories.writes()
     result = taking.result()
-    told = {"taken": result.taken, "refused": len(result.refused)}
-    work.tell("imported", None, f"from the scope {command.from_scope}", metadata={**told})
+    counts = {"taken": result.taken, "refused": len(result.refused)}
+    work.tell("imported", None, f"from the scope {command.from_scope}", metadata={**counts})
     if not taking.graph:
         return done(work, command, result.model_dump(mode="json"))
     work.graph = GraphWork(
@@ -150,7 +150,11 @@ def _load(message: Message, command: ImportCommand, ids: ImportedIds) -> Load:
     return replace(
         load_names(message.scope, linked),
         memory_ids=tuple(
-            dict.fromkeys(ids.of(told.partition("@")[0]) for line in lines for told in _told(line))
+            dict.fromkeys(
+                ids.of(reference.partition("@")[0])
+                for line in lines
+                for reference in _memory_ids(line)
+            )
         ),
         content_hashes=tuple(dict.fromkeys(map(content_hash, texts))),
         item_ids=tuple(dict.fromkeys(facts)),
@@ -159,8 +163,8 @@ def _load(message: Message, command: ImportCommand, ids: ImportedIds) -> Load:
     )
 
 
-def _told(line: object) -> Iterator[str]:
-    """The ids of memories that a line is of, or tells of."""
+def _memory_ids(line: object) -> Iterator[str]:
+    """Yields the ids of the memories that a line defines or refers to."""
     match line:
         case PortableMemory():
             yield line.id
@@ -179,9 +183,9 @@ def _told(line: object) -> Iterator[str]:
 
 
 def _sessions(command: ImportCommand) -> list[str]:
-    told = (each.line for each in command.lines)
+    lines = (each.line for each in command.lines)
     return list(
-        dict.fromkeys(line.session_id for line in told if isinstance(line, PortableSession))
+        dict.fromkeys(line.session_id for line in lines if isinstance(line, PortableSession))
     )
 
 
@@ -246,7 +250,7 @@ def _memory(taking: _Import, line: PortableMemory) -> None:
 
 
 def _settle_turn(taking: _Import, row: MemoryRow) -> None:
-    """The same turn published again is then a repeat."""
+    """Settles the turn, so that publishing it again is a repeat."""
     outcome = OutcomeRow(
         item_kind="turn",
         item_id=row.memory_id,
@@ -260,7 +264,7 @@ def _settle_turn(taking: _Import, row: MemoryRow) -> None:
 
 
 def _session(taking: _Import, line: PortableSession) -> None:
-    """A session that is under way here goes on as it is."""
+    """A session that is open here stays unchanged."""
     for turn in (line.last_turn, *line.extracted_turns):
         taking.memory(turn)
     if line.session_id not in taking.sessions:
@@ -279,7 +283,7 @@ def _fact(taking: _Import, line: PortableFact) -> None:
 
 
 def _flags(taking: _Import, line: PortableFlags) -> None:
-    """What is set here already stays."""
+    """Flags that are set here stay."""
     if taking.work.loaded.flags is None:
         given = {name: getattr(line, name) for name in type(line).model_fields if name != "kind"}
         taking.put(FlagsRow(scope=taking.ids.scope, **given))

@@ -1,4 +1,4 @@
-"""What apply-writes says of what it did: settlements, changes, mentions."""
+"""What apply-writes reports of its work: settlements, changes, mentions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from palimpsest.streams.store_port import Load, Put, Write
 from palimpsest.streams.text.linker import candidate_names, names_in, unspaced_part
 
 MOST_INVALIDATED = 5_000
-"""Memories in one record: an erased scope may have had any number."""
+"""Maximum number of memories in one record: an erased scope may have had any number."""
 
 
 def load_names(scope: str, texts: Sequence[str]) -> Load:
-    """What to load for `link_writes`: the names that may stand in these texts."""
+    """Returns what to load for `link_writes`: the names that may occur in these texts."""
     return Load(
         scope,
         names=tuple(dict.fromkeys(name for text in texts for name in candidate_names(text))),
@@ -30,8 +30,8 @@ def load_names(scope: str, texts: Sequence[str]) -> Load:
 
 
 def texts_after(command: ModifyCommand, memories: Mapping[str, MemoryRow]) -> list[str]:
-    """The texts in which names are looked for that the memories may have afterwards: the patches of
-    one memory may each change its text or its speaker, and any of them may be refused."""
+    """Returns the texts that the memories may have afterwards, in which names are looked for: each
+    patch of a memory may change its text or its speaker, and any patch may be refused."""
     texts = []
     for row in memories.values():
         patches = [patch for patch in command.patches if patch.memory_id == row.memory_id]
@@ -42,7 +42,8 @@ def texts_after(command: ModifyCommand, memories: Mapping[str, MemoryRow]) -> li
 
 
 def link_writes(row: MemoryRow, names: Mapping[str, str]) -> list[Write]:
-    """Mentions of those known names (canonical, with their ids) that the memory's text has."""
+    """Returns mentions of those known names (canonical, with their ids) that occur in the memory's
+    text."""
     text = linked_text(row.type, row.who, row.content)
     return [
         Put(mention_row(row, name_id, shown))
@@ -52,7 +53,7 @@ def link_writes(row: MemoryRow, names: Mapping[str, str]) -> list[Write]:
 
 
 def mention_row(row: MemoryRow, name_id: str, shown: str) -> MentionRow:
-    """That the memory's present text has the name, written so."""
+    """Returns a mention of the name in the memory's present text, as it is spelled there."""
     return MentionRow(
         memory_id=row.memory_id,
         text_key=row.embedding_key,
@@ -64,7 +65,7 @@ def mention_row(row: MemoryRow, name_id: str, shown: str) -> MentionRow:
 
 
 def outcome_row(message: Message, outcome: Outcome) -> OutcomeRow:
-    """The settlement of an item of the balance."""
+    """Returns the settlement of an item of the balance."""
     return OutcomeRow(
         item_kind=outcome.item_kind,
         item_id=outcome.item_id,
@@ -78,13 +79,13 @@ def outcome_row(message: Message, outcome: Outcome) -> OutcomeRow:
 
 InvalidationKind = Literal["server", "personal"]
 Touched = Iterable[tuple[str, InvalidationKind]]
-"""Memories that changed, each with whose caches they lie in, in order."""
+"""Changed memories in order, each with the kind of caches that hold it."""
 
 
 def kinds_of(before: MemoryRow | None, after: MemoryRow) -> tuple[InvalidationKind, ...]:
-    """Whose caches a changed memory lies in: `personal` where it is somebody's (`who`), `server`
-    where it belongs to the scope as a whole; both where that has changed. An erased one is no one's
-    any more, and lies where it did."""
+    """Returns which caches hold a changed memory: `personal` if it belongs to a person (`who`),
+    `server` if it belongs to the scope as a whole; both if that has changed. An erased one belongs
+    to no one, and its caches are those of its previous state."""
     rows = (after,) if before is None else (before, after)
     if before is not None and is_erased(after):
         rows = (before,)
@@ -93,12 +94,12 @@ def kinds_of(before: MemoryRow | None, after: MemoryRow) -> tuple[InvalidationKi
 
 
 def changes(change: MemoryChange, touched: Touched = ()) -> tuple[Emit, ...]:
-    """The outcome of an intent, and for long-term memory that changed, the word to caches: one of
-    each kind."""
+    """Returns the outcome of an intent and, if long-term memory changed, one invalidation for each
+    kind of cache."""
     emits = [Emit(MEMORY_CHANGES, change, "change")]
-    told = tuple(touched)
+    changed = tuple(touched)
     for kind, name in (("personal", "invalidate"), ("server", "invalidate-server")):
-        ids = tuple(dict.fromkeys(memory_id for memory_id, of in told if of == kind))
+        ids = tuple(dict.fromkeys(memory_id for memory_id, of in changed if of == kind))
         for first in range(0, len(ids), MOST_INVALIDATED):
             some = CacheInvalidation.model_validate(
                 {"memory_ids": ids[first : first + MOST_INVALIDATED], "kind": kind}

@@ -1,5 +1,5 @@
-"""Held proposals: changes that the flags do not allow (UPDATE and DELETE). A person applies or
-dismisses them."""
+"""Held proposals: changes (UPDATE and DELETE) that the flags do not allow, pending a review. A
+person applies or dismisses them."""
 
 from __future__ import annotations
 
@@ -38,16 +38,17 @@ from palimpsest.streams.stage import Answer, Ask, Message, Step
 from palimpsest.streams.store_port import Load, Loaded, Put
 
 ALLOWED = Flags(allow_update_delete=True)
-"""A person's word stands for the flag."""
+"""A person's decision replaces the flag."""
 
 Left = dict[tuple[str, int | None], int]
-"""The version in which this command left a memory, by its id and the version that was seen."""
+"""The version in which this command left a memory, by its id and the version that the decision
+saw."""
 
 HeldCommand = ApplyProposalsCommand | DismissProposalsCommand
 
 
 def held_row(proposal: Proposal, origin: Origin, turn_memory_id: str) -> PendingProposalRow:
-    """A change to carry out later, should a person say so."""
+    """A change to execute later, if a person approves it."""
     fact = proposal.fact
     return PendingProposalRow(
         item_id=proposal.item_id,
@@ -73,7 +74,7 @@ def held_row(proposal: Proposal, origin: Origin, turn_memory_id: str) -> Pending
 def held_step(
     message: Message, intent: CommandIntent, settings: StageSettings
 ) -> Generator[Ask, Answer, Step]:
-    """Apply or dismiss what is held back; what became of each stands in the command's result."""
+    """Applies or dismisses pending proposals; the command's result lists the outcome of each."""
     command = intent.command
     assert isinstance(command, HeldCommand)
     ids = tuple(dict.fromkeys(command.item_ids))
@@ -115,8 +116,8 @@ def _load(scope: str, held: tuple[PendingProposalRow, ...]) -> Load:
 
 
 def _dismiss(work: Work, held: PendingProposalRow, command: DismissProposalsCommand) -> JsonValue:
-    said = Verdict("skipped", "dismissed", held.target_id)
-    _settle(work, held, said, None, command.reason)
+    ruling = Verdict("skipped", "dismissed", held.target_id)
+    _settle(work, held, ruling, None, command.reason)
     return {"id": held.item_id, "status": "dismissed", "memory_id": held.target_id}
 
 
@@ -130,7 +131,7 @@ def _apply(
     target = work.memories.get(held.target_id)
     source = work.memories.get(held.turn_memory_id)
     seen = (held.target_id, held.target_version)
-    # Who lets several changes of one memory happen wants them one after the other.
+    # Approving several changes of one memory means applying them one after the other.
     proposal = _proposal_of(held, left.get(seen, held.target_version))
     met = Met(
         ALLOWED,
@@ -146,35 +147,36 @@ def _apply(
     origin = Origin(
         held.scope, held.occurred_at, work.at, held.model, by=work.intent.actor.id or "local"
     )
-    # The fact passed the gate of its confidence before it was held back.
-    said = verdict(proposal, met, origin, min_confidence=0.0)
-    answer: dict[str, JsonValue] = {"id": held.item_id, "memory_id": said.memory_id}
-    if said.event not in ("modified", "deleted", "deduped"):
-        # It stays held back: the memory may come back, or be unpinned.
-        status = said.cause or said.reason
+    # The fact passed its confidence gate before it became pending.
+    ruling = verdict(proposal, met, origin, min_confidence=0.0)
+    answer: dict[str, JsonValue] = {"id": held.item_id, "memory_id": ruling.memory_id}
+    if ruling.event not in ("modified", "deleted", "deduped"):
+        # It stays pending: the memory may be recovered or unpinned.
+        status = ruling.cause or ruling.reason
         if target is not None:
             answer["version"] = target.version
         return answer | {"status": status}
-    if said.row is not None:
-        work.writes += archive_writes(said, target, origin)
-        said = replace(said, row=work.put(categories.folded(said.row)))
-        work.writes += edge_writes(said, target, held.turn_memory_id, source)
-        if said.row is not None:
-            answer["version"] = left[seen] = said.row.version
-    _settle(work, held, said, target, command.reason)
-    return answer | {"status": "updated" if said.event == "modified" else said.event}
+    if ruling.row is not None:
+        work.writes += archive_writes(ruling, target, origin)
+        ruling = replace(ruling, row=work.put(categories.folded(ruling.row)))
+        work.writes += edge_writes(ruling, target, held.turn_memory_id, source)
+        if ruling.row is not None:
+            answer["version"] = left[seen] = ruling.row.version
+    _settle(work, held, ruling, target, command.reason)
+    return answer | {"status": "updated" if ruling.event == "modified" else ruling.event}
 
 
 def _settle(
-    work: Work, held: PendingProposalRow, said: Verdict, target: MemoryRow | None, reason: str
+    work: Work, held: PendingProposalRow, ruling: Verdict, target: MemoryRow | None, reason: str
 ) -> None:
-    """The fact's end in the balance, in place of `blocked`, and its event in the history."""
-    row = said.row
+    """Replaces `blocked` as the fact's outcome in the balance, and adds its event to the
+    history."""
+    row = ruling.row
     outcome = Outcome(
-        event=said.event,
+        event=ruling.event,
         item_kind="fact",
         item_id=held.item_id,
-        memory_id=said.memory_id,
+        memory_id=ruling.memory_id,
         old_content=target.content if row is not None and target is not None else None,
         new_content=None if row is None or row.is_deleted else row.content,
         reason=reason,
@@ -191,12 +193,12 @@ def _settle(
             "source_memory": held.turn_memory_id,
             "extraction_model": held.model,
             "was": "blocked",
-            **({"skipped_reason": said.reason} if said.event == "skipped" else {}),
+            **({"skipped_reason": ruling.reason} if ruling.event == "skipped" else {}),
         },
     )
     work.outcomes.append(outcome)
     end = outcome_row(work.message, outcome)
-    work.writes.append(Put(replace(end, reason=said.reason)))
+    work.writes.append(Put(replace(end, reason=ruling.reason)))
 
 
 def _proposal_of(held: PendingProposalRow, target_version: int | None) -> Proposal:

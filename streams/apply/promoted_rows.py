@@ -1,4 +1,4 @@
-"""What a promoted memory becomes in the tables. Pure."""
+"""The rows of a promoted memory. Pure."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _STATED = (
     *("type", "confidence", "categories", "extraction_model", "temporal_kind"),
     *("valid_from", "valid_until", "occurred_at", "first_occurred_at"),
 )
-"""Fields of a promoted memory that say what was stated, by what it was drawn and when it holds."""
+"""Fields of a promoted memory about its content, its derivation and its validity."""
 
 
 def promoted_row(
     memory: PromotedMemory, scope: str, memory_id: str, at: datetime, metadata: dict[str, str]
 ) -> MemoryRow:
-    """A new memory that says what the branch's does; `metadata` tells where it is from."""
+    """Returns a new memory with the content of the branch's; `metadata` names its origin."""
     stated = {name: getattr(memory, name) for name in _STATED}
     made = MemoryRow(
         **stated,
@@ -61,26 +61,26 @@ def promoted_row(
 
 
 def replaced_row(row: MemoryRow, memory: PromotedMemory, at: datetime) -> MemoryRow:
-    """`row`, one version further, saying what the branch's memory says. What belongs to the memory
-    stays: its id, its tags, its project."""
+    """Returns the next version of `row` with the content of the branch's memory. The id, tags and
+    project of the memory stay."""
     stated = {name: getattr(memory, name) for name in _STATED}
-    said = with_content(replace(row, **stated), memory.content)
-    return _changed(replace(said, importance=memory.importance), at)
+    updated = with_content(replace(row, **stated), memory.content)
+    return _changed(replace(updated, importance=memory.importance), at)
 
 
 def tombstone(row: MemoryRow, at: datetime) -> MemoryRow:
     return replace(_changed(row, at), is_deleted=True, deleted_at=at, dedup_key=None)
 
 
-def revived(row: MemoryRow, said: MemoryRow, at: datetime) -> MemoryRow:
-    """A tombstone that is a memory again, saying what `said` does."""
+def revived(row: MemoryRow, update: MemoryRow, at: datetime) -> MemoryRow:
+    """Returns a tombstone as an active memory again, with the content of `update`."""
     return replace(
-        said, version=row.version + 1, created_at=row.created_at, updated_at=at, tags=row.tags
+        update, version=row.version + 1, created_at=row.created_at, updated_at=at, tags=row.tags
     )
 
 
 def returned(row: MemoryRow, before: MemoryRow, at: datetime) -> MemoryRow:
-    """The memory as it was `before`, as its newest version."""
+    """Returns the state `before` as the memory's newest version."""
     back = replace(before, version=row.version, is_deleted=False, deleted_at=None)
     return _changed(with_content(back, before.content), at)
 
@@ -96,10 +96,10 @@ def _changed(row: MemoryRow, at: datetime) -> MemoryRow:
 
 
 def memory_of(state: ArchiveRow) -> MemoryRow:
-    """The memory that was archived; fields that its version did not know have their defaults."""
-    said = json.loads(state.state)
+    """Returns the archived memory; fields that its version did not have get their defaults."""
+    archived = json.loads(state.state)
     known = {field.name for field in fields(MemoryRow)}
-    values = {name: value for name, value in said.items() if name in known}
+    values = {name: value for name, value in archived.items() if name in known}
     for name, value in values.items():
         if value is not None and name in _TIMES:
             values[name] = datetime.fromisoformat(value)
@@ -111,7 +111,7 @@ def memory_of(state: ArchiveRow) -> MemoryRow:
 def fact_rows(
     fact: PromotedFact, scope: str, memory_id: str, reason: str, at: datetime
 ) -> list[Row]:
-    """A fact with its end, without which it would be lost in the balance, and what was decided."""
+    """Returns a fact with its outcome, required for the balance, and its decision."""
     shared = set(PromotedFact.model_fields) & {field.name for field in fields(FactRow)}
     own = {name: getattr(fact, name) for name in shared}
     return [
@@ -150,7 +150,7 @@ def fact_rows(
 
 
 def edge_rows(row: MemoryRow, sources: tuple[str, ...], superseded: str | None) -> list[Row]:
-    """The edges to what a memory was drawn from, and to the state that it replaces."""
+    """Returns the edges to the sources of a memory and to the state that it replaces."""
     ends = [(source, "derived_from") for source in sources]
     if superseded is not None:
         ends.append((superseded, "supersedes"))

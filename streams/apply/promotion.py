@@ -1,9 +1,8 @@
-"""Promoting: what a branch has other than the live memory is brought into a scope at once.
+"""Promotion: applies the differences between a branch and the live memory to a scope at once.
 
-All parts but the last are kept as they are; the last one carries out what all of them say, in the
-transaction of one record. What was changed since branch and live memory were compared is left as
-it is, and told.
-"""
+All parts but the last are stored; the last one executes the changes of all parts in the transaction
+of one record. Memories that changed since branch and live memory were compared are left unchanged
+and reported."""
 
 from __future__ import annotations
 
@@ -68,7 +67,7 @@ Asking = Generator[Ask, Answer, Step]
 def promote_step(
     message: Message, intent: CommandIntent, command: PromoteCommand, settings: StageSettings
 ) -> Asking:
-    """Keep a part, or with the last one carry out all; the result counts what became of each."""
+    """Stores a part, or with the last one executes all; the result counts the outcomes."""
     texts = tuple(storage_content(memory.content) for memory in _memories(command.changes))
     embedded = yield Embed(texts)
     assert isinstance(embedded, Embedded)
@@ -96,8 +95,8 @@ def promote_step(
 
 
 def _known(row: PromotionRow, command: PromoteCommand) -> JsonValue:
-    """The answer to a plan that was executed before. Raises Refused for another plan under the
-    promotion's id."""
+    """Returns the result of a plan that was executed before. Raises Refused for another plan under
+    the promotion's id."""
     if row.plan_id != command.plan_id:
         raise Refused(
             f"version_conflict: the promotion {row.promotion_id} was carried out in this scope"
@@ -123,7 +122,7 @@ def _keep_part(work: Work, command: PromoteCommand) -> Step:
 
 
 def _whole(command: PromoteCommand, known: Promotions) -> list[PromotionChange]:
-    """The changes of all parts, in order. Raises Refused where something is missing, or another
+    """Returns the changes of all parts, in order. Raises Refused if a part is missing, or another
     promotion came between."""
     newest = None if known.newest is None else known.newest.promotion_id
     if newest != command.after:
@@ -161,7 +160,7 @@ def _carry_out(
     }
     work.know(loaded)
     promoting = Promoting(work, command, of_facts.facts)
-    # What goes first makes room for what says the same.
+    # Removals come first and make room for memories with the same content.
     for lost in changes:
         if isinstance(lost, LoseChange):
             _lose(promoting, lost)
@@ -224,10 +223,10 @@ def _gain(promoting: Promoting, memory: PromotedMemory) -> None:
     if why is not None:
         promoting.item("kept", memory.memory_id, why, counterpart=same)
         return
-    told = {"promotion": promoting.command.promotion_id, "branch": promoting.command.branch}
+    metadata = {"promotion": promoting.command.promotion_id, "branch": promoting.command.branch}
     if memory.facts:
-        told["prompt_version"] = memory.facts[0].prompt_version
-    row = promoted_row(memory, scope, memory_id, work.at, told)
+        metadata["prompt_version"] = memory.facts[0].prompt_version
+    row = promoted_row(memory, scope, memory_id, work.at, metadata)
     there = work.memories.get(memory_id)
     row = work.put(row if there is None else revived(there, row, work.at))
     _tell_of(promoting, "created", memory, None, row)
@@ -248,11 +247,11 @@ def _replace(promoting: Promoting, change: ReplaceChange) -> None:
         return
     how = f"replaced by branch {promoting.command.branch}"
     work.writes.append(Put(archived(row, how, work.at)))
-    said = work.put(replaced_row(row, memory, work.at))
-    _tell_of(promoting, "modified", memory, row, said)
-    work.writes += map(Put, edge_rows(said, memory.sources, archived_id(row)))
-    _take_facts(promoting, memory, said)
-    promoting.item("changed", row.memory_id, "", row, said, memory.memory_id)
+    updated = work.put(replaced_row(row, memory, work.at))
+    _tell_of(promoting, "modified", memory, row, updated)
+    work.writes += map(Put, edge_rows(updated, memory.sources, archived_id(row)))
+    _take_facts(promoting, memory, updated)
+    promoting.item("changed", row.memory_id, "", row, updated, memory.memory_id)
 
 
 def _keep(promoting: Promoting, change: KeepChange) -> None:
@@ -261,7 +260,8 @@ def _keep(promoting: Promoting, change: KeepChange) -> None:
 
 
 def _why_not(promoting: Promoting, memory: PromotedMemory) -> tuple[str | None, str | None]:
-    """Why the branch's memory is not taken as things are now, and what says the same already."""
+    """Returns why the branch's memory cannot be applied to the current state, and the memory that
+    already has its content."""
     work = promoting.work
     for source in memory.sources:
         row = work.memories.get(source)
@@ -273,8 +273,8 @@ def _why_not(promoting: Promoting, memory: PromotedMemory) -> tuple[str | None, 
 
 
 def _free_id(work: Work, memory: PromotedMemory) -> tuple[str, str | None]:
-    """The id of a gained memory: the branch's, unless an active memory that says something else
-    has it. What a person forgot is not made again under its id."""
+    """Returns the id of a gained memory: the branch's, unless an active memory with other content
+    has it. A memory that a person forgot is not created again under its id."""
     for memory_id in (memory.memory_id, _other_id(work, memory)):
         there = work.memories.get(memory_id)
         if there is None:
@@ -295,9 +295,9 @@ def _tell_of(
     after: MemoryRow,
 ) -> None:
     last = memory.facts[-1] if memory.facts else None
-    told = promoting.told | {"source_memory": memory.sources[0] if memory.sources else None}
+    metadata = promoting.told | {"source_memory": memory.sources[0] if memory.sources else None}
     if last is not None:
-        told |= {
+        metadata |= {
             "proposed_action": last.action,
             "fact": last.content,
             "extraction_model": last.model,
@@ -306,12 +306,12 @@ def _tell_of(
             "decision_model": last.decider,
         }
     reason = promoting.command.reason or f"promoted from branch {promoting.command.branch}"
-    promoting.work.tell(event, after.memory_id, reason, before, after, told)
+    promoting.work.tell(event, after.memory_id, reason, before, after, metadata)
 
 
 def _take_facts(promoting: Promoting, memory: PromotedMemory, row: MemoryRow) -> None:
-    """Facts that the store knows of itself keep their own end. Triples are told one memory at a
-    time: all that one change tells is linked to its memories."""
+    """Stores the facts; those already in the store keep their outcome. Each memory's triples form
+    their own change, because all triples of a change are linked to its memories."""
     work = promoting.work
     reason = f"promoted from branch {promoting.command.branch}"
     for fact in memory.facts:
@@ -320,10 +320,10 @@ def _take_facts(promoting: Promoting, memory: PromotedMemory, row: MemoryRow) ->
             work.writes += map(Put, rows)
     if memory.triples:
         ids = (*memory.sources[:1], row.memory_id) if row.version == 1 else memory.sources[:1]
-        told = [triple.model_dump() for triple in memory.triples]
+        triples = [triple.model_dump() for triple in memory.triples]
         work_of_graph = {
             "memory_ids": ids,
-            "triples": told,
+            "triples": triples,
             "from_turns": work.settings.graph.takes_from_turns,
         }
         promoting.graph.append(GraphWork.model_validate(work_of_graph))
@@ -359,7 +359,7 @@ def _end(promoting: Promoting, known: Promotions) -> Step:
 
 
 def _result(row: PromotionRow) -> dict[str, JsonValue]:
-    """What became of the changes, in numbers."""
+    """Counts the outcomes of the changes."""
     return {
         "promotion_id": row.promotion_id,
         "status": row.status,

@@ -1,4 +1,4 @@
-"""What promoting and rolling back share: the account of each memory, and telling of it. Pure."""
+"""What promotion and rollback share: the outcome of each memory, and reporting it. Pure."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from palimpsest.streams.apply.command_work import Work
 from palimpsest.streams.stage import Emit
 
 TOLD_BYTES = 128 * 1024
-"""Of what one record tells of changes: a log takes records of 1 MiB, and of less where it is set
-so."""
+"""Maximum bytes of changes in one record: a log takes records of 1 MiB, or less if configured."""
 
 
 @dataclass(slots=True)
 class Promoting:
-    """A promotion while it is executed. `facts` are those that the store knows already."""
+    """A promotion while it executes. `facts` are those already in the store."""
 
     work: Work
     command: PromoteCommand
@@ -57,7 +56,7 @@ class Promoting:
 
 
 def split_outcomes(work: Work, graph: Sequence[GraphWork] = ()) -> None:
-    """Let what is told of the changes be records that any log takes."""
+    """Splits the reported changes into records small enough for any log."""
     groups: list[list[Outcome]] = [[]]
     size = 0
     for outcome in work.outcomes:
@@ -68,8 +67,8 @@ def split_outcomes(work: Work, graph: Sequence[GraphWork] = ()) -> None:
         groups[-1].append(outcome)
         size += length
     work.outcomes = groups[0]
-    told = [MemoryChange(outcomes=tuple(group)) for group in groups[1:]]
-    told += [MemoryChange(outcomes=(), graph=each) for each in graph]
+    batches = [MemoryChange(outcomes=tuple(group)) for group in groups[1:]]
+    batches += [MemoryChange(outcomes=(), graph=each) for each in graph]
     work.emits += [
-        Emit(MEMORY_CHANGES, change, f"change-{number}") for number, change in enumerate(told, 1)
+        Emit(MEMORY_CHANGES, change, f"change-{number}") for number, change in enumerate(batches, 1)
     ]

@@ -1,4 +1,4 @@
-"""Carrying out proposals: modes, gates, guarded paths, and sending stale decisions back."""
+"""Executes proposals: modes, gates, guarded paths, and sending stale decisions back."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class _Work:
             self.writes.append(KeepVector(embedding_key(content), found.vector, found.tokens))
 
     def same_content(self, digest: str) -> str | None:
-        """The active memory of this content, as the intent has left things so far."""
+        """Returns the active memory with this content, including the intent's changes so far."""
         row = self.memories.get(self.by_hash.get(digest, ""))
         if row is None or row.dedup_key is None or row.content_hash != digest:
             return None
@@ -107,7 +107,7 @@ class _Work:
 def proposals_step(
     message: Message, intent: ProposalsIntent, settings: StageSettings
 ) -> Generator[Ask, Answer, Step]:
-    """Carry out the proposals of one turn, in order."""
+    """Executes the proposals of one turn, in order."""
     texts = tuple(storage_content(p.fact.content) for p in intent.proposals)
     wanted = _texts_to_keep(intent, settings)
     embedded = yield Embed(wanted)
@@ -141,7 +141,7 @@ def proposals_step(
 
 
 def _texts_to_keep(intent: ProposalsIntent, settings: StageSettings) -> tuple[str, ...]:
-    """Those that may become a memory's, as far as that can be told without the store."""
+    """The texts that may become a memory's, as far as that is known without the store."""
     least = least_confidence(intent.turn, settings.pipeline)
     return tuple(
         storage_content(proposal.fact.content)
@@ -151,7 +151,7 @@ def _texts_to_keep(intent: ProposalsIntent, settings: StageSettings) -> tuple[st
 
 
 def _of_scope(scope: str, loaded: Loaded) -> dict[str, MemoryRow]:
-    """The loaded memories by id; an id of another scope names nothing here."""
+    """The loaded memories by id, without those of other scopes."""
     rows = (*loaded.by_hash.values(), *loaded.memories.values())
     return {row.memory_id: row for row in rows if row.scope == scope}
 
@@ -187,26 +187,26 @@ def _carry_out(work: _Work, proposal: Proposal, number: int) -> Generator[Ask, A
         private=is_private(work.loaded.privacy, work.intent.turn.speaker, source, target),
     )
     least = least_confidence(work.intent.turn, work.settings.pipeline)
-    said = verdict(proposal, met, origin, least)
-    if said.event == "created" and said.row is not None and not met.is_final:
-        newcomer = yield from _newcomer(work, proposal, said.row, order)
-        said = verdict(proposal, replace(met, newcomer=newcomer), origin, least)
-    if said.event == "reconsidered":
+    ruling = verdict(proposal, met, origin, least)
+    if ruling.event == "created" and ruling.row is not None and not met.is_final:
+        newcomer = yield from _newcomer(work, proposal, ruling.row, order)
+        ruling = verdict(proposal, replace(met, newcomer=newcomer), origin, least)
+    if ruling.event == "reconsidered":
         work.sent_back.append(proposal)
-    if said.row is not None:
-        work.writes += archive_writes(said, target, origin)
-        work.put(replace(said.row, write_seq=work.next_seq()))
-        work.writes += edge_writes(said, target, work.intent.turn.memory_id, source)
-        if said.event != "deleted":
-            work.writes += _links(work, said.row)
-    if said.event == "blocked":
+    if ruling.row is not None:
+        work.writes += archive_writes(ruling, target, origin)
+        work.put(replace(ruling.row, write_seq=work.next_seq()))
+        work.writes += edge_writes(ruling, target, work.intent.turn.memory_id, source)
+        if ruling.event != "deleted":
+            work.writes += _links(work, ruling.row)
+    if ruling.event == "blocked":
         _hold(work, proposal, origin)
-    return _outcome(proposal, said, target)
+    return _outcome(proposal, ruling, target)
 
 
 def _hold(work: _Work, proposal: Proposal, origin: Origin) -> None:
-    """Keep what a person needs to let the change happen later, its vector too: a command's text
-    is not known before the store is asked, when no model may be asked any more."""
+    """Stores what a later approval of the change needs, including its vector: a command's text is
+    unknown before the store answers, and after that no model may be called."""
     row = held_row(proposal, origin, work.intent.turn.memory_id)
     work.keep_embedding(row.content)
     work.writes.append(Put(row))
@@ -215,7 +215,7 @@ def _hold(work: _Work, proposal: Proposal, origin: Origin) -> None:
 def _newcomer(
     work: _Work, proposal: Proposal, row: MemoryRow, order: int
 ) -> Generator[Ask, Answer, str | None]:
-    """A near duplicate of the row that the decision could not have seen."""
+    """Returns a near duplicate of the row that the decision could not have seen."""
     embedding = work.embeddings.get(row.content)
     unseen = yield NearDuplicates(
         work.message.scope,
@@ -240,23 +240,25 @@ def _links(work: _Work, row: MemoryRow) -> list[Write]:
     return link_writes(row, work.loaded.entities)
 
 
-def _outcome(proposal: Proposal, said: Verdict, target: MemoryRow | None) -> Outcome:
-    is_change = said.event in ("modified", "deleted")
+def _outcome(proposal: Proposal, ruling: Verdict, target: MemoryRow | None) -> Outcome:
+    is_change = ruling.event in ("modified", "deleted")
     return Outcome(
-        event=said.event,
+        event=ruling.event,
         item_kind="fact",
         item_id=proposal.item_id,
-        memory_id=said.memory_id,
+        memory_id=ruling.memory_id,
         old_content=target.content if is_change and target is not None else None,
-        new_content=said.row.content if said.row is not None and said.event != "deleted" else None,
-        reason=said.reason,
-        version=None if said.row is None else said.row.version,
-        changed_by="pipeline-shadow" if said.event == "shadowed" else "pipeline",
+        new_content=ruling.row.content
+        if ruling.row is not None and ruling.event != "deleted"
+        else None,
+        reason=ruling.reason,
+        version=None if ruling.row is None else ruling.row.version,
+        changed_by="pipeline-shadow" if ruling.event == "shadowed" else "pipeline",
     )
 
 
 def _explained(outcome: Outcome, work: _Work, proposal: Proposal) -> Outcome:
-    """The outcome with all that led to it."""
+    """Adds to the outcome everything that led to it."""
     decider = proposal.decider
     candidates: list[JsonValue] = [dict(c) for c in candidates_json(proposal.candidates)]
     warnings: list[JsonValue] = [*proposal.warnings]

@@ -1,4 +1,4 @@
-"""Carrying out `remember`: a text saved on someone's wish, which is then extracted from."""
+"""Executes `remember`: stores a text on request, which is then extracted from."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def parse_prefix(content: str) -> tuple[bool, tuple[str, ...], str]:
 
 
 def inferred_type(text: str) -> str:
-    """The type of a remembered text by whole words; `fact` where none is telling."""
+    """Returns the type of a remembered text by whole words; `fact` if none indicates one."""
     lowered = text.lower()
     for kind, words in _TYPES:
         if any(re.search(rf"\b{word}\b", lowered) for word in words):
@@ -50,7 +50,7 @@ def inferred_type(text: str) -> str:
 
 
 def remember(work: Work, command: RememberCommand) -> JsonValue:
-    """The new memory, or the one that says the same or has the same source."""
+    """Returns the new memory, or the existing one with the same content or source."""
     critical, tags, text = parse_prefix(command.content)
     stored = storage_content(text)
     digest = content_hash(stored)
@@ -61,7 +61,7 @@ def remember(work: Work, command: RememberCommand) -> JsonValue:
     importance = 1.0 if critical else EXPLICIT_IMPORTANCE
     importance = importance if command.importance is None else command.importance
     is_pinned = command.pinned or critical
-    # To protect is a person's: what a machine asks for is kept as any memory.
+    # Only a person may protect a memory: a machine's request is stored as an ordinary one.
     is_lowered = is_guarded(work) and (is_pinned or importance > EXPLICIT_IMPORTANCE)
     if is_lowered:
         importance, is_pinned = min(importance, EXPLICIT_IMPORTANCE), False
@@ -102,7 +102,7 @@ def remember(work: Work, command: RememberCommand) -> JsonValue:
 
 
 def _structured(work: Work, row: MemoryRow, command: RememberCommand) -> GraphWork | None:
-    """What the command itself tells the graph."""
+    """The relations that the command itself passes to the graph."""
     structure = command.structured
     if structure is None:
         return None
@@ -122,8 +122,8 @@ def _metadata(command: RememberCommand) -> dict[str, JsonValue]:
 
 
 def _to_extract(row: MemoryRow, command: RememberCommand) -> NormalizedTurn:
-    """The text as extract reads turns. It speaks for whoever the request names: its actor may be
-    a program."""
+    """Returns the text in the form of a turn for extract. Its speaker is the one named by the
+    request, since the actor may be a program."""
     return NormalizedTurn(
         turn_id=row.memory_id,
         memory_id=row.memory_id,

@@ -1,4 +1,4 @@
-"""Rolling a promotion back: the inverse of what it did in a scope, from what it recorded there."""
+"""Rolls a promotion back: the inverse of its changes to a scope, from the records it left there."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def rollback_step(
     command: RollbackPromotionCommand,
     settings: StageSettings,
 ) -> Generator[Ask, Answer, Step]:
-    """What was added goes, what was replaced or forgotten comes back, unless it was changed since;
-    the result counts what became of each."""
+    """Removes what was added and restores what was replaced or forgotten, unless it changed since;
+    the result counts the outcomes."""
     known = yield LoadPromotion(message.scope, command.promotion_id, items=True)
     assert isinstance(known, Promotions)
     states = {key: memory_of(state) for key, state in known.states.items()}
@@ -65,7 +65,7 @@ def rollback_step(
     if promotion.status == "rolled-back":
         return done(work, command, _result(promotion, known.items))
     reason = command.reason or f"promotion {promotion.promotion_id} was rolled back"
-    # What was added goes first: it may say what comes back.
+    # Added memories go first: they may have the content of those restored.
     items = [item for item in known.items if item.change == "gained"]
     ended = [_take_out(work, item, reason) for item in items]
     for item in known.items:

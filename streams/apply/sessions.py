@@ -1,11 +1,10 @@
-"""Sessions: where they begin, what ends them, and what each keeps for a short time. Pure.
+"""Sessions: their start, their end, and their short-term memory. Pure.
 
-A session is open from its first turn. It is ended by a command, by silence, or by the first turn
-of a session that is new to its scope; a turn of its own opens it again. So of two sessions under
-way at once the first turn of the second ends the first, whose next turn opens it again; from then
-on neither id is new, and both stay open. Time is that of the log: no producer's clock can end a
-session or forget what it keeps.
-"""
+A session is open from its first turn. It ends by a command, by silence, or by the first turn of a
+session that is new to its scope; its own next turn opens it again. So of two concurrent sessions,
+the first turn of the second ends the first, whose next turn opens it again; from then on neither id
+is new, and both stay open. Time is that of the log: no producer's clock can end a session or expire
+its short-term memory."""
 
 from __future__ import annotations
 
@@ -24,14 +23,14 @@ from palimpsest.streams.stage import Emit, Message
 from palimpsest.streams.store_port import ExpireShortTerm, Loaded, Put, Write
 
 MOST_OPEN = 64
-"""Open sessions of a scope; the one opened longest ago makes room for the next."""
+"""Maximum number of open sessions of a scope; beyond it the oldest one is ended."""
 
 EndedBy = Literal["command", "silence", "new-session", "crowded"]
 
 
 @dataclass(frozen=True, slots=True)
 class TurnSettings:
-    """What of the settings sessions go by; `context_turns` are those that a model is shown."""
+    """The settings of sessions; `context_turns` is the number of turns shown to a model."""
 
     sessions: SessionSettings
     short_term: ShortTermSettings
@@ -49,7 +48,7 @@ def session_step(
     shown: bool,
     settings: TurnSettings,
 ) -> tuple[list[Write], tuple[Emit, ...]]:
-    """What the turn, stored as `row`, does to the sessions of its scope. `shown`: a model may be
+    """Applies the turn, stored as `row`, to the sessions of its scope. `shown`: a model may be
     shown it with the turns that follow."""
     known = loaded.session
     begins = known is None and bool(row.session_id)
@@ -76,7 +75,7 @@ def session_step(
 def _looked_through(
     message: Message, session_id: str, begins: bool, loaded: Loaded, settings: SessionSettings
 ) -> tuple[list[SessionRow], list[str]]:
-    """The open sessions that have ended by now, and the ids of the others."""
+    """Returns the open sessions that have ended by now, and the ids of the others."""
     ended, still = [], []
     for session in loaded.open_sessions:
         silent = silent_at(session, settings)
@@ -116,14 +115,13 @@ def as_ended(session: SessionRow, by: EndedBy, at: datetime) -> SessionRow:
 
 
 def silent_at(session: SessionRow, settings: SessionSettings) -> datetime:
-    """When silence ends the session, unless another turn of it comes before."""
+    """Returns when silence ends the session, unless another turn of it comes before."""
     last = session.last_recorded_at or session.last_at
     return last + timedelta(minutes=settings.silence_minutes)
 
 
 def told_end(session: SessionRow) -> dict[str, JsonValue]:
-    """What the event of a session's end says: which turns are in it, and the how-manieth of its
-    ends this is."""
+    """The metadata of a session's end event: its turns, and how often it has ended so far."""
     assert session.ended_at is not None
     return {
         "session_id": session.session_id,
@@ -149,7 +147,7 @@ def _told(session: SessionRow) -> Emit:
 
 
 def without(session_id: str, sessions: Sequence[SessionRow], scope: str) -> OpenSessionsRow:
-    """The open sessions of a scope but one."""
+    """Returns the open sessions of a scope except one."""
     left = tuple(each.session_id for each in sessions if each.session_id != session_id)
     return OpenSessionsRow(scope=scope, session_ids=left)
 
@@ -164,8 +162,8 @@ def captured(
     known: ShortTermRow | None,
     settings: ShortTermSettings,
 ) -> ShortTermRow | None:
-    """The short-term memory with the turn; None where none is kept. Its texts are those of the
-    turns' memories: what is changed or forgotten there is so here."""
+    """Returns the short-term memory with the turn; None if none is kept. Its texts are those of the
+    turns' memories: changed or forgotten there, they are so here."""
     if settings.turns == 0:
         return None
     until = message.recorded + timedelta(hours=settings.conversation_hours)
@@ -193,7 +191,8 @@ def summarized(
     settings: ShortTermSettings,
     through: str | None = None,
 ) -> ShortTermRow:
-    """The short-term memory with a summary of the turns so far, or (`through`) until one."""
+    """Returns the short-term memory with a summary of the turns so far, or up to the turn
+    `through`."""
     until = message.recorded + timedelta(hours=settings.summary_hours)
     before = alive(known, message.recorded) or ShortTermRow(
         scope=message.scope, session_id=session_id, expires_at=until
@@ -210,7 +209,7 @@ def summarized(
 
 
 def alive(row: ShortTermRow | None, at: datetime) -> ShortTermRow | None:
-    """What of a short-term memory is left at a time; None for nothing."""
+    """Returns what is left of a short-term memory at a time; None if nothing is."""
     if row is None or row.expires_at <= at:
         return None
     if row.turns_expire_at is None or row.turns_expire_at <= at:

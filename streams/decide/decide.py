@@ -83,7 +83,7 @@ class Undecided(Exception):
 
 
 def decide_stage(settings: StageSettings) -> Stage:
-    """The stage. Facts are decided in order, each seeing what the ones before it will change, so
+    """Returns the stage. Facts are decided in order, each seeing the changes proposed before it, so
     the outcome does not depend on how the facts were batched."""
     recorded = recorded_settings(settings)
 
@@ -91,7 +91,7 @@ def decide_stage(settings: StageSettings) -> Stage:
         body = message.body
         assert isinstance(body, FactsExtracted)
         texts = tuple(storage_content(fact.content) for fact in body.facts)
-        # Without vectors every fact that rephrases a known one would look new.
+        # Without vectors every rephrased known fact would look new.
         embedded = yield Embed(texts, required=True)
         assert isinstance(embedded, Embedded)
         facts, is_first = yield from _undecided_facts(message, body)
@@ -142,8 +142,8 @@ def _candidates_of(
     vector: Vector | None,
     settings: DecisionSettings,
 ) -> Generator[Ask, Answer, Candidates]:
-    """The nearest memories, without the remembered text that the fact was drawn from: it would
-    hide the older memory that the fact contradicts."""
+    """Returns the nearest memories, without the remembered text that the fact was extracted from:
+    it would hide the older memory that the fact contradicts."""
     text = storage_content(fact.content)
     limit = settings.candidates + (1 if body.turn.is_remembered else 0)
     found = yield FindCandidates(message.scope, text, vector, limit, settings.min_score)
@@ -155,9 +155,9 @@ def _candidates_of(
 def _undecided_facts(
     message: Message, body: FactsExtracted
 ) -> Generator[Ask, Answer, tuple[tuple[Fact, ...], bool]]:
-    """The message's facts without those that were taken note of before (a turn published again
-    under another id), and whether there were none of these. Reconsidered facts are decided again,
-    and of redriven ones those that came to no end."""
+    """Returns the message's facts without those recorded before (a turn published again under
+    another id), and whether all of them were. Reconsidered facts are decided again, and so are
+    redriven ones without an outcome."""
     if body.round or not body.facts:
         return body.facts, not body.round
     ids = tuple(fact.item_id for fact in body.facts)
@@ -201,8 +201,8 @@ def _decide(
 def _named(
     message: Message, body: FactsExtracted, candidates: tuple[ScoredCandidate, ...]
 ) -> Generator[Ask, Answer, tuple[str | None, tuple[ScoredCandidate, ...]]]:
-    """The text of the facts' source, and the candidates with a name for the "I" of those that the
-    same person asked to remember."""
+    """Returns the text of the facts' source, and the candidates with a name for the "I" of those
+    that the same person asked to remember."""
     own = tuple(c.memory_id for c in candidates if is_first_person(c.content))
     loaded = yield Load(message.scope, memory_ids=(body.turn.memory_id, *own))
     assert isinstance(loaded, Loaded)
@@ -269,7 +269,8 @@ def _by_model(
 def _at_risk(
     fact: Fact, target: ScoredCandidate, action: Action, settings: StageSettings
 ) -> Generator[Ask, Answer, bool]:
-    """Whether fact and target contradict each other: by words, else (if enabled) by model."""
+    """Returns whether fact and target contradict each other: by words, else (if enabled) by
+    model."""
     if words_oppose(fact.content, target.content):
         return True
     if (
@@ -294,7 +295,8 @@ def _anticipated(
     order: int,
     settings: StageSettings,
 ) -> Generator[Ask, Answer, MemoryRow | None]:
-    """The row that apply-writes will make of the proposal, for the facts decided after it."""
+    """Returns the row that apply-writes will store for the proposal, for the facts decided after
+    it."""
     targets = () if proposal.target_id is None else (proposal.target_id,)
     digest = content_hash(storage_content(proposal.fact.content))
     loaded = yield Load(

@@ -1,7 +1,6 @@
-"""Who decides what a fact means for what is known, without asking a model: bands and rules.
+"""Deciders without a model: what a fact means for existing memories, by bands and rules.
 
-decide asks them, and so does who compares other deciders with the one that acts.
-"""
+Used by decide, and by the comparison of shadow deciders with the active one."""
 
 from __future__ import annotations
 
@@ -18,15 +17,15 @@ from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.text.sameness import same_fact
 
 SAID_BY_ITS_SOURCE = "said_by_its_source"
-"""Reason of a fact that a remembered text says already."""
+"""Reason for a fact that a remembered text already states."""
 CLOCKS_DIFFER = timedelta(days=2)
-"""By how much a time may lie ahead: of zones, and of producers' clocks."""
+"""How far ahead a time may lie, because of time zones and of producers' clocks."""
 
 
 def known_by_bands(
     fact: Fact, candidates: tuple[ScoredCandidate, ...], settings: StageSettings
 ) -> Proposal | None:
-    """What needs no model: nothing similar, a duplicate, or something clearly distinct."""
+    """Decides what needs no model: nothing similar, a duplicate, or something clearly distinct."""
     if not candidates or is_mark(fact.content):
         return proposed(fact, "ADD", (), "no similar memory")
     digest = content_hash(storage_content(fact.content))
@@ -53,14 +52,13 @@ def decided_by_rules(
     source: str | None = None,
     now: datetime | None = None,
 ) -> Proposal:
-    """Without a model: a contradicted memory is proposed to be updated, all else is new.
+    """Decides without a model: proposes to update a contradicted memory, and to add anything else.
 
-    The memory must be near in meaning, too: without a cosine nothing is known of that, and
-    nothing is proposed but ADD. And it must not be told later than the fact, as when an old
-    conversation is read in; one that is dated long after `now` has a wrong date, and may be ended.
-    Candidates are looked at in their order, best first. Where the text of the `source` is known, a
-    fact ends nothing unless the source says it and no more.
-    """
+    The memory must also be near in meaning: without a cosine that is unknown, and only ADD is
+    proposed. And it must not be dated later than the fact, as when an old conversation is imported;
+    a memory dated long after `now` has a wrong date, and may be ended. Candidates are examined in
+    order, best first. If the text of the `source` is known, a fact ends nothing unless the source
+    states it and no more."""
 
     def dated(candidate: ScoredCandidate) -> datetime | None:
         when = candidate.occurred_at
@@ -91,11 +89,10 @@ def decided_by_rules(
 def of_remembered_text(
     action: Action, target_id: str | None, reason: str, text_id: str
 ) -> tuple[Action, str | None, str]:
-    """Action, target and reason of a fact of the remembered text `text_id`.
+    """Returns action, target and reason for a fact of the remembered text `text_id`.
 
-    The text is the memory of all that it says: a new fact makes no memory of its own, and one that
-    changes another memory removes it, since the text takes its place.
-    """
+    The text is the memory of all its facts: a new fact makes no memory of its own, and one that
+    changes another memory removes it, since the text takes its place."""
     if action == "ADD":
         return "NONE", text_id, SAID_BY_ITS_SOURCE
     return "DELETE" if action == "UPDATE" else action, target_id, reason

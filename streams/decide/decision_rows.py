@@ -1,4 +1,4 @@
-"""What decide keeps of its work: the extraction it took on, its facts and its proposals."""
+"""What decide stores of its work: the accepted extraction, its facts and its proposals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fact_row(message: Message, body: FactsExtracted, fact: Fact) -> FactRow:
 def candidates_json(
     candidates: tuple[ScoredCandidate, ...],
 ) -> list[dict[str, str | int | float | None]]:
-    """What the decision saw, short enough to keep with every event."""
+    """Returns the candidates that the decision saw, short enough to store with every event."""
     return [
         {
             "memory_id": candidate.memory_id,

@@ -1,8 +1,7 @@
-"""Facts of an erased memory that are still on their way: counted, and no longer said. Pure.
+"""In-flight facts of an erased memory: they are counted, but their texts are removed. Pure.
 
-The embedded log is redacted; on Kafka the records stay as they are, and so it is for the stages
-that write to a store to leave the texts out.
-"""
+The embedded log is redacted; on Kafka the records stay unchanged, so the stages that write to a
+store must remove the texts."""
 
 from __future__ import annotations
 
@@ -15,19 +14,19 @@ from palimpsest.streams.memory_rows import is_erased
 
 
 def still_said(facts: tuple[Fact, ...], source: MemoryRow | None) -> tuple[Fact, ...]:
-    """The facts, with marks for their texts where their source was erased."""
+    """Returns the facts, with marks in place of their texts if their source was erased."""
     if source is None or not is_erased(source):
         return facts
     return tuple(map(_unsaid, facts))
 
 
 def still_proposed(intent: ProposalsIntent, source: MemoryRow | None) -> ProposalsIntent:
-    """The same of an intent, whose facts are then skipped."""
+    """The same for an intent, whose facts are then skipped."""
     return intent if source is None or not is_erased(source) else unsaid(intent)
 
 
 def unsaid(intent: ProposalsIntent) -> ProposalsIntent:
-    """The intent with marks for what its facts say."""
+    """Returns the intent with marks in place of its facts' texts."""
     proposals = tuple(
         proposal.model_copy(
             update={"fact": _unsaid(proposal.fact), "reason": ERASED, "warnings": ()}

@@ -1,7 +1,6 @@
-"""What becomes of a proposal: one function, for decide to anticipate and for apply-writes to do.
+"""The outcome of a proposal: one function, with which decide anticipates and apply-writes acts.
 
-Pure: all that the verdict depends on is given, so that what is anticipated is what is applied.
-"""
+Pure: the verdict depends only on the arguments, so what is anticipated is what is applied."""
 
 from __future__ import annotations
 
@@ -27,26 +26,25 @@ from palimpsest.streams.memory_rows import (
 from palimpsest.streams.settings import Flags, PipelineSettings
 from palimpsest.streams.store_port import Put, Write
 
-# More than the facts that one extraction may give, so that orders of two records never meet.
+# Larger than the number of facts per extraction, so that the orders of two records never overlap.
 ORDERS_PER_RECORD = 64
 
 STALE = "decided on what has changed since"
 
 Cause = Literal["target_gone", "version_conflict", "near_duplicate"]
-"""Why a proposal does not fit the store any more."""
+"""Why a proposal no longer fits the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """What a proposal meets in the store.
+    """The state of the store relevant to a proposal.
 
-    `source` is its turn, or the remembered text that it was drawn from when that had the hash
+    `source` is its turn, or the remembered text that it was extracted from while that had the hash
     `source_hash` (None for a turn). `target` is the memory that it names, `same` the id of the
-    active memory that says what its fact says, `newcomer` that of a near duplicate which the
-    decision could not have seen. `is_final`: it may not be sent back again. `by_person`: someone
-    said that it shall happen, `forced` even to a pinned memory. `private`: the privacy level of
-    a person that it is from or about lets nothing of it be kept.
-    """
+    active memory with the fact's content, `newcomer` that of a near duplicate which the decision
+    could not have seen. `is_final`: it may not be sent back again. `by_person`: a person requested
+    it, `forced` even for a pinned memory. `private`: the privacy level of a person that it is from
+    or about allows none of it to be kept."""
 
     flags: Flags
     source: MemoryRow | None
@@ -62,9 +60,9 @@ class Met:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome: its event, its reason and the memory that it names. `row` is the memory as it
-    is from then on (without a write sequence), None where none changes; `cause` says why the
-    proposal is out of date, where it is."""
+    """The outcome: its event, its reason and the memory that it names. `row` is the new state of
+    the memory (without a write sequence), None if none changes; `cause` is why the proposal is out
+    of date, if it is."""
 
     event: OutcomeEvent
     reason: str
@@ -74,19 +72,18 @@ class Verdict:
 
 
 def decision_order(offset: int, number: int) -> int:
-    """The place of a record's proposal in the order of all decisions."""
+    """The position of a record's proposal in the order of all decisions."""
     return offset * ORDERS_PER_RECORD + number
 
 
 def least_confidence(turn: TurnReference, pipeline: PipelineSettings) -> float:
-    """What a fact of the turn must have to pass. Whoever asks to have something remembered vouches
-    for it, however unsure the model was."""
+    """Returns the minimum confidence of a fact of the turn. A request to remember confirms its
+    content, however unsure the model was."""
     return 0.0 if turn.explicit_intent else pipeline.min_fact_confidence
 
 
 def verdict(proposal: Proposal, met: Met, origin: Origin, min_confidence: float) -> Verdict:
-    """What becomes of the proposal. The gates stand in the order in which the first that holds
-    tells the reason."""
+    """Decides the outcome of the proposal. The first gate that applies determines the reason."""
     target_id = proposal.target_id
     if met.private:
         return Verdict("skipped", PRIVACY_FULL, None)
@@ -105,11 +102,11 @@ def verdict(proposal: Proposal, met: Met, origin: Origin, min_confidence: float)
 
 
 def out_of_date(proposal: Proposal, target: MemoryRow | None) -> Cause | None:
-    """Whether the target is not what the decision saw. A proposal without a version (or NONE
-    without a target) says nothing of what it saw."""
+    """Returns whether the target differs from what the decision saw. A proposal without a version
+    (or NONE without a target) does not record what it saw."""
     if proposal.action == "NONE" and proposal.target_id is None:
         return None
-    # No decision is shown a turn or a chunk: one that is named all the same is no target.
+    # Turns and chunks are never shown to a decision: one that is named anyway is no target.
     if target is None or target.is_deleted or target.type in SOURCE_TYPES:
         return "target_gone"
     if proposal.action == "NONE" and proposal.target_version is None:
@@ -135,7 +132,8 @@ def _added(
 
 
 def _unchanged(proposal: Proposal, met: Met, origin: Origin, min_confidence: float) -> Verdict:
-    """NONE holds while its target says what it said: else nothing would remember the fact."""
+    """NONE is valid while its target still has its content: otherwise nothing would keep the
+    fact."""
     gone = source_gone(met.source, met.source_hash)
     if gone is not None and proposal.reason == SAID_BY_ITS_SOURCE:
         return Verdict("skipped", gone, None)
@@ -152,7 +150,7 @@ def _unchanged(proposal: Proposal, met: Met, origin: Origin, min_confidence: flo
 
 def _changed(proposal: Proposal, met: Met, origin: Origin, min_confidence: float) -> Verdict:
     why = skip_reason(proposal.fact, min_confidence)
-    # What a DELETE says is not kept, so it may be empty.
+    # The content of a DELETE is not kept, so it may be empty.
     if why is not None and (proposal.action == "UPDATE" or why != "empty_fact_content"):
         return Verdict("skipped", why, None)
     why = source_gone(met.source, met.source_hash)
@@ -160,13 +158,14 @@ def _changed(proposal: Proposal, met: Met, origin: Origin, min_confidence: float
         return Verdict("skipped", why, None)
     target = met.target
     cause = out_of_date(proposal, target)
-    # Before the flag: what is pending review for a memory that is no more would be lost.
+    # Checked before the flag: a review pending for a memory that no longer exists would be lost.
     if target is None or cause == "target_gone":
         return _again(proposal, met, origin, min_confidence, "target_gone")
     if not met.flags.allow_update_delete:
         return Verdict("blocked", "update_delete_not_allowed", target.memory_id)
     if _is_guarded(target, met):
-        # A machine's is pending review for a person, who may unpin it, or insist.
+        # A machine's change becomes pending for a person, who may unpin the memory, or force the
+        # change.
         return Verdict("skipped" if met.by_person else "blocked", "pinned", target.memory_id)
     if cause is not None:
         return _again(proposal, met, origin, min_confidence, cause)
@@ -174,7 +173,7 @@ def _changed(proposal: Proposal, met: Met, origin: Origin, min_confidence: float
 
 
 def _is_guarded(target: MemoryRow, met: Met) -> bool:
-    """Whoever may forget a memory may let it be changed."""
+    """An actor that may forget a memory may also change it."""
     if met.by_person:
         return target.pinned and not met.forced
     return protected(target)
@@ -189,14 +188,14 @@ def _carried_out(
         return Verdict("deleted", proposal.reason, target.memory_id, gone)
     if same not in (None, target.memory_id):
         return Verdict("deduped", "same content", same)
-    said = restated(row, fact_memory(origin, proposal), proposal.fact)
-    return Verdict("modified", proposal.reason, target.memory_id, said)
+    updated = restated(row, fact_memory(origin, proposal), proposal.fact)
+    return Verdict("modified", proposal.reason, target.memory_id, updated)
 
 
 def _again(
     proposal: Proposal, met: Met, origin: Origin, min_confidence: float, cause: Cause
 ) -> Verdict:
-    """Decided again; or at the end, without the target: a fact becomes a memory of its own, and a
+    """Decides it again; finally, without the target: a fact becomes a memory of its own, and a
     DELETE, which keeps nothing of its fact, does nothing."""
     if not met.is_final:
         return Verdict("reconsidered", STALE, proposal.target_id, cause=cause)
@@ -209,8 +208,8 @@ def _again(
 
 
 def source_gone(source: MemoryRow | None, source_hash: str | None) -> str | None:
-    """Why nothing that was drawn from the source may be written any more: it was forgotten, or it
-    says something else now."""
+    """Returns why nothing derived from the source may be written any more: it was forgotten, or its
+    content changed."""
     if source is None:
         return None
     if source.is_deleted:
@@ -220,30 +219,30 @@ def source_gone(source: MemoryRow | None, source_hash: str | None) -> str | None
     return None
 
 
-def archive_writes(said: Verdict, target: MemoryRow | None, origin: Origin) -> list[Write]:
+def archive_writes(ruling: Verdict, target: MemoryRow | None, origin: Origin) -> list[Write]:
     """The cold tier's copy of the state that the verdict's row replaces."""
-    if said.row is None or target is None or said.event == "created":
+    if ruling.row is None or target is None or ruling.event == "created":
         return []
-    how = "replaced" if said.event == "modified" else "deleted"
+    how = "replaced" if ruling.event == "modified" else "deleted"
     by = "the pipeline" if origin.by == "pipeline" else origin.by
     return [Put(archived(target, f"{how} by {by}", origin.at))]
 
 
 def edge_writes(
-    said: Verdict, target: MemoryRow | None, source_id: str, source: MemoryRow | None
+    ruling: Verdict, target: MemoryRow | None, source_id: str, source: MemoryRow | None
 ) -> list[Write]:
-    """The edges of the verdict's row: to its source, and to the state that it replaces. In place
-    of a deleted memory stands the remembered text whose fact removed it; a turn replaces none."""
-    row = said.row
+    """The edges of the verdict's row: to its source, and to the state that it replaces. The
+    remembered text whose fact deleted a memory replaces that memory; a turn replaces none."""
+    row = ruling.row
     if row is None:
         return []
     edges = []
-    if said.event == "deleted":
+    if ruling.event == "deleted":
         if target is not None and source is not None and source.type not in SOURCE_TYPES:
             edges = [(source_id, archived_id(target), "supersedes")]
     else:
         edges = [(row.memory_id, source_id, "derived_from")]
-        if said.event == "modified" and target is not None:
+        if ruling.event == "modified" and target is not None:
             edges.insert(0, (row.memory_id, archived_id(target), "supersedes"))
     return [
         Put(EdgeRow(source_id=start, target_id=end, relation_type=relation, scope=row.scope))

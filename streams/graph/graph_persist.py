@@ -1,7 +1,6 @@
 """graph-persist: triples and authored structure become entities, relations and mentions.
 
-It has its own transaction after the memory's; what goes wrong here never reverts a memory.
-"""
+It has its own transaction after the memory's; a failure here never reverts a memory."""
 
 from __future__ import annotations
 
@@ -33,12 +32,12 @@ from palimpsest.streams.text.linker import name_fault, names_in
 
 VAGUE_TYPES = ("extracted", "unknown", "")
 _ANSWERED = "alias"
-"""What was answered here before all commands left their own name."""
+"""What was answered here before all commands recorded their own name."""
 
 
 def graph_persist_stage(extraction_writes: bool) -> Stage:
-    """The stage; with `extraction_writes` off it passes extraction's triples over, but not what
-    people and agents authored."""
+    """The stage; without `extraction_writes` it ignores extraction's triples, but not what people
+    and agents authored."""
 
     def process(message: Message, context: Context) -> Process:
         body = message.body
@@ -93,8 +92,8 @@ class _Work:
     entities_updated: int = 0
     relations_inserted: int = 0
     relations_updated: int = 0
-    # Only of the change's own memories: how many earlier ones are linked besides depends on how
-    # far apply-writes is.
+    # Counts only the change's own memories: how many earlier ones are linked depends on how far
+    # apply-writes is.
     mentions_linked: int = 0
 
     def keep(self, row: NameRow) -> NameRow:
@@ -107,7 +106,8 @@ def _takes(given: GraphWork, extraction_writes: bool) -> bool:
 
 
 def _is_authored(given: GraphWork) -> bool:
-    # Changes of before commands were named in them are told by what extraction cannot give.
+    # Changes from before commands were recorded are recognised by fields that extraction never
+    # sets.
     by_command = given.command_id is not None
     return by_command or bool(given.aliases or given.entities or given.attributes)
 
@@ -215,7 +215,7 @@ def _attribute(work: _Work, attribute: StructuredAttribute) -> None:
 
 
 def _named(work: _Work, given: str, entity_type: str) -> NameRow | None:
-    """The name, new or told once more, linked to the change's memories."""
+    """Returns the name, new or with one more mention, linked to the change's memories."""
     fault = name_fault(shown_name(given))
     if fault is not None:
         work.warnings.append(f"entity name {given[:100]!r} {fault} and was dropped")
@@ -237,18 +237,19 @@ def _named(work: _Work, given: str, entity_type: str) -> NameRow | None:
 
 
 def _link(work: _Work, row: NameRow, given: str) -> None:
-    """Link a name to the change's memories, which tell of it."""
+    """Links a name to the change's memories."""
     for memory_id in work.memory_ids:
-        # Its first text is what the change is about; later ones may or may not be there by now.
+        # Its first text is the one that the change is about; later ones may or may not be stored
+        # yet.
         for text in work.graph.texts.get(memory_id, ())[:1]:
-            told = names_in(text.text, row.canonical_name) or shown_name(given)
-            _mention(work, memory_id, text, row, told)
+            spelling = names_in(text.text, row.canonical_name) or shown_name(given)
+            _mention(work, memory_id, text, row, spelling)
             work.mentions_linked += 1
 
 
 def _new_name(work: _Work, shown: str, entity_type: str, mentions: int) -> NameRow:
-    """A new name; memories that had it before it was known are linked now, so that it does not
-    matter which came first."""
+    """Creates a name and links the earlier memories that contain it, so that it does not matter
+    which came first."""
     name = canonical_name(shown)
     name_id = entity_id(work.message.scope, name)
     row = NameRow(
@@ -269,23 +270,23 @@ def _new_name(work: _Work, shown: str, entity_type: str, mentions: int) -> NameR
 
 
 def _mentions_before(work: _Work, row: NameRow) -> Iterator[tuple[str, MemoryText, NameRow, str]]:
-    """Of the memories that had a name before it was known: memory, text, name, and as what the
-    text has it."""
+    """Yields the memories that contained a name before it was known: memory, text, name, and its
+    spelling in the text."""
     for memory_id in work.graph.naming.get(row.canonical_name, ()):
         for text in work.graph.texts.get(memory_id, ()):
-            told = names_in(text.text, row.canonical_name)
-            if told is not None:
-                yield memory_id, text, row, told
+            spelling = names_in(text.text, row.canonical_name)
+            if spelling is not None:
+                yield memory_id, text, row, spelling
 
 
 def _link_imported(work: _Work, rows: Sequence[Row]) -> None:
-    """Link memories that were here before an imported name was; what the import says of mentions
-    stays as it is."""
-    told = {row.key for row in rows if isinstance(row, MentionRow)}
+    """Links memories that existed before an imported name; the import's own mentions stay
+    unchanged."""
+    linked = {row.key for row in rows if isinstance(row, MentionRow)}
     for row in rows:
         if isinstance(row, NameRow):
             for memory_id, text, name, shown in _mentions_before(work, row):
-                if (memory_id, text.key, name.name_id) not in told:
+                if (memory_id, text.key, name.name_id) not in linked:
                     _mention(work, memory_id, text, name, shown)
 
 
@@ -293,7 +294,7 @@ def _link_imported(work: _Work, rows: Sequence[Row]) -> None:
 
 
 def _tell_alias(work: _Work, name: str, alias: str, command_id: str | None) -> None:
-    """Carry out an alias command, and answer it."""
+    """Executes an alias command, and answers it."""
     fault = _alias_fault(name, alias)
     if fault is not None:
         work.warnings.append(f"{fault}; nothing was changed")
@@ -313,12 +314,12 @@ def _alias_fault(name: str, alias: str) -> str | None:
 
 
 def _join(work: _Work, name: str, alias: str) -> JsonValue:
-    """Let two names mean one entity, with all other names that either means; what came of it.
+    """Makes two names denote one entity, together with all other names of either; returns the
+    result.
 
-    Nothing that was said of them is rewritten: it stays with each name, and is joined where it is
-    read. The main name is one that was never told to be an alias, of several the least by code
-    points: the same in whatever order they were told.
-    """
+    No relation or mention of them is rewritten: each stays with its name, and is joined when read.
+    The main name is one that never was an alias, of several the least by code points: the result
+    does not depend on the order of the commands."""
     known = [_canonical(given) in work.names for given in (name, alias)]
     rows = [
         work.names.get(_canonical(given))
@@ -346,7 +347,7 @@ def _join(work: _Work, name: str, alias: str) -> JsonValue:
 
 
 def _answer(work: _Work, command_id: str | None, error: str | None, result: JsonValue) -> None:
-    if command_id is None:  # it was answered before it came here, by the version of then
+    if command_id is None:  # the version that accepted it has answered it already
         return
     begun = work.graph.command
     row = CommandRow(
@@ -361,16 +362,16 @@ def _answer(work: _Work, command_id: str | None, error: str | None, result: Json
     work.structure.append(Put(row))
 
 
-def _mention(work: _Work, memory_id: str, text: MemoryText, name: NameRow, told: str) -> None:
+def _mention(work: _Work, memory_id: str, text: MemoryText, name: NameRow, spelling: str) -> None:
     key = (memory_id, text.key, name.name_id)
     known = work.mentions.get(key)
-    if known is None or told < known.mention_text:
+    if known is None or spelling < known.mention_text:
         work.mentions[key] = MentionRow(
             memory_id=memory_id,
             text_key=text.key,
             name_id=name.name_id,
             scope=work.message.scope,
-            mention_text=told,
+            mention_text=spelling,
             confidence=1.0,
         )
 

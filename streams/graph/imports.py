@@ -1,4 +1,4 @@
-"""Names, relations and mentions of an exported scope, taken as they were."""
+"""Imports names, relations and mentions of an exported scope unchanged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from palimpsest.streams.text.linker import name_fault
 
 
 class _NotTaken(Exception):
-    """A line that is not taken; the text says why."""
+    """A line that is not imported; the text is the reason."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class _Taking:
 
 
 def imported_names(imported: ImportedGraph | None) -> Iterator[str]:
-    """The canonical names that the lines are of, or tell of."""
+    """The canonical names that the lines define or refer to."""
     for each in () if imported is None else imported.lines:
         match each.line:
             case PortableName(canonical_name=name, main=main):
@@ -66,8 +66,8 @@ def imported_names(imported: ImportedGraph | None) -> Iterator[str]:
 def imported_rows(
     scope: str, imported: ImportedGraph, graph: Graph
 ) -> tuple[Sequence[Row], ImportResult]:
-    """The rows of the lines, but for names and relations that are there already, which stay; and
-    what became of all lines of the command."""
+    """Returns the rows of the lines, except names and relations that exist already, which stay; and
+    the result of all lines of the command."""
     taking = _Taking(
         ImportedIds(imported.from_scope, scope),
         dict(graph.names),

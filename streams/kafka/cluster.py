@@ -1,4 +1,4 @@
-"""What all the Kafka parts share: how topics and groups are called, and the limits."""
+"""What all the Kafka parts share: names of topics and groups, and limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """Which stages share a worker. All members of a role read the same topics and so get the same
-partition number of each: the stages of a scope that need its store are together."""
+partition number of each: the stages of a scope that need its store run together."""
 
 READ_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "stateless": ("conversation-turns", "memory-commands", "turns-normalized"),
@@ -33,11 +33,11 @@ READ_BY: Final[Mapping[str, tuple[str, ...]]] = {
         "dead-letters",
     ),
 }
-"""The topics that a role's group commits offsets in; a test holds it to the topology."""
+"""The topics in which a role's group commits offsets; a test compares it with the topology."""
 
 DEFAULT_PARTITIONS: Final = 8
 REQUEST_SECONDS: Final = 30.0
-"""How long a broker has for an answer."""
+"""The time limit of a broker's response."""
 
 MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
 """Largest record that the pipeline itself sends: a dead letter around the largest turn."""
@@ -57,12 +57,12 @@ REFUSALS: Final = frozenset(
         *("KafkaConfigurationError", "UnsupportedCodecError"),
     }
 )
-"""The errors, by the names that both clients give them, which a broker returns until its settings
-or those of the worker change. All others may pass."""
+"""The errors, by the names that both clients use, that a broker returns until its settings or those
+of the worker change. All others may pass."""
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether waiting does not mend this error, or what caused it."""
+    """Returns whether waiting does not resolve this error, or its cause."""
     return any(type(cause).__name__ in REFUSALS for cause in _causes(error))
 
 
@@ -75,8 +75,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A cluster as its section of the settings says, with `partitions` of every topic; several
-    installations may share it under other names."""
+    """A cluster as configured, with `partitions` of every topic; several installations may share it
+    under different names."""
 
     settings: KafkaSettings = KafkaSettings()
     partitions: int = DEFAULT_PARTITIONS
@@ -87,13 +87,13 @@ class Cluster:
         return [server.strip() for server in found if server.strip()]
 
     def physical(self, topic: str) -> str:
-        """The topic's name on the cluster. Raises LogError for a topic that is none of ours."""
+        """Returns the topic's name on the cluster. Raises LogError for an unknown topic."""
         if topic not in TOPICS:
             raise LogError(f"there is no topic {topic!r}; topics are {', '.join(TOPICS)}")
         return self.settings.topic_prefix + topic
 
     def logical(self, name: str) -> str:
-        """The topic that a name on the cluster stands for."""
+        """Returns the topic for a name on the cluster."""
         return name.removeprefix(self.settings.topic_prefix)
 
     def group_of(self, role: str) -> str:
@@ -101,7 +101,7 @@ class Cluster:
 
 
 def role_of(stage: str) -> str:
-    """The role that a stage belongs to. Raises LogError for a stage that is in none."""
+    """Returns the role of a stage. Raises LogError for a stage without one."""
     for role, names in ROLES.items():
         if stage in names:
             return role

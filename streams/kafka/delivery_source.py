@@ -1,9 +1,8 @@
-"""What a broker delivers as a source: queued, gathered, and completed from the log.
+"""A broker's deliveries as a source: queued, gathered, and completed from the log.
 
-Nothing here knows Faust: a source is fed deliveries, each with the means to acknowledge it. It
-counts offsets itself and reads from the log what no one delivers: records that the group has
-acknowledged, but this store has not seen, and those before a later one that came.
-"""
+This module does not know Faust: it receives deliveries, each with a means to acknowledge it. It
+counts offsets itself and reads undelivered records from the log: those that the group has
+acknowledged but this store has not seen, and those missing before a delivered one."""
 
 from __future__ import annotations
 
@@ -19,14 +18,14 @@ from palimpsest.streams.runtime.pace import Pace
 from palimpsest.streams.runtime.source import Interrupted, Lease, in_time_order
 
 FULL_BATCHES = 4
-"""A topic is not fetched further while this many batches of it wait; it goes on at half."""
+"""A topic is not fetched further while this many batches of it wait; fetching resumes at half."""
 
 
 class Flow(Protocol):
     """The stream of records of one role."""
 
     def hold(self, topic: str, partition: int) -> None:
-        """Fetch no more of the partition for now; records that were fetched still come."""
+        """Stops fetching the partition for now; records already fetched are still delivered."""
         ...
 
     def let_go(self, topic: str, partition: int) -> None: ...
@@ -34,14 +33,14 @@ class Flow(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A record and how to acknowledge it."""
+    """A record and its acknowledgement."""
 
     record: Record
     acknowledge: Callable[[], None]
 
 
 class DeliverySource:
-    """A Source of the deliveries of one stage's one partition in one generation of the group.
+    """A Source of the deliveries to one stage on one partition in one generation of the group.
     Records may be `put` before it is opened; they wait."""
 
     def __init__(
@@ -71,13 +70,13 @@ class DeliverySource:
     # --- what comes --------------------------------------------------------------------------
 
     def open(self, next_offsets: Mapping[str, int], committed: Mapping[str, int]) -> None:
-        """`next_offsets` is where the stage is in each of its topics, `committed` where the
+        """`next_offsets` is the stage's position in each of its topics, `committed` where the
         deliveries begin."""
         self.next_offsets = dict(next_offsets)
         self._begin = committed
 
     def put(self, topic: str, delivery: Delivery) -> None:
-        """Take a record, without waiting; those of a partition come in offset order."""
+        """Queues a record, without waiting; those of a partition arrive in offset order."""
         if self._closed:
             return
         queue = self._queues[topic]
@@ -88,7 +87,7 @@ class DeliverySource:
             self._flow.hold(topic, self._partition)
 
     def wanted(self) -> Mapping[str, int]:
-        """The offset that it waits for in each topic; nothing while it has something to give."""
+        """The offset that it waits for in each topic; empty while records are queued."""
         return {} if self._closed or any(self._queues.values()) else self.next_offsets
 
     # --- what is given -----------------------------------------------------------------------
@@ -140,7 +139,7 @@ class DeliverySource:
             delivery.acknowledge()
 
     def _leave_done(self, topic: str) -> None:
-        """Acknowledge what the stage has done before."""
+        """Acknowledges the records that the stage processed before."""
         queue = self._queues[topic]
         done = []
         while queue and queue[0].record.offset < self.next_offsets[topic]:
@@ -149,7 +148,7 @@ class DeliverySource:
         self._fetch_on(topic)
 
     async def _missing(self, topic: str) -> Sequence[Record]:
-        """The next records that no one delivers, as they are in the log."""
+        """Returns the next undelivered records, read from the log."""
         queue = self._queues[topic]
         end = max(self._begin.get(topic, 0), queue[0].record.offset if queue else 0)
         while (start := self.next_offsets[topic]) < end and not self._closed:
@@ -166,7 +165,7 @@ class DeliverySource:
         return ()
 
     def _popped(self, topic: str) -> Sequence[Record]:
-        """The beginning of the queue up to the first hole."""
+        """Removes and returns the start of the queue up to the first gap."""
         queue, expected = self._queues[topic], self.next_offsets[topic]
         ready: list[Record] = []
         for delivery in queue:

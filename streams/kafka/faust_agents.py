@@ -1,9 +1,8 @@
 """The stages as Faust agents. Only this module and the consumer's import Faust.
 
-Faust forms the group, fetches, tells of rebalances and commits what is acknowledged. One agent a
-stage hands raw records to `streams.kafka.role`; nothing escapes from it and it never waits
-for work. Serialization, processing, retries and order are the project's own runner's.
-"""
+Faust forms the group, fetches, reports rebalances and commits what is acknowledged. One agent per
+stage passes raw records to `streams.kafka.role`; it never raises and never waits for work. The
+project's own runner does serialization, processing, retries and order."""
 
 from __future__ import annotations
 
@@ -30,7 +29,8 @@ from palimpsest.streams.logs.base import LogError, LogUnavailable, Record
 from palimpsest.streams.stage import Stage
 
 LEASE_SHARE: Final = 0.8
-"""Part of a session without a confirmed heartbeat after which nothing is committed."""
+"""Share of the session time-out after which, without a confirmed heartbeat, nothing is
+committed."""
 STOP_SECONDS: Final = 15.0
 COMMIT_SECONDS: Final = 5.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -39,13 +39,13 @@ logger = logging.getLogger("palimpsest.kafka")
 
 
 def ended_for(reason: BaseException) -> LogError:
-    """That Faust itself ended: LogUnavailable where another client may fare better."""
+    """Faust itself ended: LogUnavailable if another client may succeed."""
     kind = LogError if is_refusal(reason) else LogUnavailable
     return kind(f"the Kafka client ended: {type(reason).__name__}: {reason}")
 
 
 class Member:
-    """This process as a member of one role's group. Made and used inside a running loop."""
+    """This process as a member of one role's group. Created and used inside a running loop."""
 
     def __init__(self, role: Role, cluster: Cluster, folder: Path) -> None:
         self.role = role
@@ -61,12 +61,11 @@ class Member:
             self._add_agent(stage)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Take part until `stop`, then leave the group with everything finished and committed.
+        """Takes part until `stop`, then leaves the group with everything finished and committed.
 
-        Raises what a stage, a store or Faust ended for, LogUnavailable where it may pass; the
-        member has then left the group, so that others take over at once, and nothing was
-        acknowledged that was not done.
-        """
+        Raises the failure of a stage, a store or Faust, LogUnavailable if it may pass; the member
+        has then left the group, so that others take over at once, and nothing unfinished was
+        acknowledged."""
         stopping = asyncio.create_task(_wait(stop))
         working = asyncio.create_task(self._work())
         try:
@@ -87,7 +86,7 @@ class Member:
                 raise
 
     async def _work(self) -> None:
-        """Until Faust ends."""
+        """Runs until Faust ends."""
         crashed = asyncio.create_task(self._app._crashed.wait())
         looking = asyncio.create_task(self._fetch_stalled())
         try:
@@ -105,7 +104,7 @@ class Member:
         raise ended_for(reason) from reason
 
     def waits_for(self) -> Awaited | None:
-        """What it cannot go on without now."""
+        """What it currently waits for and cannot continue without."""
         if not self._app.knows_broker():
             return "broker"
         return None if self.role.works() else "partitions"
@@ -120,13 +119,13 @@ class Member:
         consumer = self._app.consumer
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            # What tasks want is assigned: they end before a revocation and begin after it, and
-            # nothing here gives up the loop meanwhile.
+            # Tasks only want assigned partitions: they end before a revocation and begin after it,
+            # and this code does not yield to the loop in between.
             wanted = {
                 TP(self._cluster.physical(topic), partition): offset
                 for (topic, partition), offset in self.role.wanted().items()
             }
-            # As of the last fetch, which is enough: what it brought is what can be dropped.
+            # As of the last fetch, which is enough: only fetched records can be dropped.
             ends = {tp: consumer.highwater(tp) or 0 for tp in wanted}
             for tp, offset in detector.found(wanted, ends).items():
                 logger.info("%s[%d] did not come from offset %d on", *tp, offset)
@@ -135,7 +134,7 @@ class Member:
     # --- rebalances --------------------------------------------------------------------------
 
     async def before_revocation(self) -> None:
-        """Finish what is being committed and commit what is acknowledged."""
+        """Finishes the commits under way and commits what is acknowledged."""
         self._closing = self._app.consumer_generation_id
         # Nothing can be sent without a broker.
         await self.role.quiesce(None if self._app.knows_broker() else COMMIT_SECONDS)
@@ -157,7 +156,7 @@ class Member:
         }
         first = next(iter(numbers.values()), set())
         if any(found != first for found in numbers.values()):
-            # By a broker that does not know all its topics yet: the next join tells others.
+            # Assigned by a broker that does not know all topics yet: the next join assigns others.
             self.role.fail(
                 LogUnavailable(f"the group gave different partitions of its topics: {numbers}")
             )
@@ -166,7 +165,7 @@ class Member:
         self.role.assign(first, lambda number: _GenerationLease(self, number, generation))
 
     def _watch_heartbeats(self) -> None:
-        """Remember when the broker last confirmed the membership, which aiokafka does not tell."""
+        """Records when the broker last confirmed the membership, which aiokafka does not expose."""
         coordinator = self._coordinator()
         self._beat = time.monotonic()
         if coordinator is self._watched:
@@ -175,10 +174,10 @@ class Member:
         original: Callable[[], Awaitable[bool]] = coordinator._do_heartbeat  # type: ignore[attr-defined]
 
         async def beat() -> bool:
-            asked = time.monotonic()
+            sent_at = time.monotonic()
             confirmed = await original()
             if confirmed:
-                self._beat = asked
+                self._beat = sent_at
             return confirmed
 
         coordinator._do_heartbeat = beat  # type: ignore[attr-defined]
@@ -210,7 +209,7 @@ class Member:
 
         async def agent(stream: faust.Stream[bytes]) -> None:
             try:
-                # Not `noack_take`, which looks every few milliseconds whether something came.
+                # Not `noack_take`, which polls every few milliseconds.
                 stream.enable_acks = False
                 async for _ in stream:
                     self._deliver(stage.name, stream.current_event)
@@ -228,7 +227,7 @@ class Member:
         message = event.message
         now = self._app.consumer_generation_id
         if message.generation_id != now or now == self._closing:
-            return  # of an assignment that is over: its next owner reads it again
+            return  # from an assignment that is over: the partition's next owner reads it again
         topic = self._cluster.logical(message.topic)
         delivery = Delivery(_record(topic, event), event.ack)
         self.role.put(stage, topic, message.partition, delivery)
@@ -250,7 +249,8 @@ class _GenerationLease:
 
 
 class FaustFlow:
-    """Holds partitions by Faust's marks for full buffers. Its own pausing drops what is fetched."""
+    """Pauses partitions with Faust's marks for full buffers. Faust's own pausing drops fetched
+    records."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -285,7 +285,8 @@ def _record(topic: str, event: Event) -> Record:
 
 
 def quieten(level: int = logging.CRITICAL) -> None:
-    """Faust and aiokafka log every try of an outage and every rebalance; the status tells both."""
+    """Silences Faust and aiokafka, which log every attempt during an outage and every rebalance;
+    the status reports both."""
     names: Sequence[str] = (
         "faust",
         "mode",
@@ -303,26 +304,26 @@ async def _wait(stop: asyncio.Event) -> None:
     await stop.wait()
 
 
-# Records that are in the log and never come. Around a rebalance Faust may drop records that it
-# has fetched and go on behind them. A task that gets a later one notices, and reads what is
-# missing; where no later one follows it would wait until the next rebalance. So it is looked now
-# and then where the log ends.
+# Records that are in the log but are never delivered. Around a rebalance Faust may drop records
+# that it has fetched and continue after them. A task that receives a later record notices, and
+# reads the missing ones; without a later record it would wait until the next rebalance. So the
+# log's end is checked periodically.
 
 LOOK_SECONDS: Final = 5.0
-"""How often it is looked: a record that was there the last time, too, is not on its way."""
+"""The interval of the checks: a record missing in two consecutive checks is not in flight."""
 
 Place = TypeVar("Place", bound=tuple[str, int])
 
 
 class StallDetector(Generic[Place]):
-    """What was missing at the last look, by topic and partition."""
+    """What was missing at the last check, by topic and partition."""
 
     def __init__(self) -> None:
         self._stood: Mapping[Place, int] = {}
 
     def found(self, wanted: Mapping[Place, int], ends: Mapping[Place, int]) -> dict[Place, int]:
-        """Where to fetch again from, by place. `wanted` are the offsets that are waited for while
-        nothing else is there to do, `ends` those after the last records of the log."""
+        """Returns where to fetch again from, by place. `wanted` are the offsets that idle tasks
+        wait for, `ends` those after the last records of the log."""
         stands = {place: offset for place, offset in wanted.items() if offset < ends[place]}
         again = {place: at for place, at in stands.items() if self._stood.get(place) == at}
         self._stood = stands

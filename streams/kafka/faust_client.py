@@ -1,9 +1,8 @@
-"""Faust's client, as this project needs it.
+"""Faust's client, adapted to this project.
 
-Where Faust's own behaviour would lose or doubt something, or end for what passes, subclasses of
-its consumer say otherwise; what they rely on is private to Faust 0.15.3, and a test holds it to
-that version.
-"""
+Subclasses of its consumer replace behaviour of Faust that would lose records, leave commits
+uncertain, or end for transient errors; they rely on private parts of Faust 0.15.3, and a test pins
+that version."""
 
 from __future__ import annotations
 
@@ -27,21 +26,21 @@ from mode.threads import ServiceThread, WorkerThread
 from palimpsest.streams.kafka.cluster import MAX_REQUEST_BYTES, Cluster, is_refusal
 
 FAUST_VERSION: Final = "0.15.3"
-"""The version whose private parts are relied on below."""
+"""The version whose private parts this module relies on."""
 COMMIT_INTERVAL_SECONDS: Final = 0.5
 COMMIT_SECONDS: Final = 5.0
-"""How long a commit may take before it is left to the next one."""
+"""Time limit of a commit; afterwards it is left to the next one."""
 AGAIN_SECONDS: Final = 0.5
 CANCELLATIONS: Final = 20
-"""More than services of Faust lie in each other."""
+"""More than the nesting depth of Faust's services."""
 NEVER_SECONDS: Final = 86_400.0
 
 logger = logging.getLogger("palimpsest.kafka")
 
 
 class _Thread(WorkerThread):
-    """Faust waits for the end of its thread in the event loop, which the thread may be waiting
-    for. All that counts is done by then: the group is left."""
+    """Faust waits for the end of its thread in the event loop, which the thread may be waiting for.
+    At that point everything important is done: the member has left the group."""
 
     def __init__(self, service: ServiceThread) -> None:
         super().__init__(service)
@@ -52,13 +51,13 @@ class _Thread(WorkerThread):
 
 
 class _ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
-    """Faust's thread of a consumer, which ends for no error that passes."""
+    """Faust's consumer thread, which does not end for transient errors."""
 
     Worker = _Thread
 
     async def _commit(self, offsets: Mapping[TP, int]) -> bool:
-        # Faust ends for whatever a broker that restarts or a group that rebalances answers, and
-        # waits without limit for one that is away.
+        # Faust ends on any error of a restarting broker or a rebalancing group, and waits without
+        # limit for an unreachable one.
         here = self.assignment()
         wanted = {
             TopicPartition(*tp): OffsetAndMetadata(at, "")
@@ -84,8 +83,8 @@ class _ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
             return {}
 
     async def on_thread_stop(self) -> None:
-        # aiokafka lets the cancellation of its own fetch through while the broker is away, and
-        # Faust would wait for ever for the thread that it ended.
+        # aiokafka propagates the cancellation of its own fetch while the broker is away, and Faust
+        # would wait forever for the thread that it ended.
         try:
             await super().on_thread_stop()
         except asyncio.CancelledError:
@@ -93,8 +92,8 @@ class _ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
 
     @Service.task
     async def _watch_coordination(self) -> None:
-        """aiokafka stands still after an error of the group until its user looks at it, which
-        Faust does not. Where its heartbeats ended for it they begin only with the next join."""
+        """aiokafka stops after an error of the group until its user reads the error, which Faust
+        does not. If that ended its heartbeats, they resume only with the next join."""
         coordinator = self._ensure_consumer()._coordinator
         while not self.should_stop:
             await self.sleep(AGAIN_SECONDS)
@@ -115,9 +114,9 @@ class _ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
 
 
 class _Consumer(FaustConsumer):  # type: ignore[misc]
-    """Faust's consumer, with the role's turn before a revocation: Faust forgets what is
-    acknowledged and not committed first of all, and then waits without limit until every record
-    that it handed out is acknowledged, which a record that waits for a model never is."""
+    """Faust's consumer, with a hook for the role before a revocation: Faust first discards
+    acknowledgements that are not committed, and then waits without limit until every record that it
+    handed out is acknowledged, which never happens for a record that waits for a model."""
 
     def _new_consumer_thread(self) -> _ConsumerThread:
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
@@ -127,15 +126,15 @@ class _Consumer(FaustConsumer):  # type: ignore[misc]
         await super().on_partitions_revoked(revoked)
 
     async def wait_empty(self) -> None:
-        # The role has finished or given up all that was handed out.
+        # The role has finished or abandoned all records handed out.
         self._unacked_messages.clear()
         await self.commit_and_end_transactions()
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
-        """Faust seeks here after it has dropped what came while its flow stood. A partition of
-        which nothing is committed yet is left where it is, and what was dropped of it would not
-        come again before a restart: it begins again, too. Both as soon as the broker tells, and as
-        long as there are partitions; Faust ends for the error of either."""
+        """Faust seeks here after it has dropped what arrived while its flow was stopped. It does
+        not move a partition without a committed offset, whose dropped records would not come again
+        before a restart: this also resets such partitions. Retries both until the broker answers,
+        while there are partitions; Faust ends on an error of either."""
         while self.assignment() and not self.should_stop:
             try:
                 committed: Mapping[TP, int] = await super().seek_to_committed()
@@ -153,10 +152,10 @@ class _Consumer(FaustConsumer):  # type: ignore[misc]
     async def _commit_offsets(
         self, offsets: Mapping[TP, int], start_new_transaction: bool = True
     ) -> bool:
-        """Faust takes offsets for committed also when they were not, because the group had
+        """Faust treats offsets as committed even if the commit failed, because the group had
         rebalanced meanwhile or the broker is away. It would ignore the acknowledgements of these
-        records where they come again, and commit nothing where they do not, and the group would
-        stand before them for ever: they are acknowledged once more."""
+        records if they come again, and commit nothing if they do not, and the group would be stuck
+        before them: so they are acknowledged once more."""
         did_commit: bool = await super()._commit_offsets(offsets, start_new_transaction)
         if not did_commit:
             for tp, offset in offsets.items():
@@ -168,8 +167,8 @@ class _Consumer(FaustConsumer):  # type: ignore[misc]
         return did_commit
 
     async def wait_first(self, *awaited: object, timeout: float | None = None) -> WaitResults:  # noqa: ASYNC109
-        """Faust makes four tasks to hand over one message, which is nearly always taken without
-        waiting: hand it over directly, and go Faust's way when it has to wait."""
+        """Faust creates four tasks to hand over one message, which is nearly always taken without
+        waiting: this hands it over directly, and uses Faust's way only if it has to wait."""
         first = awaited[0]
         usual: Callable[..., Awaitable[WaitResults]] = super().wait_first
         if not asyncio.iscoroutine(first) or getattr(first, "__name__", "") != "on_message":
@@ -185,8 +184,8 @@ class _Consumer(FaustConsumer):  # type: ignore[misc]
         return await usual(_rest(first, waiting), *awaited[1:], timeout=timeout)
 
     async def _wait_next_records(self, timeout: float) -> object:  # noqa: ASYNC109
-        # A fetch waits as long as it was told to for the partitions that were active when it
-        # began; one that is let go meanwhile waits with it.
+        # A fetch waits for its full time-out for the partitions that were active when it began; one
+        # that becomes active meanwhile waits with it.
         if self.flow_active and not self._get_active_partitions():
             await self.sleep(0.02)
             return {}, set()
@@ -224,17 +223,17 @@ class _Transport(FaustTransport):  # type: ignore[misc]
 
 
 class App(faust.App):  # type: ignore[misc]
-    """`before_revocation` is awaited before Faust hears that partitions are taken away."""
+    """`before_revocation` is awaited before Faust handles the revocation of partitions."""
 
     before_revocation: Callable[[], Awaitable[None]]
 
     def knows_broker(self) -> bool:
-        """Whether the broker that coordinates the group has answered lately."""
+        """Whether the broker that coordinates the group has answered recently."""
         consumer = None if self._consumer is None else self._consumer._thread._consumer
         return consumer is not None and consumer._coordinator.coordinator_id is not None
 
     async def stop_within(self, seconds: float) -> None:
-        """Stop, and leave the group. What does not end by then is given up: services of Faust
+        """Stops and leaves the group. Abandons what has not ended by then: services of Faust
         swallow cancellations, and wait for threads that wait for them."""
         stopping = asyncio.create_task(self.stop())
         await asyncio.wait([stopping], timeout=seconds)
@@ -251,7 +250,7 @@ class App(faust.App):  # type: ignore[misc]
 
 
 def application(cluster: Cluster, role: str, folder: Path) -> App:
-    """One role's client, to be used inside a running loop."""
+    """Returns one role's client, to be used inside a running loop."""
     session = cluster.settings.session_seconds
     app = App(
         cluster.group_of(role),
@@ -276,7 +275,7 @@ def application(cluster: Cluster, role: str, folder: Path) -> App:
         broker_commit_interval=COMMIT_INTERVAL_SECONDS,
         broker_commit_every=10_000,
         broker_max_poll_records=500,
-        # Through a provider's outage every partition may be full and nothing be fetched.
+        # During a provider's outage every partition may be full and nothing be fetched.
         broker_max_poll_interval=NEVER_SECONDS,
         stream_wait_empty=True,
         stream_buffer_maxsize=4096,

@@ -1,8 +1,7 @@
-"""Reading a Kafka log by offset, and appending to it from outside a worker.
+"""Reads a Kafka log by offset, and appends to it from outside a worker.
 
-For start-up checks, catching up, balance, status and tools; the stages themselves are fed by
-`streams.kafka.faust_agents`. Blocking calls, usable from any thread.
-"""
+For start-up checks, catching up, balance, status and tools; `streams.kafka.faust_agents` feeds the
+stages. Blocking calls, usable from any thread."""
 
 from __future__ import annotations
 
@@ -47,17 +46,17 @@ T = TypeVar("T")
 DEFAULT_READ_BYTES: Final = 16 * 1024 * 1024
 POLL_MILLISECONDS: Final = 200
 TRY_SECONDS: Final = 10.0
-"""How long a question is asked again of a broker that has no answer yet."""
+"""How long a request is retried while the broker has no answer yet."""
 CLOSE_SECONDS: Final = 5.0
 RECONNECT_MILLISECONDS: Final = 1_000
-"""The longest that a client waits between attempts to connect. Its own 30 s are longer than a
-question is asked again: a broker that is back would go on being told as away."""
+"""The maximum wait of a client between attempts to connect. Its own 30 s are longer than a request
+is retried: a recovered broker would still be reported as unreachable."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """What a partition holds: the first offset that can be read, and the next to be given out."""
+    """What a partition holds: the first offset that can be read, and the next to be assigned."""
 
     beginning: int
     end: int
@@ -74,8 +73,7 @@ class Identity:
 class KafkaLog:
     """A LogReader, and for tools a publisher. Every method raises LogError.
 
-    Every topic has as many partitions as the cluster's settings say, which `check` looks at.
-    """
+    Every topic has the configured number of partitions, which `check` verifies."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -86,7 +84,7 @@ class KafkaLog:
 
     @classmethod
     def open(cls, cluster: Cluster) -> Self:
-        """Connect and check."""
+        """Connects and checks."""
         log = cls(cluster)
         try:
             log.check()
@@ -119,7 +117,7 @@ class KafkaLog:
     # --- what the log is ---------------------------------------------------------------------
 
     def check(self) -> None:
-        """That every topic is there with `cluster.partitions` partitions."""
+        """Checks that every topic has `cluster.partitions` partitions."""
         found = self._described()
         missing = [name for name in TOPICS if name not in found]
         if missing:
@@ -147,7 +145,7 @@ class KafkaLog:
         }
 
     def identity(self) -> Identity:
-        """Which cluster and topics these are: a topic that is rebuilt has another id."""
+        """Identifies the cluster and its topics: a topic that is rebuilt has another id."""
         cluster = self._ask(lambda admin: admin.describe_cluster())
         ids = {name: str(topic["topic_id"]) for name, topic in self._described().items()}
         return Identity(str(cluster["cluster_id"]), ids)
@@ -157,7 +155,7 @@ class KafkaLog:
         return self.cluster.partitions
 
     def watermarks(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Watermarks]:
-        """The watermarks of every (topic, partition), asked for together."""
+        """Returns the watermarks of every (topic, partition), requested together."""
         wanted = {self._tp(topic, number): (topic, number) for topic, number in places}
 
         def ask(admin: KafkaAdminClient) -> dict[tuple[str, int], Watermarks]:
@@ -188,19 +186,19 @@ class KafkaLog:
         }
 
     def position(self, consumer: str, topic: str, partition: int) -> int:
-        """The next offset that the group of the stage will read; 0 when it never committed one.
-        The stages of the store role know better: see their shard's cursor."""
+        """The next offset that the stage's group will read; 0 if it never committed one. For the
+        stages of the store role their shard's cursor is more accurate."""
         check_partition(topic, partition, self.cluster.partitions)
         return self.committed(role_of(consumer)).get((topic, partition), 0)
 
     def members(self, role: str) -> int:
-        """How many workers are in the role's group now."""
+        """The current number of workers in the role's group."""
         group = self.cluster.group_of(role)
         described = self._ask(lambda admin: admin.describe_groups([group]))
         return len(described[group]["members"])
 
     def note(self, positions: Sequence[Position]) -> None:
-        """Commit positions for groups without members, never backwards: for tools and tests."""
+        """Commits positions for groups without members, never backwards: for tools and tests."""
         by_group: dict[str, dict[tuple[str, int], int]] = {}
         for position in positions:
             check_position(position, self.cluster.partitions)
@@ -229,11 +227,11 @@ class KafkaLog:
         return ask
 
     def drained(self) -> bool:
-        """Whether every stage, in whatever process, has acknowledged all there is."""
+        """Returns whether every stage, in any process, has acknowledged all records."""
         return not any(self.lag().values())
 
     def lag(self) -> dict[str, int]:
-        """Records that no stage, in whatever process, has acknowledged yet, by role."""
+        """Number of records that no stage, in any process, has acknowledged yet, by role."""
         done: dict[tuple[str, str, int], int] = {}
         places = set()
         for role in ROLES:
@@ -242,7 +240,8 @@ class KafkaLog:
                 for partition in range(self.cluster.partitions):
                     places.add((topic, partition))
                     done[role, topic, partition] = committed.get((topic, partition), 0)
-        # Ends are read after positions: what is equal then was equal at the time of the first.
+        # Ends are read after positions: if both are equal, they were equal when the positions were
+        # read.
         watermarks = self.watermarks(sorted(places))
         left = dict.fromkeys(ROLES, 0)
         for (role, topic, partition), offset in done.items():
@@ -320,7 +319,8 @@ class KafkaLog:
     # --- appending ---------------------------------------------------------------------------
 
     def append(self, outgoing: Sequence[Outgoing]) -> list[tuple[int, int]]:
-        """Append in order, acknowledged by all in-sync replicas; (partition, offset) of each."""
+        """Appends in order, acknowledged by all in-sync replicas; returns (partition, offset) of
+        each."""
         with self._lock:
             producer = self._publishing()
             try:
@@ -361,13 +361,13 @@ class KafkaLog:
                 raise unreachable(self.cluster, error) from error
         return self._producer
 
-    # --- asking ------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------
 
     def _tp(self, topic: str, partition: int) -> TopicPartition:
         return TopicPartition(self.cluster.physical(topic), partition)
 
     def _ask(self, question: Callable[[KafkaAdminClient], T]) -> T:
-        """The answer, asked again while the broker is not ready to give one."""
+        """Returns the response, retrying while the broker is not ready to give one."""
         deadline = time.monotonic() + TRY_SECONDS
         while True:
             try:

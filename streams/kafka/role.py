@@ -1,9 +1,7 @@
-"""The stages of one role on the partitions that the group gives this worker.
+"""The stages of one role on the partitions that the group assigns to this worker.
 
-A partition's store is opened when it is assigned and closed when it is revoked; in between a
-partition task a stage works on it. Before anything is processed the store and the log are held
-against each other.
-"""
+A partition's store is opened when it is assigned and closed when it is revoked; in between one task
+per stage works on it. The store is checked against the log before anything is processed."""
 
 from __future__ import annotations
 
@@ -34,15 +32,15 @@ logger = logging.getLogger(__name__)
 
 BUSY_SECONDS = 0.2
 LOG_STATE = "kafka_log"
-"""What a store remembers of the log that it is made from: the ids of cluster and topics."""
+"""What a store records about its log: the ids of cluster and topics."""
 
 
 class Busy(Exception):
-    """The partition's folder is still another process's; try again."""
+    """Another process still holds the partition's folder; try again."""
 
 
 class PartitionStore(StorePort, Protocol):
-    """A partition's stores, and what they remember of the log that they are made from."""
+    """A partition's stores, and what they record about their log."""
 
     def state(self, name: str) -> str | None: ...
 
@@ -50,10 +48,11 @@ class PartitionStore(StorePort, Protocol):
 
 
 class Parts(Protocol):
-    """What a role works with, joined elsewhere."""
+    """The parts that a role works with, assembled elsewhere."""
 
     def open(self, partition: int) -> PartitionStore | None:
-        """The partition's stores; None for a role without. Called in a thread. Raises Busy."""
+        """Returns the partition's stores; None for a role without stores. Called in a thread.
+        Raises Busy."""
         ...
 
     def close(self, partition: int, store: PartitionStore) -> None:
@@ -61,13 +60,13 @@ class Parts(Protocol):
         ...
 
     def runner(self, task: PartitionTask, store: PartitionStore | None) -> StageRunner:
-        """The task's runner, with the task's edges."""
+        """Returns the task's runner, with the task's hooks."""
         ...
 
 
 @dataclass(slots=True)
 class _Facts:
-    """What the cluster says at an assignment."""
+    """What the cluster reports at an assignment."""
 
     identity: Identity
     committed: Mapping[tuple[str, int], int]
@@ -76,8 +75,8 @@ class _Facts:
 
 @dataclass
 class Role:
-    """`states` tells what every assigned partition is doing: `opening`, `working`, or what it
-    waits for. `failed` has the exception that the worker must end for."""
+    """`states` holds the state of every assigned partition: `opening`, `working`, or what it waits
+    for. `failed` has the exception that must end the worker."""
 
     name: str
     cluster: Cluster
@@ -102,18 +101,19 @@ class Role:
         self.topics = sorted({topic.name for stage in self.stages for topic in stage.reads})
 
     def fail(self, error: BaseException) -> None:
-        """End the worker for this; the first one counts."""
+        """Ends the worker with this error; the first one counts."""
         if not self.failed.done():
             self.failed.set_exception(first_failure(error))
 
     def works(self) -> bool:
-        """Whether the group has given this worker its partitions, if any, and all are open."""
+        """Returns whether the group has assigned this worker its partitions, if any, and all are
+        open."""
         return self._joined and all(state == "working" for state in self.states.values())
 
     # --- assignment --------------------------------------------------------------------------
 
     def assign(self, partitions: Iterable[int], lease_of: Callable[[int], Lease]) -> None:
-        """Begin to work on these partitions. Returns at once: stores are opened in tasks."""
+        """Begins to work on these partitions. Returns at once: tasks open the stores."""
         numbers = sorted(partitions)
         self._joined = True
         self.states = dict.fromkeys(numbers, "opening")
@@ -142,13 +142,13 @@ class Role:
         )
 
     def put(self, stage: str, topic: str, partition: int, delivery: Delivery) -> None:
-        """Hand a record over; one of a partition that is not ours any more is dropped."""
+        """Passes a record on; drops one of a partition that is no longer assigned."""
         source = self._sources.get((stage, partition))
         if source is not None:
             source.put(topic, delivery)
 
     def wanted(self) -> dict[tuple[str, int], int]:
-        """The least offset that idle tasks wait for, by topic and partition."""
+        """Returns the least offset that idle tasks wait for, by topic and partition."""
         least: dict[tuple[str, int], int] = {}
         for (stage, partition), task in self.tasks.items():
             if not task.idle:
@@ -159,9 +159,9 @@ class Role:
         return least
 
     async def quiesce(self, limit_seconds: float | None = None) -> None:
-        """Begin nothing new, and let what is being committed end. What could not be sent by then
-        (as set, when not given) is left to the next owner: it is in the store's outbox, or was not
-        acknowledged."""
+        """Begins nothing new, and waits for the commits under way. What could not be sent within
+        the limit (the configured one by default) is left to the next owner: it is in the store's
+        outbox, or was not acknowledged."""
         async with self._ending:
             tasks = [*self.tasks.values()]
             self.tasks.clear()
@@ -175,7 +175,7 @@ class Role:
                 self.fail(error)
 
     async def release(self) -> None:
-        """After `quiesce`: close the stores; the next owner may open them at once."""
+        """Closes the stores after `quiesce`; the next owner may open them at once."""
         async with self._ending:  # a rebalance may begin while another one is being prepared for
             for task in [*self._opening]:
                 task.cancel()
@@ -195,18 +195,19 @@ class Role:
             self.log.identity(), self.log.committed(self.name), self.log.watermarks(places)
         )
 
-    async def _open(self, partition: int, barrier: Barrier, asked: asyncio.Task[_Facts]) -> None:
+    async def _open(self, partition: int, barrier: Barrier, facts: asyncio.Task[_Facts]) -> None:
         try:
             store = await self._opened_store(partition)
             while True:
                 try:
-                    self._begin(partition, store, barrier, await asyncio.shield(asked))
+                    self._begin(partition, store, barrier, await asyncio.shield(facts))
                 except LogUnavailable as error:
-                    # The broker is away or just back: others would fare no better with it.
+                    # The broker is unreachable or just back: other workers would have the same
+                    # problem.
                     logger.warning("%s[%d] waits: %s", self.name, partition, error)
                     self.states[partition] = f"waiting: {error}"
                     await asyncio.sleep(UNAVAILABLE_SECONDS)
-                    asked = asyncio.create_task(asyncio.to_thread(self._ask, [partition]))
+                    facts = asyncio.create_task(asyncio.to_thread(self._ask, [partition]))
                 else:
                     self.states[partition] = "working"
                     return
@@ -218,7 +219,7 @@ class Role:
     def _begin(
         self, partition: int, store: PartitionStore | None, barrier: Barrier, facts: _Facts
     ) -> None:
-        """Start the partition's tasks: all, or none where the log cannot be used."""
+        """Starts the partition's tasks: all of them, or none if the log cannot be used."""
         if store is not None:
             self._check_store(partition, store, facts)
         marks = facts.watermarks.get((MEMORY_WRITES.name, partition))
@@ -232,7 +233,8 @@ class Role:
             task.start(runner)
 
     async def _opened_store(self, partition: int) -> PartitionStore | None:
-        """The store; waits for as long as another process keeps it, the one before most likely."""
+        """Returns the store; waits while another process holds it, most likely the previous
+        owner."""
         while True:
             opening = asyncio.create_task(asyncio.to_thread(self.parts.open, partition))
             try:
@@ -242,7 +244,7 @@ class Role:
                 await asyncio.sleep(BUSY_SECONDS)
                 continue
             except asyncio.CancelledError:
-                # The thread goes on; what it opens must not stay open.
+                # The thread continues; the store that it opens must not stay open.
                 opening.add_done_callback(lambda done: self._discard(partition, done))
                 raise
             if store is not None:
@@ -259,7 +261,7 @@ class Role:
     def _beginning(
         self, partition: int, runner: StageRunner, facts: _Facts
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """Where the stage is in each of its topics, and where what is delivered begins."""
+        """Returns the stage's position in each of its topics, and where the deliveries begin."""
         topics = [topic.name for topic in runner.stage.reads]
         committed = {
             topic: facts.committed[topic, partition]
@@ -272,7 +274,7 @@ class Role:
                 next_offsets[topic] = runner.store.cursor_of(runner.stage.name, topic)
             else:
                 _check_beginning(topic, partition, committed.get(topic), facts)
-                # From the first record on: the first to arrive need not be it.
+                # Counted from the first record: the first to arrive need not be it.
                 beginning = facts.watermarks[topic, partition].beginning
                 next_offsets[topic] = committed.get(topic, beginning)
         return next_offsets, committed
@@ -280,19 +282,19 @@ class Role:
     # --- do store and log belong together? ---------------------------------------------------
 
     def _check_store(self, partition: int, store: PartitionStore, facts: _Facts) -> None:
-        """Raises LogError, saying what to do, for a store that was not made from this log, or
-        that misses records which the log no longer holds."""
+        """Raises LogError with a remedy for a store that was not made from this log, or that lacks
+        records which the log no longer holds."""
         cursors = {
             (stage.name, topic.name): store.cursor_of(stage.name, topic.name)
             for stage in self.stages
             for topic in stage.reads
         }
         state = state_of(facts.identity, self.topics)
-        said = store.state(LOG_STATE)
-        if said is None and not any(cursors.values()):
+        recorded = store.state(LOG_STATE)
+        if recorded is None and not any(cursors.values()):
             store.set_state(LOG_STATE, state)
-            said = state
-        before: dict[str, str] = {} if said is None else json.loads(said)
+            recorded = state
+        before: dict[str, str] = {} if recorded is None else json.loads(recorded)
         here: dict[str, str] = json.loads(state)
         for what, value in here.items():
             if before.get(what) == value:
@@ -326,7 +328,7 @@ class Role:
 
 
 def state_of(identity: Identity, topics: Iterable[str]) -> str:
-    """What a store remembers of the log that these topics of it are folded from."""
+    """Returns what a store records about the log for these topics."""
     here = {"cluster": identity.cluster_id}
     here |= {f"topic {topic}": identity.topic_ids.get(topic, "") for topic in sorted(topics)}
     return json.dumps(here)

@@ -1,4 +1,4 @@
-"""Where finished work goes on Kafka: records out, every one acknowledged by the broker."""
+"""Sends finished work to Kafka: records, each acknowledged by the broker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Note = Callable[[Sequence[Position]], Awaitable[None]]
 
 
 class _Sent(Protocol):
-    """What the broker says of a batch: the offset of its first record."""
+    """The broker's response for a batch: the offset of its first record."""
 
     offset: int
 
@@ -41,11 +41,10 @@ class _Sent(Protocol):
 class KafkaSender:
     """A LogSender on one idempotent producer. Use it as an async context manager.
 
-    `commit` returns when all in-sync replicas have every record; through an outage of the broker
-    it waits and tries again, and `outage` tells what is being waited for. Records of one call
-    keep their order within a partition. What `note` does with the positions comes after that; a
-    worker notes them itself, by acknowledging.
-    """
+    `commit` returns when all in-sync replicas have every record; during an outage of the broker it
+    waits and retries, and `outage` holds what is being waited for. Records of one call keep their
+    order within a partition. `note` handles the positions afterwards; a worker records them itself,
+    by acknowledging."""
 
     def __init__(self, cluster: Cluster, note: Note | None = None) -> None:
         self._cluster = cluster
@@ -60,7 +59,7 @@ class KafkaSender:
         return self
 
     async def start(self) -> None:
-        """Connect. Raises LogError, for a broker that is away LogUnavailable."""
+        """Connects. Raises LogError, or LogUnavailable if the broker is unreachable."""
         producer = AIOKafkaProducer(
             bootstrap_servers=self._cluster.servers,
             acks="all",
@@ -84,7 +83,7 @@ class KafkaSender:
         trace: TracebackType | None,
     ) -> None:
         if self._producer is not None:
-            # What is not sent by now waits for a broker that is away. It is in the outbox of its
+            # What is not sent by now waits for an unreachable broker. It is in the outbox of its
             # store, or its source was not acknowledged.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
@@ -95,8 +94,8 @@ class KafkaSender:
         return self._ends.get((topic, partition), 0)
 
     async def commit(self, outgoing: Sequence[Outgoing], positions: Sequence[Position]) -> None:
-        """Append `outgoing`, then note `positions`. Raises LogError for a record that the broker
-        refuses for good; others of the same call may then have been appended."""
+        """Appends `outgoing`, then records `positions`. Raises LogError for a record that the
+        broker refuses permanently; others of the same call may then have been appended."""
         places: dict[tuple[str, int], list[Outgoing]] = defaultdict(list)
         for out in outgoing:
             places[out.topic, self._partition(out)].append(out)
@@ -121,7 +120,7 @@ class KafkaSender:
     async def _queue(
         self, topic: str, partition: int, chunks: Sequence[Sequence[Outgoing]]
     ) -> Awaitable[None]:
-        """Hand the records to the producer; the result waits for the broker's word."""
+        """Passes the records to the producer; the result waits for the broker's response."""
         batches = [(chunk, await self._send(chunk, topic, partition)) for chunk in chunks]
         return self._confirmed(batches, topic, partition)
 
@@ -179,7 +178,7 @@ class KafkaSender:
 
 
 def _chunks(records: Sequence[Outgoing]) -> list[list[Outgoing]]:
-    """The records in order, cut into what fits a batch; one that is larger is alone."""
+    """Splits the records in order into chunks that fit a batch; a larger record forms its own."""
     chunks: list[list[Outgoing]] = []
     room = 0
     for out in records:
@@ -197,13 +196,13 @@ def _chunks(records: Sequence[Outgoing]) -> list[list[Outgoing]]:
 
 
 def _bytes(out: Outgoing) -> int:
-    """At least what the record takes in a batch."""
+    """A lower bound of the record's size in a batch."""
     headers = sum(len(name) + len(value) + 10 for name, value in out.headers.items())
     return len(out.key) + len(out.value or b"") + headers + 40
 
 
 def unreachable(cluster: Cluster, error: BaseException) -> LogError:
-    """LogUnavailable for what may pass; a refused right or password does not."""
+    """Returns LogUnavailable for what may pass; a refused permission or password does not."""
     kind = LogError if is_refusal(error) else LogUnavailable
     return kind(
         f"cannot reach Kafka at {cluster.settings.bootstrap_servers}: {type(error).__name__}:"

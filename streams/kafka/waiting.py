@@ -1,4 +1,4 @@
-"""What a worker on Kafka cannot go on without now, and since when."""
+"""What a Kafka worker currently waits for and cannot continue without, and since when."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 Awaited: TypeAlias = Literal["broker", "partitions"]
 
 LOG_AFTER: Final = timedelta(seconds=3)
-"""A worker that starts, or whose broker moves, waits for moments that are worth no line."""
+"""A starting worker, or one whose broker moves, waits for moments that are not worth a log line."""
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,8 @@ class Waiting:
         self._is_logged = False
 
     def note(self, awaited: Awaited | None) -> None:
-        """Remember what is waited for at this moment; log a broker that stays away, and returns."""
+        """Records what is waited for now; logs when a broker stays unreachable, and when it
+        returns."""
         now = self._clock()
         if self.now is None or self.now.awaited != awaited:
             if self._is_logged:

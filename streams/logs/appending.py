@@ -1,4 +1,4 @@
-"""How records and positions get into the log's tables, inside the caller's transaction."""
+"""Writes records and positions to the log's tables, inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Appended:
 
 
 def topic_named(name: str) -> Topic:
-    """The topic. Raises LogError for a name that is none."""
+    """Returns the topic. Raises LogError for an unknown name."""
     topic = TOPICS.get(name)
     if topic is None:
         raise LogError(f"there is no topic {name!r}; the topics are {', '.join(TOPICS)}")
@@ -39,7 +39,7 @@ def topic_named(name: str) -> Topic:
 
 
 def microseconds(moment: datetime) -> int:
-    """A moment with a zone as whole microseconds since 1970, exactly."""
+    """Returns a moment with a zone as whole microseconds since 1970, exactly."""
     return (moment - EPOCH) // _MICROSECOND
 
 
@@ -49,11 +49,10 @@ def append_records(
     place: Callable[[str], int],
     now: int,
 ) -> Appended:
-    """Appends in order. `place` gives the partition of a scope where the record names none, `now`
-    is in microseconds.
+    """Appends in order. `place` returns the partition of a scope for records without one, `now` is
+    in microseconds.
 
-    Raises LogError for an unknown topic; the caller rolls back then.
-    """
+    Raises LogError for an unknown topic; the caller then rolls back."""
     tails: dict[tuple[str, int], _Tail] = {}
     rows: dict[str, list[Row]] = defaultdict(list)
     done = Appended([], {})
@@ -87,9 +86,9 @@ def append_records(
 
 
 def place_records(connection: sqlite3.Connection, records: Sequence[Record]) -> None:
-    """Insert records that have their partitions, offsets and times already, those of a partition
-    in the order of their offsets and past its end, which moves along. Times may decrease among
-    them; what is appended later is never older than any. Raises LogError for an unknown topic."""
+    """Inserts records that already have partitions, offsets and times; those of a partition in the
+    order of their offsets and past its end, which moves along. Their times may decrease; records
+    appended later are never older than any of them. Raises LogError for an unknown topic."""
     ends: dict[tuple[str, int], tuple[int, int]] = {}
     rows: dict[str, list[Row]] = defaultdict(list)
     for record in records:
@@ -146,7 +145,7 @@ def _insert(connection: sqlite3.Connection, topic: Topic, rows: Sequence[Row]) -
 
 
 def note_position(connection: sqlite3.Connection, position: Position) -> None:
-    """Notes a position unless a later one is noted. Raises LogError when it is past the end."""
+    """Records a position unless a later one is recorded. Raises LogError if it is past the end."""
     taken = connection.execute(
         "INSERT INTO positions SELECT ?1, topic, partition, ?4 FROM partitions"
         " WHERE topic=?2 AND partition=?3 AND next_offset>=?4"

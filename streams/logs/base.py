@@ -23,8 +23,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A record to append. The partition follows from `scope`, also where the key is another,
-    unless it is given: a dead letter stays where the record lay."""
+    """A record to append. The partition follows from `scope`, even if the key differs, unless it is
+    set: a dead letter stays in the partition of its record."""
 
     topic: str
     scope: str
@@ -36,7 +36,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far one consumer has come in one partition of one topic: the next offset to read."""
+    """The progress of one consumer in one partition of one topic: the next offset to read."""
 
     consumer: str
     topic: str
@@ -49,15 +49,15 @@ class LogError(Exception):
 
 
 UNAVAILABLE_SECONDS = 1.0
-"""Between two attempts to reach a log that does not answer."""
+"""Delay between two attempts to reach a log that does not answer."""
 
 
 class LogUnavailable(LogError):
-    """A log that does not answer now; whoever can wait tries again."""
+    """A log that does not answer now; callers that can wait retry."""
 
 
 class LogFull(LogUnavailable):
-    """A log that has no room or no memory to write now; nothing of it was written."""
+    """A log without room or memory to write now; nothing of the write was stored."""
 
 
 class LogInUse(LogError):
@@ -65,15 +65,14 @@ class LogInUse(LogError):
 
 
 class LogSender(Protocol):
-    """Where finished work goes: records out, progress noted."""
+    """Receives finished work: records and positions."""
 
     async def commit(self, outgoing: Sequence[Outgoing], positions: Sequence[Position]) -> None:
-        """Append `outgoing` in order, durably, then note `positions`.
+        """Appends `outgoing` in order, durably, then records `positions`.
 
-        The embedded log does both in one transaction; a broker may repeat the records after
-        a crash between the two, never note a position whose records are not durable.
-        Raises LogError when the log cannot take them (nothing is then noted).
-        """
+        The embedded log does both in one transaction; a broker may repeat the records after a crash
+        between the two, but never records a position whose records are not durable. Raises LogError
+        if the log cannot store them (then no position is recorded)."""
         ...
 
 
@@ -87,7 +86,7 @@ class LogReader(Protocol):
         ...
 
     def position(self, consumer: str, topic: str, partition: int) -> int:
-        """The next offset that `consumer` will read; 0 when it never noted one."""
+        """The next offset that `consumer` will read; 0 if it never recorded one."""
         ...
 
     def read(

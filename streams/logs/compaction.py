@@ -1,9 +1,8 @@
-"""What leaves the log: superseded values, tombstones, expired and erased records.
+"""Removes records from the log: superseded values, tombstones, expired and erased records.
 
-Every function removes one bounded batch inside the caller's transaction, so that appends wait
-for milliseconds only; readers never wait (WAL). Offsets are never given out again: the next one
-is kept apart from the records.
-"""
+Every function removes one bounded batch inside the caller's transaction, so that appends wait for
+milliseconds only; readers never wait (WAL). Offsets are never reused: the next one is stored apart
+from the records."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ BATCH_RECORDS: Final = 1000
 
 
 def mark_superseded(connection: sqlite3.Connection, topic: Topic, key: bytes, new_id: int) -> int:
-    """Notes the record that the one at `new_id`, of the same key and partition, takes the place
-    of. Returns how many records became dead: 0 or 1."""
+    """Records which record is superseded by the one at `new_id` with the same key and partition.
+    Returns how many records became dead: 0 or 1."""
     low, _ = id_range(new_id >> OFFSET_BITS)
     return connection.execute(
         "INSERT INTO dead(topic, id, since)"
@@ -34,7 +33,8 @@ def mark_superseded(connection: sqlite3.Connection, topic: Topic, key: bytes, ne
 def mark_tombstone(
     connection: sqlite3.Connection, topic: Topic, record_id: int, timestamp: int
 ) -> None:
-    """Notes that the record has a null value: it goes too, once readers had time to see it."""
+    """Records that the record has a null value: it is removed too, once readers had time to see
+    it."""
     connection.execute("INSERT INTO dead VALUES (?, ?, ?)", (topic.name, record_id, timestamp))
 
 
@@ -49,9 +49,8 @@ def compact_batch(
 ) -> int:
     """Removes up to `limit` dead records, and tombstones appended up to that time (microseconds).
 
-    Superseded records go first: a tombstone must not leave before the values that it hides.
-    Returns how many were removed; fewer than `limit` means none is left.
-    """
+    Superseded records go first: a tombstone must not be removed before the values that it hides.
+    Returns how many were removed; fewer than `limit` means that none is left."""
     ids = connection.execute(
         "SELECT id FROM dead WHERE topic=? AND since<=? ORDER BY since, id LIMIT ?",
         (topic.name, tombstones_until, limit),
@@ -76,7 +75,8 @@ def expire_batch(
 
 
 def erase_batch(connection: sqlite3.Connection, topic: Topic, ids: Sequence[int]) -> int:
-    """Removes these records, whatever the topic's cleanup. Returns how many there were."""
+    """Removes these records, regardless of the topic's cleanup policy. Returns how many there
+    were."""
     removed = connection.executemany(
         f"DELETE FROM {table(topic)} WHERE id=?", [(record_id,) for record_id in ids]
     ).rowcount
@@ -87,7 +87,7 @@ def erase_batch(connection: sqlite3.Connection, topic: Topic, ids: Sequence[int]
 
 
 def replace_batch(connection: sqlite3.Connection, topic: Topic, values: Mapping[int, bytes]) -> int:
-    """Gives these records other values, by id. Returns how many there were."""
+    """Replaces the values of these records, by id. Returns how many there were."""
     return connection.executemany(
         f"UPDATE {table(topic)} SET value=? WHERE id=?",
         [(pack_value(value), record_id) for record_id, value in values.items()],

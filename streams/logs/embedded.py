@@ -1,9 +1,8 @@
 """The embedded durable log: topics in one SQLite file, no server.
 
-Any number of processes may read it and append to it; one at a time may process it, that is,
-note how far its consumers have come. Appends are atomic and fsynced: what was acknowledged is
-there after a crash, in full, and what was not is there in full or not at all.
-"""
+Any number of processes may read it and append to it; one at a time may process it, that is, record
+the positions of its consumers. Appends are atomic and fsynced: after a crash an acknowledged append
+is complete, and any other is complete or absent."""
 
 from __future__ import annotations
 
@@ -39,28 +38,28 @@ from palimpsest.streams.logs.logfile import (
 from palimpsest.streams.logs.view import LogView
 
 Mode = Literal["process", "publish", "read"]
-"""`process`: append and note positions, one process at a time. `publish`: append only, any
-number of processes. `read`: touch nothing, also in a folder that may not be written."""
+"""`process`: append and record positions, one process at a time. `publish`: append only, any number
+of processes. `read`: write nothing, also in a read-only folder."""
 
 POLL_SECONDS: Final = 0.02
-"""How often a waiting reader looks whether another process has appended."""
+"""How often a waiting reader checks for appends of other processes."""
 DEFAULT_COMPACT_AFTER: Final = 10_000
-"""Dead records of a compacted topic that start a compaction by themselves."""
+"""Number of dead records that starts an automatic compaction of a compacted topic."""
 TOMBSTONE_GRACE: Final = timedelta(days=1)
-"""How long such a compaction leaves null values, so that slow readers see them (as Kafka does)."""
+"""How long an automatic compaction keeps null values, so that slow readers see them (as Kafka
+does)."""
 
 _place = lru_cache(maxsize=65_536)(partition_for)
 
 
 class EmbeddedLog(LogView):
-    """A LogReader and LogSender on `log.sqlite` in a folder. Get one with `EmbeddedLog.open`.
+    """A LogReader and LogSender on `log.sqlite` in a folder. Create one with `EmbeddedLog.open`.
 
-    Offsets of a partition count up from 0 without a hole and are never given out twice, also
-    after a crash, an erasure or a compaction. Timestamps are the append time and never decrease
-    within a partition, also when the clock does. Usable from any thread.
-    Every method raises LogError with the path and what to do when the file cannot be used; the
-    failed append has then left nothing behind, and the next one works once the cause is gone.
-    """
+    Offsets of a partition count up from 0 without gaps and are never reused, also after a crash, an
+    erasure or a compaction. Timestamps are the append time and never decrease within a partition,
+    even if the clock does. Usable from any thread. Every method raises LogError with the path and a
+    remedy if the file cannot be used; the failed append then wrote nothing, and the next one works
+    once the cause is gone."""
 
     def __init__(
         self,
@@ -95,13 +94,12 @@ class EmbeddedLog(LogView):
         mode: Mode = "process",
         compact_after: int = DEFAULT_COMPACT_AFTER,
     ) -> Self:
-        """Open the log of `folder`; the writing modes make folder and file when there are none.
+        """Opens the log of `folder`; the writing modes create folder and file if missing.
 
-        The partition count is fixed when the file is made; None takes the file's own. `clock`
-        gives the time now, with a zone. Raises LogError when another process has the log open
-        in mode `process` (naming it), for another partition count, a file of a newer program,
-        or one that is damaged, missing (mode `read`) or may not be written.
-        """
+        The partition count is fixed when the file is created; None accepts the file's own. `clock`
+        returns the current time, with a zone. Raises LogError if another process has the log open
+        in mode `process` (naming it), for another partition count, for a file of a newer program,
+        or for one that is damaged, missing (mode `read`) or read-only."""
         path = folder / FILE_NAME
         if partitions is not None and partitions < 1:
             raise LogError(f"log {path}: {partitions} partitions; there must be at least 1")
@@ -130,7 +128,7 @@ class EmbeddedLog(LogView):
         )
 
     def close(self) -> None:
-        """Finish the append under way, then let go of file and lock. A second call does nothing."""
+        """Finishes the current append, then closes file and lock. A second call does nothing."""
         self._closed = True
         self._thread.shutdown(wait=True)
         self._reader.close()
@@ -153,14 +151,13 @@ class EmbeddedLog(LogView):
     # --- appending ------------------------------------------------------------------------
 
     async def commit(self, outgoing: Sequence[Outgoing], positions: Sequence[Position]) -> None:
-        """Append `outgoing` in order and note `positions`, in one transaction, fsynced.
+        """Appends `outgoing` in order and records `positions`, in one transaction, fsynced.
 
-        Runs in the log's thread; concurrent commits are done in the order of their calls. A
-        position never moves backwards: a smaller one than noted is ignored. Positions need mode
-        `process`. Raises LogError, also for a position past the end (the log is then older than
-        the store that asks); nothing was appended or noted then. A cancelled commit may still
-        take place.
-        """
+        Runs in the log's thread; concurrent commits run in the order of their calls. A position
+        never moves backwards: one smaller than the recorded one is ignored. Positions need mode
+        `process`. Raises LogError, also for a position past the end (the log is then older than the
+        store of the caller); then nothing was appended or recorded. A cancelled commit may still
+        take place."""
         if self._closed:
             raise LogError(f"log {self.path} is closed")
         if outgoing or positions:
@@ -168,26 +165,27 @@ class EmbeddedLog(LogView):
             await loop.run_in_executor(self._thread, self._write, (*outgoing,), (*positions,))
 
     def append(self, outgoing: Sequence[Outgoing]) -> list[tuple[int, int]]:
-        """Append in order, in one transaction, fsynced; (partition, offset) of each record."""
+        """Appends in order, in one transaction, fsynced; returns (partition, offset) of each
+        record."""
         return self._write(outgoing, ())
 
     def append_at(self, timed: Sequence[tuple[datetime, Outgoing]]) -> None:
-        """The same with an append time of its own for each record, for what is copied from another
-        log: all of it is there after a crash, or nothing."""
+        """The same with an append time for each record, to copy from another log: after a crash all
+        of it is there, or nothing."""
         with self._writing(needs_lock=False) as connection:
             for moment, record in timed:
                 append_records(connection, [record], self._place, microseconds(moment))
         self._notifier.notify()
 
     def place(self, records: Sequence[Record]) -> None:
-        """Take over records of another log as `place_records` does, all of them or none. For a log
-        that no one reads yet."""
+        """Copies records of another log with `place_records`, all of them or none. For a log
+        without readers so far."""
         with self._writing(needs_lock=False) as connection:
             place_records(connection, records)
 
     def begin_at(self, topic: str, offset: int) -> None:
-        """Let no record that comes into the topic have an offset before this one. For a log that
-        no one reads yet."""
+        """Sets the minimum offset of future records of the topic. For a log without readers so
+        far."""
         topic_named(topic)
         with self._writing(needs_lock=False) as connection:
             connection.execute(
@@ -223,7 +221,7 @@ class EmbeddedLog(LogView):
             yield connection
 
     def number_it(self, number: int) -> None:
-        """Give the log a `number`. For one that no one reads yet."""
+        """Sets the log's `number`. For a log without readers so far."""
         with self._writing(needs_lock=False) as connection:
             connection.execute("INSERT OR REPLACE INTO settings VALUES ('number', ?)", (number,))
 
@@ -244,11 +242,11 @@ class EmbeddedLog(LogView):
         self._notifier.notify()
 
     async def wait(self, positions: Iterable[Position], timeout_seconds: float) -> bool:
-        """Until a record can be read at or after any of `positions`: True; at the time-out: False.
+        """Waits until a record can be read at or after any of `positions` and returns True; returns
+        False at the time-out.
 
-        Looks before it waits, so no append is missed. Wakes at once on appends of this log
-        object, within POLL_SECONDS on those of other processes.
-        """
+        Checks before it waits, so no append is missed. Wakes at once on appends of this log object,
+        within POLL_SECONDS on those of other processes."""
         wanted = [self._checked(position) for position in positions]
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
@@ -270,12 +268,11 @@ class EmbeddedLog(LogView):
     # --- removing -------------------------------------------------------------------------
 
     def compact(self, topic: str, tombstone_grace: timedelta = timedelta(0)) -> int:
-        """Leave only the newest value a key in a compacted topic; keys whose newest value is null
-        go altogether, once that null value is older than `tombstone_grace`.
+        """Keeps only the newest value per key in a compacted topic; keys whose newest value is null
+        are removed entirely, once that null value is older than `tombstone_grace`.
 
-        Works in batches between which appends go on; may take long, so call it off the event
-        loop. Returns how many records were removed. Needs mode `process`.
-        """
+        Works in batches that let appends through; may take long, so call it off the event loop.
+        Returns how many records were removed. Needs mode `process`."""
         wanted = topic_named(topic)
         if wanted.cleanup != "compact":
             raise LogError(f"topic {topic!r} is not a compacted one; it keeps its records")
@@ -287,7 +284,7 @@ class EmbeddedLog(LogView):
         )
 
     def _compact_if_due(self, connection: sqlite3.Connection, died: Mapping[str, int]) -> None:
-        """One batch, inside the commit under way: no fsync and no thread of its own."""
+        """Compacts one batch inside the current commit: without an fsync or a thread of its own."""
         if self.mode != "process":
             return
         for name, count in died.items():
@@ -347,8 +344,8 @@ class EmbeddedLog(LogView):
             return compaction.replace_batch(connection, TOPICS[topic], ids)
 
     def forget_bytes(self) -> None:
-        """Leave nothing of removed records and replaced values in the write-ahead log. Raises
-        LogError where another process reads from it just now."""
+        """Removes removed records and replaced values from the write-ahead log. Raises LogError
+        while another process reads from it."""
         if self._writer is not None and not self._writer.empty_wal():
             raise LogError(
                 f"log {self.path}: another process reads it and keeps removed records in the"
@@ -399,7 +396,7 @@ class Notifier:
                 self._listeners.discard(listener)
 
     def notify(self) -> None:
-        """Set the events of all that listen. Callable from any thread."""
+        """Sets the events of all listeners. Callable from any thread."""
         with self._lock:
             listeners = tuple(self._listeners)
         for loop, event in listeners:

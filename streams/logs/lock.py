@@ -1,8 +1,7 @@
-"""One process at a time: OS locks on files alongside the log.
+"""One process at a time: OS locks on files in the log's folder.
 
-The kernel gives a lock back when its holder ends, however it ends, so a lock never has to be
-removed by hand; the files stay and are only name tags.
-"""
+The kernel releases a lock when its holder ends, however it ends, so a lock never has to be removed
+by hand; the files stay and only name the holder."""
 
 from __future__ import annotations
 
@@ -33,11 +32,10 @@ class FolderLock:
 
     @classmethod
     def acquire(cls, path: Path, since: datetime) -> FolderLock:
-        """Take the lock at once, never waiting.
+        """Takes the lock at once, never waiting.
 
-        Raises LogError naming the holder's process id when another process (or another open
-        log of this one) has it, and when the file cannot be written.
-        """
+        Raises LogError naming the holder's process id if another process (or another open log of
+        this one) has it, and if the file cannot be written."""
         descriptor = _open(path)
         while True:
             try:
@@ -50,7 +48,7 @@ class FolderLock:
                 ) from error
             if _lies_at(descriptor, path):
                 break
-            os.close(descriptor)  # the folder was exchanged for another one meanwhile
+            os.close(descriptor)  # the folder was replaced by another one meanwhile
             descriptor = _open(path)
         lock = cls(path, descriptor)
         try:
@@ -68,14 +66,14 @@ class FolderLock:
         os.pwrite(self._descriptor, tag.encode(), 0)
 
     def release(self) -> None:
-        """Give the lock back; a second call does nothing."""
+        """Releases the lock; a second call does nothing."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
 
 def holder(path: Path) -> str:
-    """Who signed the lock file, as text for a person: process id and start time."""
+    """Returns who signed the lock file, as text for a person: process id and start time."""
     try:
         tag = json.loads(path.read_text())
         return f"process {int(tag['pid'])}, since {tag['since']}"
@@ -85,11 +83,10 @@ def holder(path: Path) -> str:
 
 
 class AppendLock:
-    """Lets the processes that append begin one after another.
+    """Lets the appending processes begin one after another.
 
-    Without it a process that appends without a pause starves the others: SQLite's waiting
-    sleeps up to 100 ms between its looks, while the file is free for parts of a millisecond.
-    """
+    Without it a process that appends without a pause starves the others: SQLite's busy wait sleeps
+    up to 100 ms between attempts, while the file is free for parts of a millisecond."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -116,7 +113,7 @@ class AppendLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Let go of the file; a second call does nothing."""
+        """Closes the file; a second call does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -1,8 +1,7 @@
-"""The SQLite file of the embedded log: its tables, how it is opened, what its errors mean.
+"""The SQLite file of the embedded log: its tables, how it is opened, and its errors.
 
-One table a topic, `"conversation-turns"` and so on; a record's `id` is its partition and offset
-in one integer, so that a partition lies together and a read is one range of the primary key.
-"""
+One table per topic, `"conversation-turns"` and so on; a record's `id` is its partition and offset
+in one integer, so that a partition is contiguous and a read is one range of the primary key."""
 
 from __future__ import annotations
 
@@ -20,7 +19,8 @@ from palimpsest.streams.logs.lock import AppendLock
 FILE_NAME: Final = "log.sqlite"
 APPEND_LOCK_NAME: Final = "log.turn"
 FORMAT: Final = 2
-"""Since 2 values may be compressed; a file of 1 is read, and is of 2 once it was written to."""
+"""Since 2 values may be compressed; a file of format 1 can be read, and becomes 2 when it is first
+written."""
 BUSY_TIMEOUT_SECONDS: Final = 30.0
 """How long an append waits for the append of another process."""
 OFFSET_BITS: Final = 40
@@ -87,7 +87,7 @@ def _code(error: sqlite3.Error) -> str:
 
 
 def explain(error: sqlite3.Error, path: Path) -> str:
-    """One line for a person: the file, what to do, and SQLite's own words."""
+    """Returns one line for a person: the file, the remedy, and SQLite's own text."""
     code = _code(error)
     for prefix, advice in _ADVICE.items():
         if code.startswith(prefix):
@@ -99,11 +99,11 @@ def explain(error: sqlite3.Error, path: Path) -> str:
 def transaction(
     connection: sqlite3.Connection, turn: contextlib.AbstractContextManager[None]
 ) -> Iterator[None]:
-    """All or nothing, durable on leaving. On any error inside or in the commit: rolled back.
+    """A transaction: all or nothing, durable when it ends. Rolls back on any error inside or in the
+    commit.
 
-    `turn` is held while waiting for other processes' transactions, not during this one.
-    """
-    if connection.in_transaction:  # an earlier rollback failed too, for want of disk
+    `turn` is held while waiting for other processes' transactions, not during this one."""
+    if connection.in_transaction:  # an earlier rollback failed too, for lack of disk space
         connection.execute("ROLLBACK")
     with turn:
         connection.execute("BEGIN IMMEDIATE")
@@ -118,18 +118,18 @@ def transaction(
 
 
 def connect_writer(path: Path) -> sqlite3.Connection:
-    """A connection that may append; makes the file when there is none. WAL, fsync a commit."""
+    """Returns a connection that may append; creates a missing file. WAL, one fsync per commit."""
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
     )
     try:
-        # Of a file that is made now. Most records are of half a kilobyte to three, of which pages
-        # of 4 KiB leave a quarter unused.
+        # For a file created now. Most records have half a kilobyte to three, of which pages of 4
+        # KiB leave a quarter unused.
         connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
         _use_wal(connection)
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute(f"PRAGMA journal_size_limit={WAL_LIMIT_BYTES}")
-        # What is deleted is overwritten: an erased text must not be found in free pages.
+        # Deleted content is overwritten: an erased text must not remain in free pages.
         connection.execute("PRAGMA secure_delete=ON")
     except BaseException:
         connection.close()
@@ -138,12 +138,12 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 
 def is_alone(path: Path) -> bool:
-    """Whether no one has the log open, to write or to read. Leaves all of it in the one file.
-    Raises LogError."""
+    """Returns whether no one has the log open, to write or to read. Leaves all of it in the one
+    file. Raises LogError."""
     with explained(path), contextlib.closing(sqlite3.connect(path, isolation_level=None)) as found:
         found.execute("PRAGMA busy_timeout=0")
         try:
-            # Refused while any other connection is open: each holds the file while it lives.
+            # Refused while any other connection is open: each holds the file while it exists.
             found.execute("PRAGMA journal_mode=DELETE")
         except sqlite3.OperationalError as error:
             if error.sqlite_errorname.startswith("SQLITE_BUSY"):
@@ -167,10 +167,9 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def prepare(connection: sqlite3.Connection, path: Path, partitions: int | None) -> int:
-    """Makes what is missing of the tables; returns the file's partition count.
+    """Creates missing tables; returns the file's partition count.
 
-    Raises LogError when the file has another count or is of a newer program.
-    """
+    Raises LogError if the file has another count or is of a newer program."""
     if _format(connection) < FORMAT or not _up_to_date(connection):
         with transaction(connection, contextlib.nullcontext()):
             if _format(connection) == 0:
@@ -184,7 +183,8 @@ def prepare(connection: sqlite3.Connection, path: Path, partitions: int | None) 
 
 
 def verify(connection: sqlite3.Connection, path: Path, partitions: int | None) -> int:
-    """The file's partition count. Raises LogError as `prepare` does, and for no log at all."""
+    """Returns the file's partition count. Raises LogError as `prepare` does, and for a missing
+    log."""
     found = _format(connection)
     if found == 0:
         raise LogError(f"{path} holds no log yet; start `palimpsest run` or publish first")
@@ -251,7 +251,7 @@ def table(topic: Topic) -> str:
 
 
 def id_range(partition: int, offset: int = 0) -> tuple[int, int]:
-    """The ids of a partition from `offset` on: first and last, both included."""
+    """Returns the ids of a partition from `offset` on: first and last, both included."""
     low = partition << OFFSET_BITS
     return low + offset, low + (1 << OFFSET_BITS) - 1
 
@@ -260,7 +260,7 @@ class Writer:
     """The connection that appends: one transaction at a time, from any thread."""
 
     def __init__(self, path: Path, partitions: int | None) -> None:
-        """Makes the file when there is none. Raises LogError like `prepare`."""
+        """Creates a missing file. Raises LogError like `prepare`."""
         self.path = path
         self._lock = threading.Lock()
         self._appending = AppendLock(path.with_name(APPEND_LOCK_NAME))
@@ -287,21 +287,21 @@ class Writer:
             yield self._connection
 
     def empty_wal(self) -> bool:
-        """Move all there is into the file itself and leave nothing of it in the WAL; whether that
-        was possible, which a reader may prevent."""
+        """Moves the whole WAL into the file and empties it. Returns whether that was possible,
+        which a reader may prevent."""
         with self._lock, explained(self.path):
             found = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             return not found[0]
 
     def close(self) -> None:
-        """Waits for the transaction under way. A second call does nothing."""
+        """Waits for the current transaction. A second call does nothing."""
         with self._lock:
             self._connection.close()
             self._appending.close()
 
 
 class Reader:
-    """A read-only connection, usable from any thread, that follows what others append."""
+    """A read-only connection, usable from any thread, that follows the appends of others."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -320,7 +320,7 @@ class Reader:
                 cursor.close()  # a half-read cursor would hold back the checkpoints
 
     def version(self) -> tuple[int, int]:
-        """A value that is another one after every commit of any other connection or process."""
+        """A value that changes after every commit of any other connection or process."""
         with self.query("PRAGMA data_version") as rows:
             return self._generation, int(rows.fetchone()[0])
 
@@ -343,7 +343,7 @@ class Reader:
 
 
 def _connect_reader(path: Path) -> tuple[sqlite3.Connection, bool]:
-    """A connection, and whether it takes the file for unchanging."""
+    """Returns a connection, and whether it treats the file as immutable."""
     if not path.exists():
         raise LogError(
             f"there is no log at {path}; check the data folder, or start `palimpsest run`"
@@ -352,8 +352,8 @@ def _connect_reader(path: Path) -> tuple[sqlite3.Connection, bool]:
         try:
             return _open_uri(path, "mode=ro"), False
         except sqlite3.OperationalError:
-            # SQLite wants to make its shared-memory file, which a read-only folder refuses, and a
-            # full disk. Without anything in a WAL the file is all there is and no one writes it.
+            # SQLite tries to create its shared-memory file, which fails in a read-only folder or on
+            # a full disk. With an empty WAL the file is complete and no one writes it.
             if _has_wal(path):
                 raise
             return _open_uri(path, "mode=ro&immutable=1"), True

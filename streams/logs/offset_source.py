@@ -1,4 +1,4 @@
-"""The embedded log as a source: read by offset, with all that is in it there at once."""
+"""The embedded log as a source: read by offset, all of its records available at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palimpsest.streams.runtime.pace import Pace
 from palimpsest.streams.runtime.source import Lease, Owned, in_time_order
 
 IDLE_SECONDS = 1.0
-"""How long an idle stage waits before it looks again by itself; new records wake it at once."""
+"""How long an idle stage waits before it checks again by itself; new records wake it at once."""
 
 
 class ReadableLog(LogReader, Protocol):
@@ -22,8 +22,8 @@ class ReadableLog(LogReader, Protocol):
 
 
 class OffsetSource:
-    """A Source on a log that is read by offset. Progress is noted with a batch's output, in one
-    transaction, so there is nothing more to acknowledge."""
+    """A Source on a log that is read by offset. Progress is recorded with a batch's output, in one
+    transaction, so there is nothing else to acknowledge."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class OffsetSource:
         self._waiting: asyncio.Task[bool] | None = None
 
     def open(self, next_offsets: Mapping[str, int]) -> None:
-        """Begin at these offsets, by topic."""
+        """Begins at these offsets, by topic."""
         self.next_offsets = dict(next_offsets)
 
     async def take(self) -> list[Record]:

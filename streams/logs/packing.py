@@ -1,9 +1,8 @@
 """How values and headers are stored in the embedded log.
 
-The same text stands in a turn's record, in the intent to write it, in its change and in its
-history; in each it is compressed, together a third of what it was. Values from before this are
-stored as they are, and so are those that compression would not shorten.
-"""
+A turn's text is repeated in its record, in the intent to write it, in its change and in its
+history; compressed, these take a third of the space. Values from before compression are stored
+unchanged, and so are those that it would not shorten."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from typing import Final
 from pydantic_core import from_json
 
 PACKED: Final = b"\x00z1"
-"""How a compressed value begins. No JSON begins so."""
+"""Prefix of a compressed value. No JSON begins like this."""
 
 FREQUENT: Final = (
     b'"candidates":[{"memory_id":"","score":0.,"version":1}],"contradiction_risk":false,'
@@ -38,14 +37,14 @@ FREQUENT: Final = (
     b'"schema":"history-event/1","scope":"","occurred_at":"2026-01-01T00:00:00Z",'
     b'"correlation_id":"","causation_id":"","body":{"turn_id":"'
 )
-"""What records have in common, the most frequent last: a short one is then a reference to it.
-Part of the file's format: it never changes."""
+"""Common parts of records, the most frequent last: it gets the shortest references. Part of the
+file's format: it never changes."""
 
 _EMPTY: Final = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_DEFAULT_STRATEGY, FREQUENT)
 
 
 def pack_value(value: bytes | None) -> bytes | None:
-    """A value as it is stored, null as null."""
+    """Returns a value in its stored form, null as null."""
     if value is None:
         return None
     packing = _EMPTY.copy()
@@ -54,12 +53,12 @@ def pack_value(value: bytes | None) -> bytes | None:
 
 
 def unpack_value(stored: bytes | None) -> bytes | None:
-    """What `pack_value` took, or a value from before it."""
+    """Inverts `pack_value`; also accepts a value from before compression."""
     if stored is None or not stored.startswith(PACKED):
         return stored
     try:
         return zlib.decompressobj(zdict=FREQUENT).decompress(stored[len(PACKED) :])
-    except zlib.error:  # a producer's own bytes, from before values were packed
+    except zlib.error:  # a producer's own bytes, from before compression
         return stored
 
 
@@ -71,7 +70,7 @@ def pack_headers(headers: Mapping[str, bytes]) -> str | None:
 
 
 def unpack_headers(packed: str | None) -> dict[str, bytes]:
-    """What `pack_headers` took."""
+    """Inverts `pack_headers`."""
     if packed is None:
         return {}
     items: dict[str, str] = from_json(packed)

@@ -25,13 +25,13 @@ class LogView:
         self._partitions = partitions
 
     def partitions(self, topic: str) -> int:
-        """How many partitions the topic has; all topics of this log have the same number."""
+        """The number of partitions of the topic; all topics of this log have the same number."""
         topic_named(topic)
         return self._partitions
 
     def number(self) -> int:
-        """What tells a log that was dealt out again from that which it was made of, and from all
-        others; 0 of one that never was."""
+        """Distinguishes a repartitioned log from its original and from all others; 0 for one that
+        was never repartitioned."""
         with self._reader.query("SELECT value FROM settings WHERE name='number'") as rows:
             row = rows.fetchone()
         return 0 if row is None else int(row[0])
@@ -97,7 +97,7 @@ class LogView:
         return next((record for record in records if record.key == key), None)
 
     def position(self, consumer: str, topic: str, partition: int) -> int:
-        """The next offset that `consumer` will read; 0 when it never noted one."""
+        """The next offset that `consumer` will read; 0 if it never recorded one."""
         self._check(topic, partition)
         with self._reader.query(
             "SELECT next_offset FROM positions WHERE consumer=? AND topic=? AND partition=?",
@@ -107,14 +107,14 @@ class LogView:
         return 0 if row is None else int(row[0])
 
     def positions(self) -> list[Position]:
-        """Every noted position, ordered by consumer, topic and partition."""
+        """Returns every recorded position, ordered by consumer, topic and partition."""
         with self._reader.query(
             "SELECT consumer, topic, partition, next_offset FROM positions ORDER BY 1, 2, 3"
         ) as rows:
             return [Position(*row) for row in rows]
 
     def has_record(self, position: Position) -> bool:
-        """Whether there is a record to read at the position or after it."""
+        """Returns whether there is a record to read at the position or after it."""
         with self._reader.query(
             f"SELECT 1 FROM {table(TOPICS[position.topic])} WHERE id BETWEEN ? AND ? LIMIT 1",
             id_range(position.partition, position.next_offset),
@@ -122,7 +122,7 @@ class LogView:
             return rows.fetchone() is not None
 
     def check(self) -> list[str]:
-        """What is wrong with the file, a line each; empty when it is sound. Reads all of it."""
+        """Returns the faults of the file, a line each; empty if it is sound. Reads all of it."""
         try:
             with self._reader.query("PRAGMA integrity_check") as rows:
                 problems = [str(row[0]) for row in rows if row[0] != "ok"]

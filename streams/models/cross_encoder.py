@@ -46,10 +46,10 @@ class OnnxPairScorer:
 
     def score(self, question: str, passage: str) -> float:
         cut = self._pieces
-        asked = [cut.start, *cut.pieces(question)[:QUESTION_PIECES], cut.end]
-        said = [*cut.pieces(passage)[:PASSAGE_PIECES], cut.end]
-        numbers = np.array([[*asked, *said]], dtype=np.int64)
-        kinds = np.array([[0] * len(asked) + [1] * len(said)], dtype=np.int64)
+        question_pieces = [cut.start, *cut.pieces(question)[:QUESTION_PIECES], cut.end]
+        passage_pieces = [*cut.pieces(passage)[:PASSAGE_PIECES], cut.end]
+        numbers = np.array([[*question_pieces, *passage_pieces]], dtype=np.int64)
+        kinds = np.array([[0] * len(question_pieces) + [1] * len(passage_pieces)], dtype=np.int64)
         given = {
             "input_ids": numbers,
             "attention_mask": np.ones_like(numbers),

@@ -184,8 +184,8 @@ class HttpProvider:
 
     def failure(self, answer: Answer) -> ModelError:
         """The error that a status other than 200 means, with the provider's own words."""
-        said = self.hidden(error_text(answer))
-        text = f"{self.name} at {self.shown_url} answered {answer.status}: {said}"
+        detail = self.hidden(error_text(answer))
+        text = f"{self.name} at {self.shown_url} answered {answer.status}: {detail}"
         if answer.status in _TRANSIENT_STATUS or answer.status >= 500:
             return TransientModelError(text, answer.retry_after)
         return PermanentModelError(f"{text}; {self._what_to_do(answer)}")
@@ -248,8 +248,8 @@ def error_text(answer: Answer) -> str:
 
 def is_too_long(answer: Answer) -> bool:
     """Whether the provider refused because the prompt does not fit its context."""
-    said = answer.text[:10_000].lower()
-    return answer.status == 413 or any(words in said for words in _TOO_LONG)
+    lowered = answer.text[:10_000].lower()
+    return answer.status == 413 or any(words in lowered for words in _TOO_LONG)
 
 
 def whole_number(value: JsonValue) -> int | None:

@@ -94,14 +94,14 @@ class OpenAILanguageModel(RemoteModel):
 
     def _adapt(self, answer: Answer) -> bool:
         """Leave out what the server refuses by name; False when there is nothing to leave out."""
-        said = answer.text[:10_000].lower()
+        lowered = answer.text[:10_000].lower()
         if self._structured and any(
-            word in said for word in ("response_format", "json_schema", "structured output")
+            word in lowered for word in ("response_format", "json_schema", "structured output")
         ):
             self._structured = False
-        elif self._limit_name == "max_tokens" and "max_completion_tokens" in said:
+        elif self._limit_name == "max_tokens" and "max_completion_tokens" in lowered:
             self._limit_name = "max_completion_tokens"
-        elif self._temperature and "temperature" in said:
+        elif self._temperature and "temperature" in lowered:
             self._temperature = False
         else:
             return False

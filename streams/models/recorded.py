@@ -1,9 +1,8 @@
-"""Replies of language models that were got before, in a SQLite file that many processes may use.
+"""Recorded replies of language models, in a SQLite file that many processes may use.
 
-A recorded reply is kept under the SHA-256 of all that the question says. The question itself is not
-kept, and the reply is sealed by it: only who can ask the same again can read what was answered. So
-the file tells nothing of a text that was erased everywhere else, also where no erasure reaches it.
-"""
+A recorded reply is stored under the SHA-256 of the whole request. The request itself is not stored,
+and it seals the reply: only a caller that can repeat the request can read the reply. So the file
+reveals nothing of a text that was erased everywhere else, even if no erasure reaches it."""
 
 from __future__ import annotations
 
@@ -32,7 +31,8 @@ _PARTS: Final = ("text", "input_tokens", "output_tokens", "latency_ms", "cost")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a language model was asked; `digest` names it, `secret` seals what is answered."""
+    """The identity of a request to a language model; `digest` names it, `secret` seals the
+    reply."""
 
     provider: str
     model: str
@@ -41,10 +41,10 @@ class Question:
 
 
 def question(model: LanguageModel, address: str, prompt: Prompt, attempt: int) -> Question:
-    """The `attempt`-th asking of a prompt; the model at another `address` is another one."""
-    said = [FORMAT, model.provider, model.model, address, attempt, prompt.system, prompt.user]
-    said += [dict(prompt.schema), prompt.max_output_tokens]
-    whole = json.dumps(said, sort_keys=True).encode()
+    """The `attempt`-th request with a prompt; the model at another `address` is another one."""
+    request = [FORMAT, model.provider, model.model, address, attempt, prompt.system, prompt.user]
+    request += [dict(prompt.schema), prompt.max_output_tokens]
+    whole = json.dumps(request, sort_keys=True).encode()
     secret = hashlib.sha256(b"seal\0" + whole).digest()
     return Question(model.provider, model.model, hashlib.sha256(whole).digest(), secret)
 
@@ -65,7 +65,7 @@ class RecordedReplies:
     ) -> None:
         self.path = path
         self.erasures = 0
-        """How often this process has erased something; see `keep`."""
+        """Number of erasures in this process; see `keep`."""
         self._clock = clock
         self._retention = timedelta(days=retention_days)
         self._max_bytes = max_bytes
@@ -96,29 +96,29 @@ class RecordedReplies:
         execute("CREATE INDEX IF NOT EXISTS replies_by_scope ON replies(scope)")
         execute("CREATE INDEX IF NOT EXISTS replies_by_age ON replies(recorded_at)")
 
-    def find(self, asked: Question) -> Reply | None:
-        """What was answered, with what it took and cost then; None where nothing is kept."""
+    def find(self, question: Question) -> Reply | None:
+        """Returns the reply with its original usage and cost; None if none is stored."""
         with self._connected() as connection:
             row = connection.execute(
-                "SELECT sealed FROM replies WHERE question = ?", (asked.digest,)
+                "SELECT sealed FROM replies WHERE question = ?", (question.digest,)
             ).fetchone()
-        told = None if row is None else _opened(asked.secret, row[0])
-        if told is None:
+        opened = None if row is None else _opened(question.secret, row[0])
+        if opened is None:
             return None
-        blank = Reply(text="", model=asked.model, provider=asked.provider)
-        return replace(blank, **dict(zip(_PARTS, json.loads(told), strict=True)))
+        blank = Reply(text="", model=question.model, provider=question.provider)
+        return replace(blank, **dict(zip(_PARTS, json.loads(opened), strict=True)))
 
-    def keep(self, asked: Question, scope: str, reply: Reply, erasures: int) -> None:
-        """Durably, in place of what was kept of the same question. `erasures` is that of when the
-        question was asked: what was erased since is not brought back."""
-        told = json.dumps([getattr(reply, name) for name in _PARTS]).encode()
-        row = (asked.digest, scope, self._clock().timestamp(), _sealed(asked.secret, told))
+    def keep(self, question: Question, scope: str, reply: Reply, erasures: int) -> None:
+        """Stores a reply durably, replacing an earlier one to the same request. `erasures` is the
+        number at the time of the request: what was erased since is not stored again."""
+        body = json.dumps([getattr(reply, name) for name in _PARTS]).encode()
+        row = (question.digest, scope, self._clock().timestamp(), _sealed(question.secret, body))
         with self._connected() as connection:
             if erasures == self.erasures:
                 connection.execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?)", row)
 
     def erase(self, scopes: Collection[str]) -> None:
-        """Drop all replies of these scopes, with their bytes."""
+        """Deletes all replies of these scopes, with their bytes."""
         with self._connected() as connection:
             self.erasures += 1
             connection.executemany(
@@ -129,12 +129,12 @@ class RecordedReplies:
             raise LogError(f"{self.path}: another process reads it, try again")
 
     def expire(self, now: datetime) -> int:
-        """Remove what was kept for too long, and the oldest beyond the bound; how many went."""
+        """Deletes expired replies, and the oldest beyond the size limit; returns how many."""
         with self._connected() as connection:
             removed = connection.execute(
                 "DELETE FROM replies WHERE recorded_at <= ?", ((now - self._retention).timestamp(),)
             ).rowcount
-            # Summed from the newest on: what lies beyond the bound goes.
+            # Summed from the newest on: those beyond the limit are deleted.
             removed += connection.execute(
                 "DELETE FROM replies WHERE question IN (SELECT question FROM (SELECT question,"
                 "  sum(length(sealed)) OVER (ORDER BY recorded_at DESC, question) AS bytes"
@@ -164,9 +164,9 @@ class RecordedReplies:
             ) from error
 
 
-def _sealed(secret: bytes, told: bytes) -> bytes:
+def _sealed(secret: bytes, text: bytes) -> bytes:
     nonce = os.urandom(NONCE_BYTES)
-    body = _combined(secret + nonce, told)
+    body = _combined(secret + nonce, text)
     return nonce + _tag(secret, nonce + body) + body
 
 

@@ -41,13 +41,13 @@ class RemoteModel:
     ) -> Reply:
         """`counts` name the tokens of prompt and reply in `usage`. Where there is no `text`, the
         answer is handed on as it is: it is asked again, then kept."""
-        told = usage if isinstance(usage, dict) else {}
+        counted = usage if isinstance(usage, dict) else {}
         return Reply(
             text=answer.text if text is None else text,
             model=self.model,
             provider=self.provider,
-            input_tokens=whole_number(told.get(counts[0])),
-            output_tokens=whole_number(told.get(counts[1])),
+            input_tokens=whole_number(counted.get(counts[0])),
+            output_tokens=whole_number(counted.get(counts[1])),
             latency_ms=answer.latency_ms,
         )
 

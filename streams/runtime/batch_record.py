@@ -1,5 +1,5 @@
-"""One record on its way through a batch: its message, its stage's generator, its step; and which
-records cannot go that way together."""
+"""One record on its way through a batch: its message, its stage's generator and its step; and which
+records cannot share a batch."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from palimpsest.streams.store_port import (
 
 @dataclass(slots=True)
 class RecordRun:
-    """`seconds` is what each step of the stage may take. `ask` is what the stage waits for, `step`
-    what it ended in; one of them is None, and both are before the first `resume`."""
+    """`seconds` is the time limit of each step of the stage. `ask` is what the stage waits for,
+    `step` its result; exactly one of them is None, but both are before the first `resume`."""
 
     record: Record
     seconds: float
@@ -34,7 +34,7 @@ class RecordRun:
     step: Step | None = None
 
     def resume(self, answer: Answer) -> None:
-        """Give the stage an answer and keep what it asks next, or its step. Raises StageRaised."""
+        """Sends an answer to the stage and keeps its next ask or its step. Raises StageRaised."""
         assert self.process is not None
         try:
             with bounded(self.seconds):
@@ -45,8 +45,8 @@ class RecordRun:
             raise StageRaised from error
 
     def tell(self, unit: UnitPort) -> None:
-        """Tell the store what the stage anticipates, or the stage what the store holds. Raises
-        StageRaised."""
+        """Passes what the stage anticipates to the store, or the store's answer to the stage.
+        Raises StageRaised."""
         if isinstance(self.ask, Anticipated):
             unit.anticipate(self.ask)
             self.resume(None)
@@ -56,7 +56,7 @@ class RecordRun:
             raise TypeError(f"neither an ask nor a step: {type(self.ask).__name__}")
 
     def refuse(self, refusal: ModelUnavailable) -> None:
-        """Let the stage say what a model's final refusal means for the record. Raises
+        """Lets the stage decide what a model's final refusal means for the record. Raises
         StageRaised."""
         assert self.process is not None
         try:
@@ -71,7 +71,8 @@ class RecordRun:
 
 
 def check_alone(runs: Sequence[RecordRun]) -> None:
-    """Before anything is done in vain: what must be committed alone is. Raises NotAlone."""
+    """Checks before any other work that a write which needs its own batch has one. Raises
+    NotAlone."""
     places = {
         _place(run.record)
         for run in runs
@@ -82,7 +83,8 @@ def check_alone(runs: Sequence[RecordRun]) -> None:
 
 
 def divided(records: Sequence[Record], places: Collection[Place]) -> Iterator[list[Record]]:
-    """The batch in order, each record at one of the places by itself; all where there are none."""
+    """Splits the batch in order, isolating each record at one of the places; all records where
+    there are none."""
     part: list[Record] = []
     for record in records:
         if places and _place(record) not in places:

@@ -1,9 +1,8 @@
-"""What an error says about: one record, which then ends as a dead letter, or all of them.
+"""Whether an error concerns one record, which then becomes a dead letter, or all of them.
 
-A stage is a pure function, so whatever it raises is about its record. Of what stores and libraries
-raise, errors over the values they were given are; a disk, a log, a lock or memory concern every
-record, and the worker stops for them.
-"""
+A stage is a pure function, so anything it raises concerns its record. Errors of stores and
+libraries concern the record if they are about the values they received; errors of a disk, a log, a
+lock or memory concern every record, and the worker stops."""
 
 from __future__ import annotations
 
@@ -20,14 +19,14 @@ OF_THE_DATA: Final = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError),
     *(RecursionError, TypeError, ValueError),
 )
-"""What libraries raise over values that they cannot take."""
+"""What libraries raise for values that they cannot handle."""
 
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 
 
 class StageFailed(Exception):
-    """A stage fails at every record. The worker stops; the record is not acknowledged."""
+    """A stage fails on every record. The worker stops; the record is not acknowledged."""
 
     def __init__(self, stage: str, record: Record, cause: BaseException) -> None:
         error = _raised(cause)
@@ -39,26 +38,26 @@ class StageFailed(Exception):
 
 
 class StageRaised(Exception):
-    """A stage raised over a record: the cause."""
+    """A stage raised while processing a record: the cause."""
 
 
 def first_failure(failure: BaseException) -> BaseException:
-    """The failure itself, out of the groups that task groups wrap it in."""
+    """Returns the failure itself, unwrapped from the groups of task groups."""
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]
     return failure
 
 
 def is_about_a_record(error: BaseException, store: StorePort | None) -> bool:
-    """Whether what was raised while a batch was processed concerns a record of it only."""
+    """Returns whether an error raised while processing a batch concerns only one of its records."""
     if isinstance(error, (StageRaised, RecordTooSlow, *OF_THE_DATA)):
         return True
     return store is not None and isinstance(error, Exception) and store.refuses_data(error)
 
 
 def may_pass(error: BaseException, store: StorePort | None) -> bool:
-    """Whether what was raised is over for want of room: on a disk, in memory, or of file
-    descriptors. The same batch may succeed later."""
+    """Returns whether the error is a lack of room: on a disk, in memory, or of file descriptors.
+    The same batch may succeed later."""
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         return True
     if isinstance(error, MemoryError | LogFull):
@@ -67,20 +66,20 @@ def may_pass(error: BaseException, store: StorePort | None) -> bool:
 
 
 def is_too_slow(error: BaseException) -> bool:
-    """Whether a record took too long: that says nothing about the stage."""
+    """Returns whether a record exceeded the time limit, which says nothing about the stage."""
     return isinstance(_raised(error), RecordTooSlow)
 
 
 def unexpected(cause: BaseException) -> Failure:
-    """What was raised and where, for the dead letter."""
+    """Describes what was raised and where, for the dead letter."""
     error = _raised(cause)
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
     return Failure(f"unexpected {type(error).__name__}{where}: {error}", "unexpected")
 
 
-def told(stage: str, record: Record, cause: BaseException) -> str:
-    """For the program's log: without the error's text, which may quote what a person said."""
+def failure_line(stage: str, record: Record, cause: BaseException) -> str:
+    """Formats a line for the program's log, without the error's text, which may quote a person."""
     error = _raised(cause)
     place = f"{record.topic}[{record.partition}] offset {record.offset}"
     trace = "".join(traceback.format_tb(error.__traceback__))

@@ -1,4 +1,4 @@
-"""Answering a stage's model asks: in bulk, concurrently, and through outages."""
+"""Answers a stage's model asks: in bulk, concurrently, and through outages."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ MAX_DELAY_SECONDS = 30.0
 JITTER_SECONDS = 0.5
 KEPT_EMBEDDINGS = 4096
 LONG_CHARACTERS = 20_000
-"""A longer text gets its vector later: with it everybody's changes would wait for the model to read
-thousands of words."""
+"""Longer texts get their vectors later: otherwise the changes of all scopes would wait for the
+model to read thousands of words."""
 HARMLESS = "ready"
-"""A text to ask with where another was refused, to tell whether the text or the provider is why."""
+"""Sent after another text was refused, to learn whether the text or the provider is the cause."""
 
 
 def backoff(attempt: int, jitter: float, retry_after: float | None = None) -> float:
-    """Seconds before the next try: min(1 s x 2^attempt, 30 s) plus up to 500 ms of jitter (`jitter`
-    from 0 to 1), at least what Retry-After asks for. `attempt` counts from 0."""
+    """Returns the seconds before the next attempt: min(1 s x 2^attempt, 30 s) plus up to 500 ms of
+    jitter (`jitter` from 0 to 1), and at least Retry-After. `attempt` counts from 0."""
     delay = min(FIRST_DELAY_SECONDS * 2.0 ** min(attempt, 10), MAX_DELAY_SECONDS)
     return max(delay, retry_after or 0.0) + jitter * JITTER_SECONDS
 
 
 @dataclass(slots=True)
 class Outage:
-    """A provider that does not answer now: why, how often it was tried, and whether it answered
-    before this try."""
+    """A provider that currently does not answer: the reason, the number of attempts, and whether it
+    answered before this attempt."""
 
     reason: str
     tries: int
@@ -60,11 +60,10 @@ class Outage:
 class ModelPort:
     """The models of one worker with their limits.
 
-    Transient failures are retried in place for as long as they last, and so is a provider that
-    refuses everything; `outages` tells which providers are being waited for. `wait` is the sleep
-    between tries, so that tests need none. With `replies`, each that is paid for is kept before it
-    is handed on, and taken from there when the same is asked again of the same `address`.
-    """
+    Transient failures are retried in place for as long as they last, and so are those of a provider
+    that refuses everything; `outages` holds the providers that are being waited for. `wait` is the
+    sleep between attempts, replaceable in tests. With `replies`, each paid reply is recorded before
+    it is returned, and read from there when the same request goes to the same `address` again."""
 
     language: LanguageModel
     embedding: EmbeddingModel
@@ -76,34 +75,33 @@ class ModelPort:
     replies: RecordedReplies | None = None
     address: str = ""
     called: str | None = None
-    """What its calls are counted as; None: `llm:` and the provider."""
+    """The name under which its calls are counted; None: `llm:` and the provider."""
     on_outage: Callable[[str, Outage], None] | None = None
-    """Called after each try that failed; None: a new outage is logged."""
+    """Called after each failed attempt; None: a new outage is logged."""
     _slots: asyncio.Semaphore | None = None
     _kept: dict[str, Embedding] = field(default_factory=dict)
 
     async def answer(self, ask: Generate, scope: str) -> Reply | None:
-        """What `generate` gives, or gave before. Raises ModelUnavailable, and LogError where
-        recorded replies cannot be read or kept."""
+        """Returns the recorded reply, or that of `generate`. Raises ModelUnavailable, and LogError
+        where recorded replies cannot be read or written."""
         if self.replies is None:
             return await self.generate(ask.prompt, ask.advisory)
-        asked = question(self.language, self.address, ask.prompt, ask.attempt)
-        found = None if ask.fresh else await asyncio.to_thread(self.replies.find, asked)
+        request = question(self.language, self.address, ask.prompt, ask.attempt)
+        found = None if ask.fresh else await asyncio.to_thread(self.replies.find, request)
         if found is not None:
             self.usage.of(self._language).recorded += 1
             return found
         erasures = self.replies.erasures
         reply = await self.generate(ask.prompt, ask.advisory)
         if reply is not None:
-            await asyncio.to_thread(self.replies.keep, asked, scope, reply, erasures)
+            await asyncio.to_thread(self.replies.keep, request, scope, reply, erasures)
         return reply
 
     async def generate(self, prompt: Prompt, advisory: bool) -> Reply | None:
-        """A reply; None where an advisory question could not be answered at the first try.
+        """Returns a reply; None if the first attempt at an advisory request failed.
 
-        Raises ModelUnavailable when the provider refuses this prompt for good. One that refuses
-        whatever it is asked (an expired key, a model that is not there) is waited for.
-        """
+        Raises ModelUnavailable when the provider refuses this prompt permanently. Waits for a
+        provider that refuses every request (an expired key, a missing model)."""
         if self._slots is None:
             self._slots = asyncio.Semaphore(self.concurrency)
         async with self._slots:
@@ -138,14 +136,14 @@ class ModelPort:
             return await embeddings(self.embedding, texts)
 
     async def embed(self, texts: Sequence[str], required: bool = False) -> Embedded:
-        """Embeddings in order; None, with the reason, for a text that the provider refuses, alone
-        and while it takes others: so no text's vector depends on what stands alongside it.
+        """Returns embeddings in order; None, with the reason, for a text that the provider refuses
+        when it is sent alone while accepting others, so no text's vector depends on the other texts
+        of its call.
 
-        Where it does not answer now, or refuses whatever it is given, `required` waits for as
-        long as that lasts; else those texts go without too, as long ones do: a turn is not held up,
-        its vector is caught up on later.
-        """
-        # Held here too: while one call waits, another may push out what is kept.
+        If the provider does not answer, or refuses every request, `required` waits for as long as
+        that lasts; otherwise these texts get no embedding, like long ones: a turn is not held up,
+        and its vector is added later."""
+        # A local reference: while one call waits, another may evict cached embeddings.
         made = {text: self._kept.get(text) for text in texts}
         missing = [
             text
@@ -171,7 +169,7 @@ class ModelPort:
             self.outages["embedding"] = Outage(str(down), 1)
         elif missing:
             self.outages.pop("embedding", None)
-        # decide and apply-writes want that of the same fact shortly after one another.
+        # decide and apply-writes request the embedding of the same fact shortly after one another.
         self._kept.update((text, found) for text, found in made.items() if found is not None)
         self._forget_oldest()
         return Embedded(
@@ -179,9 +177,9 @@ class ModelPort:
         )
 
     async def _embed_part(self, part: Sequence[str], required: bool) -> list[Embedding | str]:
-        """An embedding a text, or why the provider refuses it. What is refused together is asked
-        for by halves, until the texts that are refused stand alone. Raises TransientModelError,
-        unless `required`."""
+        """Returns for each text an embedding, or why the provider refuses it. Splits a refused call
+        in halves until each refused text stands alone. Raises TransientModelError, unless
+        `required`."""
         try:
             return list(await self._embed_together(part, required))
         except PermanentModelError as error:
@@ -227,13 +225,13 @@ class ModelPort:
 
 
 async def _unless_all_refused(
-    ask: Callable[[Asked], Awaitable[T]], asked: Asked, harmless: Asked
+    ask: Callable[[Asked], Awaitable[T]], request: Asked, harmless: Asked
 ) -> T:
-    """The answer to `asked`. Raises PermanentModelError where it is refused while `harmless`, the
-    same with a text that no one can object to, is not: then it is for what it says. What is
-    refused whatever it says will pass once someone sees to it: TransientModelError."""
+    """Sends `request` and returns the answer. Raises PermanentModelError if `request` is refused
+    while `harmless`, a request with an unobjectionable text, is accepted: the refusal is about the
+    content. If both are refused, an operator can fix the cause: raises TransientModelError."""
     try:
-        return await ask(asked)
+        return await ask(request)
     except PermanentModelError:
         try:
             await ask(harmless)

@@ -1,4 +1,4 @@
-"""What was asked of models since the worker started, in numbers."""
+"""Counts of model calls since the worker started."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class ModelUsage:
-    """Of one provider: `calls` that were made, `failures` among them, `retries` after those that
-    may pass, the `seconds` that they took, and the tokens that it told of; and the replies that
-    were `recorded`, for which none was made."""
+    """Usage of one provider: `calls`, `failures` among them, `retries` after transient failures,
+    the `seconds` that the calls took, and the reported tokens; and the replies served from
+    `recorded` ones without a call."""
 
     calls: int = 0
     failures: int = 0
@@ -25,7 +25,7 @@ class ModelUsage:
 
 @dataclass(slots=True)
 class Usage:
-    """By provider, as outages are named."""
+    """By provider, with the names that outages use."""
 
     by_provider: dict[str, ModelUsage] = field(default_factory=dict)
     monotonic: Callable[[], float] = time.perf_counter
@@ -35,7 +35,7 @@ class Usage:
 
     @contextmanager
     def call(self, name: str) -> Iterator[ModelUsage]:
-        """Count what happens within as one call."""
+        """Counts the enclosed block as one call."""
         usage = self.of(name)
         began = self.monotonic()
         usage.calls += 1

@@ -1,4 +1,4 @@
-"""Blocking work in a thread, as something that a stage can await."""
+"""Blocking work in a thread that a stage can await."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _POOL: Final = ThreadPoolExecutor(8, "stage")
-"""Apart from the loop's own threads, which readers may all be using."""
+"""Separate from the loop's own threads, which readers may occupy completely."""
 _COMPUTING: Final = ThreadPoolExecutor(2, "computing")
-"""For what only computes: more of them would take turns with the event loop, and do no more."""
+"""For pure computation: more threads would only compete with the event loop."""
 
 
 async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The result of `call`, run in a thread while the event loop goes on.
+    """Returns the result of `call`, run in a thread while the event loop continues.
 
-    A thread cannot be stopped: a caller that is cancelled while waiting learns of it only when the
-    call has ended, so that a lock around the call is never let go of while it still runs.
-    """
+    A thread cannot be stopped: a caller that is cancelled while waiting is resumed only when the
+    call has ended, so a lock around the call is never released while it runs."""
     return await _in_pool(_POOL, partial(call, *args, **kwargs))
 
 
 async def computed(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The same for work that only computes."""
+    """The same for pure computation."""
     return await _in_pool(_COMPUTING, partial(call, *args, **kwargs))
 
 
@@ -40,12 +39,12 @@ async def _in_pool(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
-        running.exception()  # looked at, so that it is not told as forgotten
+        running.exception()  # retrieved, so that asyncio does not report it as never retrieved
         raise cancelled
     return running.result()
 
 
 def timed(now: Callable[[], float], call: Callable[[], T]) -> tuple[T, float]:
-    """The result of `call`, and the seconds that it took."""
+    """Returns the result of `call` and the seconds it took."""
     began = now()
     return call(), now() - began

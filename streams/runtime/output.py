@@ -1,4 +1,4 @@
-"""From what a stage returned to records: identities, causation, dead letters."""
+"""Turns what a stage returned into records: identities, causation, dead letters."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from palimpsest.streams.stage import Emit, Failure, Message
 from palimpsest.streams.store_port import Outbound
 
 LOOKED_BACK_RECORDS: Final = 1_000
-"""Others may have appended to the topic meanwhile; beyond so many, records are sent again."""
+"""Other writers may have appended to the topic meanwhile; records further back are sent again."""
 
 HEADERS: Final = {"content-type": CONTENT_TYPE.encode()}
 
 
 def trace_parent(correlation_id: str, message_id: str) -> bytes:
-    """W3C traceparent: the trace is all that began with one turn or command, the span one
-    message."""
+    """Returns a W3C traceparent: the trace is everything caused by one turn or command, the span
+    one message."""
     trace = hashlib.sha256(correlation_id.encode()).hexdigest()[:32]
     span = hashlib.sha256(message_id.encode()).hexdigest()[:16]
     return f"00-{trace}-{span}-01".encode()
 
 
 def outgoing(topic: Topic, message: Message, key: str | None = None) -> Outgoing:
-    """A message as a record to append, keyed by its scope unless given."""
+    """Returns a message as a record to append, keyed by its scope by default."""
     return Outgoing(
         topic.name,
         message.scope,
@@ -51,8 +51,8 @@ def outgoing(topic: Topic, message: Message, key: str | None = None) -> Outgoing
 def published(
     topic: Topic, message_id: str, scope: str, occurred_at: datetime, body: Frozen
 ) -> Outgoing:
-    """A message that no other message caused, as a record to append. Raises ValidationError and
-    ValueError for what no record can hold."""
+    """Returns a message without a cause as a record to append. Raises ValidationError and
+    ValueError for content that no record can hold."""
     message = Envelope[Frozen](
         id=message_id,
         schema=topic.schemas[0],
@@ -65,7 +65,8 @@ def published(
 
 
 def emitted(stage: str, cause: Message, emits: Sequence[Emit]) -> list[Outgoing]:
-    """The messages that a stage emits because of `cause`, each with its deterministic id."""
+    """Returns the messages that a stage emits because of `cause`, each with its deterministic
+    id."""
     if not emits:
         return []
     key = message_key(cause)
@@ -88,7 +89,7 @@ def emitted(stage: str, cause: Message, emits: Sequence[Emit]) -> list[Outgoing]
 
 
 def rerouted(record: Record, message: Message) -> Outgoing:
-    """The record as it was, for the partition where its scope belongs."""
+    """Returns the unchanged record, addressed to the partition where its scope belongs."""
     return Outgoing(
         record.topic, message.scope, message.scope.encode(), record.value, record.headers
     )
@@ -97,11 +98,10 @@ def rerouted(record: Record, message: Message) -> Outgoing:
 def dead_letter(
     stage: str, record: Record, message: Message | None, failure: Failure, failed_at: datetime
 ) -> Outgoing:
-    """The record as it was, with its reason, in the partition where it lay.
+    """Returns the unchanged record with its reason, in the partition where it was read.
 
-    Its id follows from stage and message (from the place, where there is none to be read), so a
-    repeat after a crash is the same dead letter, also where the record itself was repeated.
-    """
+    Its id is derived from stage and message (from the position, if no message id can be read), so a
+    repeat after a crash is the same dead letter, also if the record itself was repeated."""
     key = None if record.key is None else record.key.decode(errors="replace")
     items = _items(record, message)
     body = DeadLetter(
@@ -146,8 +146,8 @@ def dead_letter(
 
 
 def missing(committed: Sequence[Outbound], log: LogReader, partition: int) -> list[Outbound]:
-    """Those entries of an outbox that are not among the newest records of their topics. What is
-    sent again drops out downstream, but a stage without a store would ask its model again."""
+    """Returns the entries of an outbox that are not among the newest records of their topics.
+    Downstream stages drop repeats, but a stage without a store would call its model again."""
     found: set[tuple[str, bytes | None]] = set()
     for topic in {out.topic for out in committed}:
         end = log.end_offset(topic, partition)

@@ -1,12 +1,11 @@
-"""How many records to take at once, so that what is kept together takes about a second.
+"""Sets the size of a batch so that processing it takes about a second.
 
-A batch is kept whole or not at all. Were its size fixed, a stop, a crash or a restart would throw
-away as much time as a slow model takes for all of it, and a worker that is restarted more often
-than that would never get on. So the size follows what records cost: where a language model is asked
-it begins at one, grows while batches are quick and shrinks as soon as one was slow. What comes out
-does not depend on it. What a batch waits for other stages, for the store or the event loop, is no
-cost of its records: smaller batches would wait as long, and more often.
-"""
+A batch is committed whole or not at all. With a fixed size, a stop, a crash or a restart would lose
+as much time as a slow model takes for the whole batch, and a worker that restarts more often than
+that would make no progress. So the size follows the cost of the records: for a stage that calls a
+language model it begins at one, grows while batches are quick and shrinks after a slow one. The
+results do not depend on it. Time that a batch waits for other stages, the store or the event loop
+does not count: smaller batches would wait as long, and more often."""
 
 from __future__ import annotations
 
@@ -19,21 +18,21 @@ from palimpsest.streams.settings import WorkerSettings
 from palimpsest.streams.stage import Stage
 
 GROWTH = 16
-"""A quick batch is followed by one of at most so many times as many records: a single record says
-little of what many cost. Were it more, one cheap record before dear ones could cost many seconds;
-were it less, every start would make more small commits."""
+"""After a quick batch, the next one may be at most this many times as large: the time of a single
+record predicts that of many only roughly. With a larger factor, one cheap record before expensive
+ones could cost many seconds; with a smaller one, every start would make more small commits."""
 FEW_RECORDS = 8
-"""Of so many it is the commit that costs; of more the records do."""
+"""Up to this size the commit dominates the cost of a batch; beyond it the records do."""
 
 
 @dataclass(slots=True)
 class Pace:
     """The size of the next batch of one stage on one partition.
 
-    `seconds` is what a batch should take, `most` its records at most. `width` is how many records
-    a model answers at the same time: fewer would not be done any sooner. With `by_scope` it
-    answers those of one scope one after another, and only different scopes at the same time.
-    """
+    `seconds` is the target time of a batch, `most` its maximum number of records. `width` is how
+    many records a model answers concurrently: fewer would not finish any sooner. With `by_scope`
+    the model answers the records of one scope one after another, and only different scopes
+    concurrently."""
 
     seconds: float
     most: int
@@ -42,15 +41,16 @@ class Pace:
     rounds: int = 1
     last_seconds: float = 0.0
     last_store_seconds: float = 0.0
-    """What the last batch took in the store, where that was the commit and not the records."""
+    """Seconds that the last batch spent in the store, if the commit and not the records took
+    them."""
 
     @property
     def size(self) -> int:
-        """Records of the next batch, at most."""
+        """The maximum number of records of the next batch."""
         return min(self.rounds * self.width, self.most)
 
     def taken(self, records: Sequence[Record]) -> Sequence[Record]:
-        """The beginning of these records that makes the next batch."""
+        """Returns the first of these records, as many as make the next batch."""
         records = records[: self.size]
         if not self.by_scope:
             return records
@@ -62,7 +62,7 @@ class Pace:
         return records
 
     def note(self, records: Sequence[Record], seconds: float, store_seconds: float = 0.0) -> None:
-        """What the last batch took, and what of it in the store."""
+        """Records the time of the last batch, and its part spent in the store."""
         self.last_seconds = seconds
         self.last_store_seconds = store_seconds * min(1.0, FEW_RECORDS / len(records))
         rounds = self._rounds_of(records)
@@ -72,11 +72,11 @@ class Pace:
         grown = rounds * GROWTH
         if seconds > 0:
             grown = int(min(grown, rounds * self.seconds / seconds))
-        # A batch that was small for want of records says nothing of what a larger one costs.
+        # A batch that was small for lack of records does not predict the time of a larger one.
         self.rounds = min(max(self.rounds, grown), self.most)
 
     def _rounds_of(self, records: Sequence[Record]) -> int:
-        """How often a model is asked one after another for these."""
+        """Number of consecutive model calls that these records need."""
         rounds = -(-len(records) // self.width)
         if self.by_scope:
             rounds = max([rounds, *Counter(record.key for record in records).values()])
@@ -84,9 +84,10 @@ class Pace:
 
 
 def pace_of(stage: Stage, limits: WorkerSettings, width: int | None) -> Pace:
-    """How a stage begins. `width` is how many of its questions a language model answers at the same
-    time, 0 for a stage that asks for embeddings only: of the first few it is the commit that costs,
-    too. With None it asks nothing that takes its time, and its first batch is a full one."""
+    """Returns the initial pace of a stage. `width` is how many of its requests a language model
+    answers concurrently, 0 for a stage that only requests embeddings: for its first few records the
+    commit dominates the cost, too. None stands for a stage without slow requests, whose first batch
+    has the full size."""
     if width is None:
         return Pace(limits.batch_seconds, limits.batch_records, rounds=limits.batch_records)
     if width == 0:

@@ -1,7 +1,6 @@
-"""One stage on one partition: batches one after another, on the embedded log and on Kafka alike.
+"""One stage on one partition: batches one after another, identical for the embedded log and Kafka.
 
-What differs between the two is behind `streams.runtime.source`.
-"""
+`streams.runtime.source` hides the differences between the two."""
 
 from __future__ import annotations
 
@@ -23,18 +22,17 @@ from palimpsest.streams.store_port import Outbound
 logger = logging.getLogger(__name__)
 
 ROOM_SECONDS = 1.0
-"""Between two attempts at a batch for which there was no room."""
+"""Delay before a batch that lacked room is retried."""
 ASK_AGAIN_SECONDS = 0.05
-"""Between two looks whether the lease is sure again."""
+"""Delay before the lease is checked again."""
 
 
 @dataclass(slots=True)
 class Barrier:
-    """How far apply-writes has come on one partition, for the stage that waits for it.
+    """The progress of apply-writes on one partition, for the stage that waits for it.
 
-    `proposed` is the offset after the last record of memory-writes whose effects must be seen,
-    `proposed_before` that of the worker before, where `proposed` does not know of it.
-    """
+    `proposed` is the offset after the last record of memory-writes whose effects must be visible,
+    `proposed_before` that of the previous worker, used where `proposed` has no entry."""
 
     proposed: Callable[[], int]
     proposed_before: int = 0
@@ -46,12 +44,13 @@ class Barrier:
         self.wake()
 
     def wake(self) -> None:
-        """Let everyone who waits look again."""
+        """Wakes every waiter to check again."""
         self._advanced.set()
         self._advanced = asyncio.Event()
 
     async def passed(self, given_up: Callable[[], bool]) -> None:
-        """Until all that is proposed now is in the store. Raises Interrupted once `given_up`."""
+        """Waits until all current proposals are in the store. Raises Interrupted once
+        `given_up`."""
         target = max(self.proposed_before, self.proposed())
         while self.applied < target:
             if given_up():
@@ -60,13 +59,12 @@ class Barrier:
 
 
 class PartitionTask:
-    """Serial processing of one stage's one partition, from `start` to `close`.
+    """Serial processing of one partition by one stage, from `start` to `close`.
 
-    `failed` is called with what the worker must end for; a batch for which memory or the disk had
-    no room is tried again, where it is `patient`, until there is. `on_batch` is awaited after
-    every batch, `on_idle` called when nothing was there to take. `ready` and `before_commit` are
-    the edges of the runner that it is started with.
-    """
+    `failed` receives an error that must end the worker. A batch for which memory or the disk lacked
+    room is retried until it fits, if `patient`. `on_batch` is awaited after every batch; `on_idle`
+    is called when there were no records to take. `ready` and `before_commit` are the hooks of the
+    runner that it is started with."""
 
     def __init__(
         self,
@@ -83,12 +81,12 @@ class PartitionTask:
         self.stage = stage
         self.partition = partition
         self.taken = 0
-        """Records of the batch under way; 0 between batches."""
+        """Records of the current batch; 0 between batches."""
         self.started = False
-        """Whether what an earlier run committed is sent, and batches are taken."""
+        """Whether the output committed by an earlier run is sent, and batches are taken."""
         self.closed = False
         self.hindered: str | None = None
-        """What keeps the batch under way from being kept, for now."""
+        """What currently prevents the batch from being committed."""
         self._patient = patient
         self._pace = pace
         self._source = source
@@ -103,24 +101,24 @@ class PartitionTask:
     # --- from outside ------------------------------------------------------------------------
 
     def start(self, runner: StageRunner) -> None:
-        """Begin to work, unless it was closed meanwhile."""
+        """Starts work, unless the task was closed in the meantime."""
         if self.closed:
             return
         name = f"{self.stage.name}[{self.partition}]"
         self._task = asyncio.create_task(self._run(runner), name=name)
 
     def close(self) -> None:
-        """Take nothing any more and begin nothing; what waits is left to the next owner."""
+        """Takes and begins nothing more; the next owner processes the rest."""
         self.closed = True
         self._source.close()
         if self._barrier is not None:
             self._barrier.wake()
 
     async def join(self, grace_seconds: float, limit_seconds: float | None = None) -> None:
-        """After `close`: until the batch under way is done. One that is not being committed after
-        `grace_seconds` (it waits for a model) is cancelled, as if it had never begun. Raises
-        LogUnavailable after `limit_seconds` more; what was committed and not sent is then sent by
-        the next owner."""
+        """After `close`: waits until the current batch is done. If it is not being committed after
+        `grace_seconds` (it waits for a model), it is cancelled as if it had never begun. Raises
+        LogUnavailable after `limit_seconds` more; the next owner then sends what was committed and
+        not sent."""
         task = self._task
         if task is None:
             return
@@ -141,18 +139,18 @@ class PartitionTask:
         return self.started and not self.taken
 
     def left(self) -> int:
-        """Records that wait for the stage, those of the batch under way among them."""
+        """Number of records that wait for the stage, including the current batch."""
         return self._source.left()
 
-    # --- the runner's edges ------------------------------------------------------------------
+    # --- the runner's hooks -----------------------------------------------------------------
 
     async def ready(self) -> None:
-        """Until a batch may begin. Raises Interrupted when it never will."""
+        """Waits until a batch may begin. Raises Interrupted if it never will."""
         if self.stage.waits_for is not None and self._barrier is not None:
             await self._barrier.passed(lambda: self.closed)
 
     def before_commit(self) -> None:
-        """The last look before results are committed; from here on the batch is not cancelled.
+        """The last check before results are committed; from here on the batch is not cancelled.
         Raises Interrupted or Unsure."""
         why = self._source.lease.lost()
         if why is not None:
@@ -209,7 +207,7 @@ class PartitionTask:
             spent, stored = runner.counts.spent, runner.counts.stored
             try:
                 if self.hindered is not None:
-                    # What was committed before it failed and was not sent comes first.
+                    # Output that was committed before the failure and not sent comes first.
                     await runner.start(*await self._outbox(runner))
                 await runner.process(records)
             except Unsure:
@@ -225,7 +223,7 @@ class PartitionTask:
             return
 
     async def _hindered_by(self, error: BaseException, runner: StageRunner) -> None:
-        """Wait a moment before the batch is tried again. Raises what will not pass."""
+        """Waits a moment before the batch is retried. Raises errors that will not pass."""
         if not may_pass(error, runner.store) or not self._patient():
             raise error
         if self.hindered is None:
@@ -239,7 +237,7 @@ class PartitionTask:
             self._barrier.note(applied)
 
     async def _until_sure(self) -> None:
-        """Until the partition is surely ours. Raises Interrupted when it is not."""
+        """Waits until the lease is confirmed. Raises Interrupted if it is lost."""
         while True:
             why = self._source.lease.lost()
             if why is not None or self.closed:
@@ -252,8 +250,8 @@ class PartitionTask:
 async def end_all(
     tasks: Iterable[PartitionTask], grace_seconds: float, limit_seconds: float | None = None
 ) -> None:
-    """Begin nothing new, and let what is being committed end; cancelled, it lets go of that, too.
-    Raises what `PartitionTask.join` raises, when all have ended."""
+    """Begins nothing new and waits for the commits under way; if cancelled, abandons those too.
+    Raises what `PartitionTask.join` raises, once all have ended."""
     ending = list(tasks)
     for task in ending:
         task.close()
@@ -268,7 +266,7 @@ async def end_all(
 def by_stage(
     tasks: Iterable[PartitionTask], count: Callable[[PartitionTask], int]
 ) -> dict[str, int]:
-    """The sums of a count over partitions; stages with none left out."""
+    """Sums a count over partitions, by stage; omits stages whose sum is zero."""
     found: Counter[str] = Counter()
     for task in tasks:
         found[task.stage.name] += count(task)

@@ -1,15 +1,15 @@
 """The one processing loop of every stage, for the embedded log and for Kafka alike.
 
-A batch is some records of one partition of a stage's topics, each topic's in offset order and, as
-far as their times tell, all in the order in which they came. Its six steps: decode; deduplicate,
-that is, leave out what was done; ask the models; step; commit; send, and note how far the stage has
-come. A crash after any of them leaves a state from which the next run ends where an uninterrupted
-one would have.
+A batch consists of records of one partition of a stage's topics, each topic's in offset order and,
+as far as their times show, all in the order in which they came. It has six steps: decode;
+deduplicate, which skips processed messages; ask the models; step; commit; send, and record the
+stage's progress. After a crash at any point, the next run ends in the state of an uninterrupted
+run.
 
-A failure on one record ends that record: where a batch fails, its records are processed one by
-one, in order, and the one that fails alone becomes a dead letter. What concerns every record stops
-the worker: the log, the store, the disk, memory, and a stage that fails at many records in a row.
-"""
+A failure on one record ends that record: if a batch fails, its records are processed one by one, in
+order, and the one that fails alone becomes a dead letter. A failure that concerns every record
+stops the worker: the log, the store, the disk, memory, and a stage that fails on many records in a
+row."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from palimpsest.streams.logs.base import (
 from palimpsest.streams.runtime.batch_record import RecordRun, check_alone, divided
 from palimpsest.streams.runtime.failures import (
     StageFailed,
+    failure_line,
     first_failure,
     is_about_a_record,
     is_too_slow,
-    told,
     unexpected,
 )
-from palimpsest.streams.runtime.fair_queue import PATIENCE_SECONDS
+from palimpsest.streams.runtime.fair_queue import GATHER_SECONDS
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.offload import P, T, computed, in_thread, timed
 from palimpsest.streams.runtime.output import HEADERS, dead_letter, emitted, missing, rerouted
@@ -86,16 +86,16 @@ class Counts:
     batches: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
     waited: float = 0.0
-    """Seconds among those in which other stages had the store or the event loop."""
+    """Seconds of the total during which other stages held the store or the event loop."""
 
     @property
     def spent(self) -> float:
-        """Seconds that the records themselves cost: of all steps, without waiting for others."""
+        """Seconds that the records themselves cost: all steps, without waiting for others."""
         return sum(self.seconds.values()) - self.waited
 
     @property
     def stored(self) -> float:
-        """Seconds of the steps that are the store's."""
+        """Seconds of the steps that use the store."""
         return self.seconds["deduplicate"] + self.seconds["commit"]
 
 
@@ -103,14 +103,14 @@ class Counts:
 class StageRunner:
     """Runs one stage on one partition.
 
-    `ready` is awaited before a batch is looked at. `before_commit` is called right before its
-    results are committed (by a stage without a store: sent), and nothing is waited for between;
-    what it raises ends the batch, of which nothing is kept then. `after` is for crash tests only:
-    it is called with each of STEPS when it is done. `partitions` is how many every topic has.
-    After `max_failures` records in a row that the stage failed at unexpectedly, the next one stops
-    the worker. A record that takes a step of the stage longer than `record_seconds` becomes a dead
-    letter, and does not count there. `now` and `monotonic` are the only clocks.
-    """
+    `ready` is awaited before a batch is read. `before_commit` is called right before its results
+    are committed (by a stage without a store: sent), without an await in between; if it raises, the
+    batch ends and none of it is kept. `after` is for crash tests only: it is called with each of
+    STEPS when that step is done. `partitions` is the number of partitions of every topic. After
+    `max_failures` consecutive records on which the stage failed unexpectedly, the next failure
+    stops the worker. A record for which one step of the stage takes longer than `record_seconds`
+    becomes a dead letter and does not count as such a failure. `now` and `monotonic` are the only
+    clocks."""
 
     stage: Stage
     partition: int
@@ -132,23 +132,24 @@ class StageRunner:
     _clock: float = 0.0
 
     def committed_outbox(self, log: LogReader) -> tuple[list[Outbound], list[Outbound]]:
-        """What an earlier run committed and may not have sent: all of it, and that part which the
-        log does not hold. Blocks; raises what reading the log raises."""
+        """Returns what an earlier run committed and may not have sent: all of it, and the part that
+        is missing in the log. Blocks; raises errors of reading the log."""
         if self.store is None:
             return [], []
         committed = self.store.unsent(self.stage.name)
         return committed, missing(committed, log, self.partition)
 
     async def start(self, committed: Sequence[Outbound], missing: Sequence[Outbound]) -> None:
-        """Send what an earlier run did not, as `committed_outbox` found it."""
+        """Sends what an earlier run did not send, as `committed_outbox` found it."""
         if missing:
             await self.sender.commit([self._sent(out) for out in missing], [])
         if committed:
             self._sent_through = committed[-1].seq
 
     async def process(self, records: Sequence[Record]) -> None:
-        """Process a batch to the end: results committed, output sent, all of it acknowledged.
-        Raises what concerns every record, and then nothing of the rest is acknowledged."""
+        """Processes a batch to the end: commits results, sends output, acknowledges all records.
+        Raises failures that concern every record, and then acknowledges none of the remaining
+        records."""
         if self.ready is not None:
             await self.ready()
         try:
@@ -163,7 +164,8 @@ class StageRunner:
             await self._send(records, *settled)
 
     async def _isolate(self, records: Sequence[Record], cause: BaseException) -> None:
-        """Nothing of a failed batch was kept: let each part of it succeed or fail by itself."""
+        """Retries the parts of a failed batch, none of which was kept, so that each succeeds or
+        fails on its own."""
         if len(records) > 1:
             places = cause.places if isinstance(cause, NotAlone) else frozenset()
             for part in divided(records, places):
@@ -175,14 +177,15 @@ class StageRunner:
                 raise StageFailed(self.stage.name, record, cause) from cause
             self._failures += 1
         self.counts.unexpected += 1
-        logger.error("%s", told(self.stage.name, record, cause))
+        logger.error("%s", failure_line(self.stage.name, record, cause))
         await self._send(records, *(await self._settle(records, unexpected(cause))))
 
     async def _settle(
         self, records: Sequence[Record], failure: Failure | None = None
     ) -> tuple[Sequence[Outgoing], int | None, int]:
-        """Steps 1 to 5. Returns what is to be sent, the last outbox entry among it, and how many
-        records were done. With `failure` the one record is not looked into but given up."""
+        """Runs steps 1 to 5. Returns what to send, the last outbox entry among it, and how many
+        records were processed. `failure` makes the single record a dead letter without processing
+        it."""
         self._clock = self.monotonic()
         runs = await self._computed(self._decoded, records, failure)
         self._done("decode")
@@ -199,7 +202,7 @@ class StageRunner:
     async def _send(
         self, records: Sequence[Record], outgoing: Sequence[Outgoing], last: int | None, done: int
     ) -> None:
-        """Step 6."""
+        """Runs step 6."""
         await self.sender.commit(outgoing, self._positions(records))
         if last is not None:
             self._sent_through = last
@@ -208,7 +211,7 @@ class StageRunner:
         self.counts.records += done
         self.counts.skipped += len(records) - done
 
-    # --- 1 and 2: what is there to do --------------------------------------------------------
+    # --- 1 and 2: decode and deduplicate -----------------------------------------------------
 
     def _decode(self, record: Record) -> Message:
         return decode(record.value, TOPICS[record.topic], record.timestamp, self.max_record_bytes)
@@ -246,8 +249,8 @@ class StageRunner:
     def _admitted(
         self, record: Record, admit: Callable[[Record], Record], failure: Failure | None
     ) -> Record:
-        """The record as the stage may see it. Of one for which that takes too long nothing is kept
-        in its dead letter: what is secret in it is not known."""
+        """Returns the record as the stage may see it. If that exceeds the time limit, the dead
+        letter keeps nothing of the record, because its secrets are unknown."""
         try:
             with bounded(self.record_seconds):
                 return admit(record)
@@ -267,7 +270,7 @@ class StageRunner:
         return 0 if self.store is None else self.store.cursor_of(self.stage.name, topic)
 
     async def _deduplicated(self, runs: list[RecordRun]) -> list[RecordRun]:
-        """Without the messages seen before, and without repeats within the batch."""
+        """Removes the messages seen before and repeats within the batch."""
         for run in runs:
             run.key = None if run.message is None else message_key(run.message)
         keys = [run.key for run in runs if run.key is not None]
@@ -288,8 +291,8 @@ class StageRunner:
     async def _commit_steps(
         self, records: Sequence[Record], runs: Sequence[RecordRun]
     ) -> Sequence[Outbound] | None:
-        """Let every record end in its step, and commit where the stage has a store. Returns the
-        outbox of the batch, None for a stage without a store."""
+        """Runs every record to its step, and commits if the stage has a store. Returns the outbox
+        of the batch, None for a stage without a store."""
         if self.store is None:
             self._stepped()
             self._done("commit")
@@ -385,7 +388,7 @@ class StageRunner:
         return outgoing
 
     def _sent(self, out: Outbound) -> Outgoing:
-        # A stage with a store works for one partition, and all that follows stays in it.
+        # A stage with a store works on one partition, and all of its output stays in it.
         return Outgoing(
             out.topic, out.scope, out.key.encode(), out.value, HEADERS, partition=self.partition
         )
@@ -397,12 +400,12 @@ class StageRunner:
             for topic, record in last.items()
         ]
 
-    # --- what of the time is its own ---------------------------------------------------------
+    # --- time spent on the batch itself ------------------------------------------------------
 
     @contextlib.asynccontextmanager
     async def _alone(self, store: StorePort) -> AsyncIterator[None]:
         began = self.monotonic()
-        is_awaited = self.stage.name not in PATIENCE_SECONDS
+        is_awaited = self.stage.name not in GATHER_SECONDS
         async with store.lock.ahead() if is_awaited else store.lock:
             self.counts.waited += self.monotonic() - began
             yield
@@ -428,13 +431,13 @@ class StageRunner:
         self.after(self.stage.name, step)
 
 
-# Answers what the stages of a batch ask of models: outside any transaction, many at once.
+# Answers the model asks of a batch: outside any transaction, many at once.
 
 
 async def ask_models(runs: Sequence[RecordRun], models: ModelPort, asks_in_order: bool) -> None:
-    """Advance every record as far as models can bring it: embeddings of all records in one call,
+    """Advances every record as far as model answers allow: embeddings of all records in one call,
     replies concurrently, unless the stage asks in order."""
-    await computed(_begin, runs)  # a large record must not keep the event loop
+    await computed(_begin, runs)  # a large record must not block the event loop
     await _embed(runs, models)
     asking = [run for run in runs if isinstance(run.ask, Embed | Generate)]
     if asking and not asks_in_order:
@@ -450,7 +453,7 @@ def _begin(runs: Sequence[RecordRun]) -> None:
 
 
 async def converse(run: RecordRun, models: ModelPort) -> None:
-    """Answer one record's model asks until it asks the store or is done."""
+    """Answers one record's model asks until it asks the store or is done."""
     while isinstance(run.ask, Embed | Generate):
         if isinstance(run.ask, Embed):
             run.resume(await models.embed(run.ask.texts, run.ask.required))
@@ -464,15 +467,15 @@ async def converse(run: RecordRun, models: ModelPort) -> None:
 
 
 async def _embed(runs: Sequence[RecordRun], models: ModelPort) -> None:
-    asked = [(run, run.ask) for run in runs if isinstance(run.ask, Embed)]
-    if not asked:
+    embedding_runs = [(run, run.ask) for run in runs if isinstance(run.ask, Embed)]
+    if not embedding_runs:
         return
-    texts = [text for _, ask in asked for text in ask.texts]
-    answer = await models.embed(texts, any(ask.required for _, ask in asked))
+    texts = [text for _, ask in embedding_runs for text in ask.texts]
+    answer = await models.embed(texts, any(ask.required for _, ask in embedding_runs))
 
     def resume() -> None:
         start = 0
-        for run, ask in asked:
+        for run, ask in embedding_runs:
             end = start + len(ask.texts)
             run.resume(Embedded(answer.embeddings[start:end], answer.failures[start:end]))
             start = end

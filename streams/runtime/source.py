@@ -1,4 +1,4 @@
-"""Where a partition task gets its records from: the embedded log, or what a broker delivers."""
+"""Where a partition task reads its records: the embedded log, or a broker's deliveries."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from palimpsest.streams.logs.base import LogReader, Record
 
 
 class Lease(Protocol):
-    """Whether a partition is this worker's."""
+    """Whether this worker owns a partition."""
 
     def lost(self) -> str | None:
-        """Why the partition is no longer ours; None while nothing says so."""
+        """Returns why the partition is no longer owned; None while it is."""
         ...
 
     def sure(self) -> bool:
-        """Whether it was confirmed recently enough that no one else can have been given the
-        partition."""
+        """Returns whether ownership was confirmed recently enough that no other worker can own
+        it."""
         ...
 
 
 class Owned:
-    """The lease of whoever has the log to itself: the folder's lock sees to it."""
+    """The lease of the log's only user: the folder's lock guarantees it."""
 
     def lost(self) -> str | None:
         return None
@@ -35,14 +35,13 @@ class Owned:
 class Source(Protocol):
     """The records that one stage reads of one partition.
 
-    `next_offsets` is where the stage is in each of its topics: what is before was acknowledged, or
-    need not come again. A batch is taken and acknowledged before the next one is taken; one that
-    is not acknowledged comes again from a source that is opened at the same offsets.
-    """
+    `next_offsets` is the stage's position in each of its topics: earlier records were acknowledged,
+    or need not be delivered again. A batch is taken and acknowledged before the next one is taken;
+    an unacknowledged one is delivered again by a source opened at the same offsets."""
 
     @property
     def log(self) -> LogReader:
-        """Where what was committed and not sent is looked for. Blocking."""
+        """The log to search for output that was committed and not sent. Blocking."""
         ...
 
     @property
@@ -52,44 +51,44 @@ class Source(Protocol):
     def next_offsets(self) -> Mapping[str, int]: ...
 
     async def take(self) -> Sequence[Record]:
-        """The next batch, of at most the pace's size a topic: each topic's records in offset order,
-        none left out, and all as far as it is known in the order in which they came. Empty where
-        there is nothing now, and after `close`."""
+        """Returns the next batch, with at most the pace's size of records per topic: each topic's
+        records in offset order without gaps, and all in the order in which they came, as far as
+        that is known. Empty if there is nothing now, and after `close`."""
         ...
 
     async def wait(self) -> None:
-        """Until there may be something to take; `close` ends it."""
+        """Waits until there may be something to take; `close` ends the wait."""
         ...
 
     def acknowledge(self, records: Sequence[Record]) -> None:
-        """The batch is done: never to be taken again. Raises Interrupted where the lease is lost,
-        and the group is then told nothing."""
+        """Marks the batch as processed: it is never taken again. Raises Interrupted if the lease is
+        lost; the group then receives no commit."""
         ...
 
     def left(self) -> int:
-        """Records that were not acknowledged, as far as they are known here."""
+        """Number of records that are known here and not acknowledged."""
         ...
 
     def close(self) -> None:
-        """Give nothing more."""
+        """Delivers nothing more."""
         ...
 
 
 class Interrupted(Exception):
-    """A batch that is let go of, as if it had never begun: the worker stops, or the partition is
-    another's."""
+    """The batch is abandoned as if it had never begun: the worker stops, or the partition has
+    another owner."""
 
 
 class Unsure(Exception):
-    """Whether the partition is still ours is not known now: begin the batch again when it is."""
+    """Ownership of the partition is not known now: begin the batch again once it is."""
 
 
 def in_time_order(
     by_topic: Sequence[Sequence[Record]], with_more: Sequence[Sequence[Record]] = ()
 ) -> list[Record]:
-    """Records of several topics in the order of their times, each topic's in its own order: what
-    was asked for before something was said comes before it. Of `with_more` the log holds later
-    records, so what came after their last one waits for these."""
+    """Merges the records of several topics in the order of their times, keeping each topic's own
+    order: a request made before an utterance comes before it. The log holds later records of the
+    topics in `with_more`, so records newer than the last one of such a topic wait for them."""
     until = min((records[-1].timestamp for records in with_more), default=None)
     return [
         record

@@ -1,9 +1,9 @@
-"""A limit on the time that one record may take of a stage: whatever others wrote, a stage goes on
-with the next record.
+"""A limit on the time that a stage spends on one record, so that no input keeps it from the next
+record.
 
-What runs too long is interrupted between two steps of the interpreter. A call into a library that
-never comes back is not: that no expression takes more than linear time is seen to elsewhere.
-"""
+Code that runs too long is interrupted between two steps of the interpreter. A call into a library
+that never returns is not interrupted: other modules ensure that no expression takes more than
+linear time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOOK_SECONDS: Final = 0.1
 
 
 class RecordTooSlow(Exception):
-    """A record that took a stage longer than it may."""
+    """A record exceeded the time limit of a stage."""
 
 
 class _Interrupt(BaseException):
@@ -33,7 +33,7 @@ class _Bound:
 
 
 class _Watch:
-    """A thread that looks at what is bounded now, while anything is."""
+    """A thread that watches the bounded blocks while there are any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

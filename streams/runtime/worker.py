@@ -1,4 +1,5 @@
-"""Drives the stages on a log that is read by offset: a task a stage and partition, in one loop."""
+"""Runs the stages on a log that is read by offset: one task per stage and partition, in one
+loop."""
 
 from __future__ import annotations
 
@@ -26,13 +27,12 @@ class _Driven:
 
 @dataclass(slots=True)
 class Worker:
-    """Runs stages once: until told to stop, or until all is processed.
+    """Runs stages once: until stopped, or until everything is processed.
 
-    `make_runner` makes the runner of a task, with the task's edges. `model_stages` are those that
-    ask a model which takes its time in this set-up, each with its width (see `pace_of`).
-    `busy` tells whether something alongside the stages will still publish.
-    `on_batch` is awaited after every batch, with the runner that has finished it.
-    """
+    `make_runner` creates the runner of a task, with the task's hooks. `model_stages` are those that
+    use a slow model in this set-up, each with its width (see `pace_of`). `busy` returns whether
+    something alongside the stages will still publish. `on_batch` is awaited after every batch, with
+    the runner that finished it."""
 
     log: ReadableLog
     stages: Sequence[Stage]
@@ -43,7 +43,7 @@ class Worker:
     on_batch: Callable[[StageRunner], Awaitable[None]] | None = None
     busy: Callable[[], bool] = lambda: False
     drained: bool = field(init=False, default=False)
-    """Whether every stage had read its topics to the end; with `until_drained` only."""
+    """Whether every stage read its topics to the end; with `until_drained` only."""
     _driven: list[_Driven] = field(init=False)
     _until_drained: bool = field(init=False, default=False)
     _failure: BaseException | None = field(init=False, default=None)
@@ -59,7 +59,7 @@ class Worker:
         ]
 
     def _barrier(self, partition: int) -> Barrier | None:
-        """None where the stage that is waited for runs elsewhere or not at all."""
+        """Returns None if the stage that is waited for does not run here."""
         awaited = {stage.waits_for for stage in self.stages}
         if awaited.isdisjoint(stage.name for stage in self.stages):
             return None
@@ -90,18 +90,18 @@ class Worker:
         return [driven.task for driven in self._driven]
 
     def stop(self) -> None:
-        """Finish the batches under way, then end `run`; told again, let go of them: they are then
-        as if never begun."""
+        """Finishes the current batches, then ends `run`; a second call abandons them as if they had
+        never begun."""
         if self._stop.is_set():
             self._hurry.set()
         self._close()
 
     def pause(self) -> None:
-        """Finish the batches under way, then end `run`; `resumed` goes on from there."""
+        """Finishes the current batches, then ends `run`; `resumed` continues from there."""
         self._close()
 
     def resumed(self) -> Worker:
-        """A worker that goes on where this one ended, and counts on."""
+        """Returns a worker that continues where this one ended, including its counts."""
         worker = replace(self)
         for before, after in zip(self._driven, worker._driven, strict=True):
             after.runner.counts = before.runner.counts
@@ -113,19 +113,19 @@ class Worker:
             task.close()
 
     def under_way(self) -> dict[str, int]:
-        """Records of the batches that are being processed now, by stage."""
+        """Number of records of the current batches, by stage."""
         return by_stage(self._tasks, lambda task: task.taken)
 
     def hindered(self) -> str | None:
-        """What keeps a stage from going on for now: no memory, or no room on the disk."""
+        """What currently prevents a stage from making progress: no memory, or no disk space."""
         return next((task.hindered for task in self._tasks if task.hindered is not None), None)
 
     def left(self) -> dict[str, int]:
-        """Records that wait for each stage, those of batches under way among them."""
+        """Number of records that wait for each stage, including the current batches."""
         return by_stage(self._tasks, PartitionTask.left)
 
     async def run(self, until_drained: bool = False) -> None:
-        """Process until `stop`, or with `until_drained` until every stage has read its topics to
+        """Processes until `stop`, or with `until_drained` until every stage has read its topics to
         the end. Raises what a stage raised; the other stages are then stopped."""
         self._until_drained = until_drained
         for driven in self._driven:
@@ -140,7 +140,7 @@ class Worker:
             raise self._failure
 
     async def _end(self) -> None:
-        """Until all have ended, for as long as a stop may take."""
+        """Waits until all tasks have ended, for at most the time that a stop may take."""
         ending = asyncio.create_task(end_all(self._tasks, self.limits.stop_seconds))
         hurried = asyncio.create_task(_wait_for(self._hurry))
         await asyncio.wait([ending, hurried], return_when=asyncio.FIRST_COMPLETED)
@@ -165,21 +165,21 @@ class Worker:
         return cursor
 
     def _fail(self, error: BaseException) -> None:
-        """End for this; the first one counts."""
+        """Ends the worker with this error; the first one counts."""
         if self._failure is None:
             self._failure = error
         self._close()
 
     def _look(self) -> None:
-        """Stop when all is processed; asked whenever a stage finds nothing."""
+        """Stops when everything is processed; called whenever a stage finds no records."""
         if self._until_drained and self.idle:
             self.drained = True
             self._close()
 
     @property
     def idle(self) -> bool:
-        """Whether every stage has begun, and nothing that was published is left to process."""
-        # Again at the end: what was beside the stages may have published just before it was done.
+        """Returns whether every stage has begun and nothing published is left to process."""
+        # Checked again at the end: background work may have published just before it finished.
         return self._are_idle and not self.busy() and self._are_idle
 
     @property

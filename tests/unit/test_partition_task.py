@@ -17,10 +17,10 @@ from palimpsest.streams.kafka.delivery_source import Delivery, DeliverySource
 from palimpsest.streams.logs.base import LogError, LogFull, LogUnavailable, Record
 from palimpsest.streams.runtime import partition_task
 from palimpsest.streams.runtime.fair_queue import (
-    MOST_PATIENCE_SECONDS,
+    MAX_IDLE_GATHER_SECONDS,
     FairQueue,
     Gathering,
-    patience,
+    unawaited_gather_seconds,
 )
 from palimpsest.streams.runtime.pace import Pace
 from palimpsest.streams.runtime.partition_task import Barrier, PartitionTask, end_all
@@ -360,10 +360,10 @@ async def test_who_has_no_patience_fails_for_want_of_room() -> None:
 
 
 def test_the_more_a_store_costs_the_longer_records_gather() -> None:
-    assert patience(0.0, store_seconds=9.0, share=0.1) == 0.0
-    assert patience(0.2, store_seconds=0.001, share=0.1) == 0.2
-    assert patience(0.2, store_seconds=0.05, share=0.1) == pytest.approx(0.5)
-    assert patience(0.2, store_seconds=9.0, share=0.1) == MOST_PATIENCE_SECONDS
+    assert unawaited_gather_seconds(0.0, store_seconds=9.0, share=0.1) == 0.0
+    assert unawaited_gather_seconds(0.2, store_seconds=0.001, share=0.1) == 0.2
+    assert unawaited_gather_seconds(0.2, store_seconds=0.05, share=0.1) == pytest.approx(0.5)
+    assert unawaited_gather_seconds(0.2, store_seconds=9.0, share=0.1) == MAX_IDLE_GATHER_SECONDS
 
 
 async def test_a_stage_waits_until_what_was_proposed_is_applied() -> None:
