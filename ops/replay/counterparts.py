@@ -1,9 +1,9 @@
-"""Which memory of a branch corresponds to one of the live memory.
+"""Finds the memory of a branch that corresponds to one of the live memory.
 
-Memories that do not come of a model's words (turns, remembered texts, chunks) have the same id in
-both. A fact corresponds to a fact of the same turns: to the one that, among all live facts of these
-turns, is nearest to it. What the live memory knew of a fact is read from the outcomes in its log;
-what the branch drew from the turns, from the branch's store.
+Memories that do not come from a model's words (turns, remembered texts, chunks) have the same id in
+both. A fact of the branch corresponds to the nearest of all live facts of the same turns. The
+texts of live facts come from the outcomes in the live log; the facts that the branch extracted
+come from its store.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from palimpsest.stores.shard import Shard
 from palimpsest.streams.models.base import Vector
 
 # --- matching -------------------------------------------------------------------------------------
-# Which facts of two extractions of the same turns say the same: pure, over texts and vectors.
+# Finds the facts of two extractions of the same turns that say the same. Pure functions of texts
+# and vectors.
 
 LEAST_WORDS: Final = 0.5
-"""The least share of common words at which two texts without vectors may say the same."""
+"""Minimum share of common words at which two texts without vectors may say the same."""
 TIED: Final = 1e-6
-"""Scores that differ by less are equal: a cosine is not exact."""
+"""Scores that differ by less than this are equal: a cosine is not exact."""
 _WORD: Final = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Likeness:
-    """How near two texts are, from 0 to 1, and by what that was told."""
+    """The similarity of two texts, from 0 to 1, and the method that measured it."""
 
     score: float
     by: MatchedBy
@@ -44,14 +45,14 @@ class Likeness:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Compares texts. `vectors` are those of the texts, where a model gave one; below the cosine
-    `near` two texts have nothing to do with each other."""
+    """Compares texts. `vectors` holds the vector of each text for which a model returned one; two
+    texts with a cosine below `near` are unrelated."""
 
     vectors: Mapping[str, Vector | None]
     near: float
 
     def of(self, a: str, b: str) -> Likeness | None:
-        """None for texts that do not say the same."""
+        """Returns None for texts that do not say the same."""
         if folded(a) == folded(b):
             return Likeness(1.0, "equal text")
         left, right = self.vectors.get(a), self.vectors.get(b)
@@ -62,7 +63,7 @@ class Comparison:
         return Likeness(shared, "words") if shared >= LEAST_WORDS else None
 
     def best(self, some: Iterable[str], others: Iterable[str]) -> Likeness | None:
-        """The nearest of all pairs."""
+        """Returns the likeness of the nearest pair, None if no pair says the same."""
         theirs = tuple(others)
         found = (self.of(a, b) for a in some for b in theirs)
         return max((each for each in found if each is not None), default=None)
@@ -70,8 +71,8 @@ class Comparison:
     def nearest(
         self, texts: Iterable[str], among: Mapping[str, tuple[str, ...]]
     ) -> dict[str, Likeness]:
-        """Those whose texts are the nearest to these, by their ids: several where they are equally
-        near, none where nothing says the same."""
+        """Returns the candidates whose texts are nearest to these, by id: several if they are
+        equally near, none if nothing says the same."""
         mine = tuple(texts)
         found = {key: self.best(mine, other) for key, other in among.items()}
         known = {key: each for key, each in found.items() if each is not None}
@@ -80,8 +81,8 @@ class Comparison:
 
 
 def word_overlap(a: str, b: str) -> float:
-    """Words that both texts have, as a share of all that they have. Texts without any have
-    nothing in common."""
+    """Returns the words common to both texts as a share of all their words, 0 if neither text has
+    any."""
     left, right = set(_WORD.findall(a.lower())), set(_WORD.findall(b.lower()))
     return len(left & right) / len(left | right) if left or right else 0.0
 
@@ -89,7 +90,7 @@ def word_overlap(a: str, b: str) -> float:
 # --- counterparts ---------------------------------------------------------------------------------
 
 Embedding = Callable[[Sequence[str]], Awaitable[Sequence[Vector | None]]]
-"""Vectors of texts, in order; None for a text that the model refuses."""
+"""Returns the vectors of texts, in order; None for a text that the model refuses."""
 
 _DRAWN = f"""
 SELECT o.memory_id, f.turn_memory_id, f.content, coalesce(m.is_deleted, true),
@@ -104,7 +105,7 @@ _OF_MEMORIES = _DRAWN + "o.memory_id IN (SELECT unnest($ids)) ORDER BY ALL"
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A memory of the branch, and how it was found."""
+    """A memory of the branch and how it was found."""
 
     branch_id: str
     by: MatchedBy
@@ -113,8 +114,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What is known of one memory that facts led to: their texts, oldest first, and their
-    turns."""
+    """A memory that facts led to: the texts of these facts, oldest first, and their turns."""
 
     texts: tuple[str, ...]
     turns: frozenset[str]
@@ -124,7 +124,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Counterparts:
-    """Looks for counterparts in one partition of a branch, whose stages rest meanwhile."""
+    """Finds counterparts in one partition of a branch while the branch's stages are idle."""
 
     live: LiveLog
     shard: Shard
@@ -132,8 +132,8 @@ class Counterparts:
     near: float
 
     def has_same_id(self, scope: str, memory_id: str, before: int) -> bool:
-        """Whether the branch has this memory under its own id, whatever models say: one that does
-        not come of a model's words, or that was imported."""
+        """Returns whether the branch has this memory under the same id regardless of the model: it
+        does not come from a model's words, or was imported."""
         with self.shard.reading() as reader:
             row = reader.execute(
                 "SELECT source_type = 'extraction' AND why = 'extracted-fact' FROM memory_rows"
@@ -153,13 +153,13 @@ class Counterparts:
         return row is not None
 
     def known(self, memory_id: str, before: int) -> bool:
-        """Whether the live memory had it before an offset of memory-changes."""
+        """Returns whether the live memory had it before an offset of memory-changes."""
         return bool(self.live.ledger.told_of_memory(memory_id, before))
 
     async def of_fact(self, scope: str, live_id: str, before: int) -> list[Match]:
-        """All that the branch drew from the same turns and that says what the live memory said,
-        best first: active before forgotten. Where the live text was erased, what no other live
-        fact accounts for."""
+        """Returns the facts that the branch extracted from the same turns and that say the same as
+        the live one, best first, active before forgotten. If the live text was erased, returns the
+        facts that no other live fact accounts for."""
         live = self._live(live_id, before)
         if live is None or not live.turns:
             return self.equal(scope, () if live is None else live.texts)
@@ -179,7 +179,8 @@ class Counterparts:
         return matches or self.equal(scope, live.texts)
 
     async def unaccounted(self, scope: str, turns: Iterable[str], before: int) -> list[Match]:
-        """What the branch drew from these turns alone and no live fact of theirs says."""
+        """Returns the active facts that the branch extracted from these turns alone and that no
+        live fact of these turns says."""
         wanted = frozenset(turns)
         drawn, others = self._compared(scope, wanted, before)
         alone = {
@@ -194,7 +195,7 @@ class Counterparts:
         ]
 
     async def of_held(self, scope: str, item_id: str, before: int) -> Match | None:
-        """The change that the branch holds back in the place of the live one."""
+        """Returns the pending change of the branch that corresponds to the live one."""
         told = self.live.ledger.told_of_item(item_id, before)
         turns = sorted({each.turn_id for each in told if each.turn_id is not None})
         texts = [text for each in told for text in self._texts(each.cause, item_id=item_id)]
@@ -212,12 +213,13 @@ class Counterparts:
             return Match(key, each.by, round(each.score, 6))
         return None
 
-    # --- what is known of facts --------------------------------------------------------------
+    # --- facts of both sides -----------------------------------------------------------------
 
     def _compared(
         self, scope: str, turns: frozenset[str], before: int
     ) -> tuple[dict[str, Fact], dict[str, Fact]]:
-        """What the branch drew from these turns, and the live facts of all its turns, by id."""
+        """Returns the branch's facts of these turns and the live facts of all their turns, by
+        id."""
         first = self._rows(_OF_TURNS, scope, turns)
         drawn = _facts(self._rows(_OF_MEMORIES, scope, {row[0] for row in first}))
         everywhere = turns.union(*(fact.turns for fact in drawn.values()))
@@ -240,7 +242,7 @@ class Counterparts:
         return found
 
     def _live(self, memory_id: str, before: int) -> Fact | None:
-        """None where the live memory never told of it. Erased texts are left out."""
+        """Returns None if the live log has no outcome for this memory. Leaves out erased texts."""
         told = self.live.ledger.told_of_memory(memory_id, before)
         if not told:
             return None
@@ -251,17 +253,18 @@ class Counterparts:
         return Fact(tuple(dict.fromkeys(texts)), turns)
 
     def _texts(self, cause: str | None, **named: str) -> list[str]:
-        """What facts said that led to a memory, or the text with which a command made it."""
+        """Returns the texts of the facts that led to a memory, or the text of the command that
+        created it."""
         found = []
         for told in self.live.ledger.told_by(cause) if cause is not None else ():
             for outcome in self.live.outcomes(told):
                 if all(getattr(outcome, name) == value for name, value in named.items()):
                     found.append(_text(outcome))
-            break  # one record tells of all
+            break  # all outcomes are in one record
         return [text for text in found if text and not is_mark(text)]
 
     def equal(self, scope: str, texts: Iterable[str]) -> list[Match]:
-        """The active memory of the scope that says just one of these."""
+        """Returns the active memories of the scope whose text equals one of these."""
         hashes = [content_hash(storage_content(text)) for text in texts]
         with self.shard.reading() as reader:
             rows = reader.execute(

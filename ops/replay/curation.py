@@ -1,9 +1,9 @@
-"""Curation survives: commands about facts, said of the facts that correspond to them in a branch.
+"""Curation survives: translates commands about live facts to the branch's corresponding facts.
 
-A command is translated when all that was told before it is executed in the branch. What it was
-translated to is kept before the branch gets it, so that a repeat after a crash says the same.
-Versions and tokens of previews are left out: whether the live memory carried the command out is
-known, and what it refused is not asked of the branch.
+A command is translated once the branch has executed all that came before it. The translation is
+stored before the branch gets it, so that a retry after a crash yields the same one. Versions and
+preview tokens are left out: the live log shows whether the live memory executed the command, and
+the branch does not get what the live memory refused.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ Translated: TypeAlias = (
     | DismissProposalsCommand
     | EraseScopeCommand
 )
-"""Commands that name what models made, or that a preview must have shown."""
+"""Commands that name model output or that require a preview."""
 
 MOST_FORGOTTEN: Final = 200
-"""Memories that one command may name."""
+"""Maximum number of memories that one command may name."""
 LOOKED_BACK_RECORDS: Final = 256
 DONE: Final[Mapping[str, frozenset[str]]] = {
     "modify": frozenset({"updated", "no_changes"}),
@@ -59,14 +59,14 @@ DONE: Final[Mapping[str, frozenset[str]]] = {
     "dismiss-proposals": frozenset({"dismissed"}),
     "erase-scope": frozenset({"erased"}),
 }
-"""Results by which a command has come to what was wished."""
+"""The results with which each command succeeded."""
 SAID_BY_IT: Final = "a memory that a person changed says the same"
 NOT_CARRIED_OUT: Final = "the live memory did not carry it out"
 
 
 @dataclass(slots=True)
 class Curation:
-    """Of one partition of a branch, whose stages rest meanwhile."""
+    """Curation of one partition of a branch while the branch's stages are idle."""
 
     live: LiveLog
     counterparts: Counterparts
@@ -74,7 +74,7 @@ class Curation:
     async def translated(
         self, message: Message, command: Translated, record: Record
     ) -> list[Message]:
-        """What the branch gets in place of a live command: nothing where nothing is left of
+        """Returns what the branch gets in place of a live command; empty if nothing is left of
         it."""
         known = self.live.ledger.curated("command_id = ?", command_id(message))
         if not known:
@@ -100,7 +100,7 @@ class Curation:
         return [_said(message, out_of_the_way, len(said)), *said]
 
     def settle(self) -> None:
-        """Tell of all that the branch was told what became of it."""
+        """Records the results of all commands that the branch got."""
         rows = self.live.ledger.curated("status = 'fed' OR (status = 'suppressed' AND detail = '')")
         results: dict[str, Mapping[str, str]] = {}
         for row in rows:
@@ -155,7 +155,8 @@ class Curation:
     async def _matches(
         self, scope: str, command: Translated, live_id: str, before: int
     ) -> tuple[Match | None, list[Match]]:
-        """The counterpart, and all else that says what is forgotten, or corrected."""
+        """Returns the counterpart, and all other memories that say what is forgotten or
+        corrected."""
         if isinstance(command, ApplyProposalsCommand | DismissProposalsCommand):
             return await self.counterparts.of_held(scope, live_id, before), []
         forgets = isinstance(command, ForgetCommand)
@@ -181,8 +182,8 @@ class Curation:
     def _in_the_way(
         self, scope: str, command: Translated, live_id: str, match: Match, before: int
     ) -> list[Match]:
-        """The fact of the branch that says what a memory is changed to: two may not say the same,
-        and the one that a person has changed is kept."""
+        """Returns the branch facts that already say a memory's new text: two memories may not say
+        the same, and the one that a person changed is kept."""
         return [
             each
             for each in self.counterparts.equal(scope, _texts(command, live_id))
@@ -192,7 +193,7 @@ class Curation:
         ]
 
     def _earlier(self, scope: str, live_id: str) -> Match | None:
-        """The counterpart that an earlier command found."""
+        """Returns the counterpart that an earlier command found."""
         rows = self.live.ledger.curated(
             "live_id = ? AND scope = ? AND branch_id IS NOT NULL AND matched_by <> 'erased'"
             " AND status IN ('fed', 're-applied', 'refused')",
@@ -211,15 +212,16 @@ class Curation:
     # --- what the live memory did ------------------------------------------------------------
 
     def _done(self, message: Message) -> set[str]:
-        """The memories, and the held facts, that the command changed in the live memory."""
+        """Returns the memories and the pending facts that the command changed in the live
+        memory."""
         told = self.live.ledger.told_by(message.id)
-        # Of a whole scope no memory is named.
+        # An outcome about a whole scope names no memory.
         memories = {each.memory_id or message.scope for each in told}
         return memories | {each.item_id for each in told} - {command_id(message)}
 
     def _before(self, message: Message, record: Record) -> int:
-        """The offset of memory-changes before which all was told that was there when the command
-        was given."""
+        """Returns the offset of memory-changes below which lie the outcomes of all that preceded
+        the command."""
         own = self.live.ledger.told_by(message.id)
         if own:
             return own[0].offset
@@ -256,8 +258,8 @@ class Curation:
         return [_said(message, command.model_copy(update={"confirm_token": token}), 0)]
 
     def _results(self, named: str) -> Mapping[str, str]:
-        """The result by memory (or held fact), `*` for all that are not named; empty where the
-        branch has none."""
+        """Returns the result by memory or pending fact, under `*` for all that are not named; empty
+        if the branch has no result."""
         found: dict[str, str] = {}
         number, wanted = 0, named
         while (row := self._result(wanted)) is not None:
@@ -280,7 +282,7 @@ class Curation:
 
 
 def translated_command(message: Message) -> Translated | None:
-    """The command of a message, where it must be translated."""
+    """Returns the command of a message if it needs translation, else None."""
     write = message.body.write if isinstance(message.body, MemoryWrite) else None
     if not isinstance(write, CommandIntent) or write.error is not None:
         return None
@@ -288,7 +290,7 @@ def translated_command(message: Message) -> Translated | None:
 
 
 def _named(command: Translated, done: Iterable[str]) -> list[str]:
-    """What the command names, and what went with it."""
+    """Returns the ids that the command names, and those that a cascade took along."""
     match command:
         case ModifyCommand():
             named = [patch.memory_id for patch in command.patches]
@@ -304,26 +306,26 @@ def _named(command: Translated, done: Iterable[str]) -> list[str]:
 
 
 def _texts(command: Translated, live_id: str) -> list[str]:
-    """What the command lets a memory say instead."""
+    """Returns the new texts that the command gives a memory."""
     if not isinstance(command, ModifyCommand):
         return []
     return [p.content for p in command.patches if p.memory_id == live_id and p.content]
 
 
 def _guarded(command: Translated, live_id: str) -> bool:
-    """Whether the live memory may have refused what another state would have allowed."""
+    """Returns whether the live memory may have refused what another state would have allowed."""
     if isinstance(command, ModifyCommand):
         return any(p.if_version is not None for p in command.patches if p.memory_id == live_id)
     if isinstance(command, ForgetCommand):
         return command.if_version is not None or command.confirm_token is not None
     if isinstance(command, RecoverCommand | ConfirmCommand):
         return command.if_version is not None
-    return True  # what was held back must be as the decision saw it
+    return True  # a pending change must match the state that its decision saw
 
 
 def _renamed(command: Translated, named: Mapping[str, Sequence[str]]) -> list[Command]:
-    """The command with the ids of the branch: several where it names too many, none where it names
-    nothing any more."""
+    """Returns the command with the branch's ids: several commands if it names too many memories,
+    none if it no longer names any."""
     ids = [key for keys in named.values() for key in keys]
     match command:
         case ModifyCommand():
@@ -352,7 +354,7 @@ def _renamed(command: Translated, named: Mapping[str, Sequence[str]]) -> list[Co
 
 
 def _said(message: Message, command: Command, number: int) -> Message:
-    """The message saying this command instead; a further one has an id of its own."""
+    """Returns the message with this command instead; each further one gets its own id."""
     assert isinstance(message.body, MemoryWrite)
     intent = message.body.write.model_copy(update={"command": command})
     said = message.model_copy(update={"body": message.body.model_copy(update={"write": intent})})
@@ -365,7 +367,7 @@ def _said(message: Message, command: Command, number: int) -> Message:
 
 
 def _also(named: str, number: int) -> str:
-    """The id of a further command that one was translated to."""
+    """Returns the id of a further command of a translation."""
     return derived_id("replay-command", named, number)
 
 

@@ -1,4 +1,4 @@
-"""Comparing the live memory with a branch, scope by scope."""
+"""Compares the live memory with a branch, scope by scope."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ from palimpsest.schemas.commands import KeptWhy
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 
 # --- decision differences -------------------------------------------------------------------------
-# Facts about which two memories decided in different ways.
+# Facts on which the two memories decided differently.
 
 NOTHING: Final = "-"
-"""In place of an action: nothing was decided."""
+"""Stands for the action where nothing was decided."""
 
 
 def decision_differences(
@@ -57,8 +57,8 @@ def decision_differences(
     memories: Pairs,
     anew: frozenset[str],
 ) -> tuple[DecisionDifference, ...]:
-    """Facts of the same turn that are one (by their words: facts have no vectors of their own), for
-    which the action is another or the memory that it is about has another counterpart."""
+    """Returns the matching facts of the same turn whose actions differ or whose target memories
+    are not counterparts. Facts match by their words: they have no vectors of their own."""
     mine = {str(row["item_id"]): row for row in live if row["turn_memory_id"] in anew}
     theirs = {str(row["item_id"]): row for row in branch if row["turn_memory_id"] in anew}
     pairs = _paired([*mine.values()], [*theirs.values()])
@@ -117,15 +117,15 @@ def _decision(row: Record, said: dict[str, str]) -> Decision:
 Key = TypeVar("Key", bound=tuple[str, ...])
 
 COMPARED_AT_ONCE: Final = 1_000
-"""Pairs of facts whose vectors are in memory at the same time."""
+"""Maximum number of fact pairs whose vectors are in memory at once."""
 EVIDENCE_TEXTS: Final = 3
-"""Of what a fact was drawn from, at most."""
+"""Maximum number of source texts shown for a fact."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiffRequest:
-    """Compare with this branch: all scopes, or those that are named. `questions` is a file of
-    questions to ask both."""
+    """A request to compare the live memory with this branch, in all scopes or in the named ones.
+    `questions` is a file of questions to run against both."""
 
     branch: str
     scopes: tuple[str, ...] = ()
@@ -133,8 +133,8 @@ class DiffRequest:
 
 
 async def diff(settings: Settings, request: DiffRequest, report: Report = unreported) -> Diff:
-    """All differences. Raises NotFoundError for an unknown branch or scope, RequestError for
-    questions that cannot be read and for memory that cannot be asked."""
+    """Returns all differences. Raises NotFoundError for an unknown branch or scope, RequestError
+    for questions that cannot be read and for memory that cannot be queried."""
     branch = read_branch(settings, request.branch)
     asked = () if request.questions is None else Question.read(request.questions)
     found = [each async for each in scope_diffs(settings, request, report)]
@@ -146,8 +146,8 @@ async def diff(settings: Settings, request: DiffRequest, report: Report = unrepo
 async def scope_diffs(
     settings: Settings, request: DiffRequest, report: Report = unreported
 ) -> AsyncIterator[ScopeDiff]:
-    """The differences of one scope after the other, by name; raises as `diff` does. Questions are
-    not asked."""
+    """Yields the differences scope by scope, ordered by name, without running the questions.
+    Raises the same errors as `diff`."""
     branch = read_branch(settings, request.branch)
     async with sides(settings, branch) as (live, own):
         scopes = scopes_of(live, own, request.scopes)
@@ -161,7 +161,7 @@ async def scope_diffs(
 async def sides(
     settings: Settings, branch: Branch
 ) -> AsyncIterator[tuple[ComparedStore, ComparedStore]]:
-    """Live memory and branch, ready to be asked."""
+    """Yields the live memory and the branch, ready for queries."""
     async with (
         queries(settings) as of_live,
         queries(branch_settings(settings, branch)) as of_branch,
@@ -173,8 +173,8 @@ async def sides(
 
 
 def scopes_of(live: ComparedStore, branch: ComparedStore, named: Sequence[str]) -> list[str]:
-    """The scopes to compare, sorted: one that only the branch knows was erased since. Raises
-    NotFoundError."""
+    """Returns the scopes to compare, sorted. A scope that only the branch has was erased in the
+    meantime and is left out. Raises NotFoundError for a named scope that the live memory lacks."""
     for scope in named:
         if scope not in live.partitions:
             raise NotFoundError(f"there is no scope {scope}")
@@ -185,8 +185,8 @@ def scopes_of(live: ComparedStore, branch: ComparedStore, named: Sequence[str]) 
 async def scope_diff(
     live: ComparedStore, own: ComparedStore, branch: Branch, scope: str
 ) -> ScopeDiff:
-    """The differences of one scope, in an order that depends on nothing but what is stored."""
-    # Before all else: what is promoted in between is then distinguished.
+    """Returns the differences of one scope, in an order that depends only on the stored data."""
+    # Read first, so that promotions made during the comparison can be recognized.
     newest = await live.newest_promotion(scope)
     extracted = [await side.extractions(scope) for side in (live, own)]
     anew = extracted_anew(branch.selection, scope, *extracted)
@@ -221,8 +221,9 @@ async def scope_diff(
 def extracted_anew(
     selection: Selection | None, scope: str, live: Sequence[Record], branch: Sequence[Record]
 ) -> frozenset[str]:
-    """The memories that the branch extracted from with its own settings. Of a sample, which is not
-    told by times, those whose reply is another than the live memory's."""
+    """Returns the turn memories that the branch extracted from with its own settings. Times do not
+    identify the turns of a sample, so a sampled turn counts if its model call differs from the
+    live one."""
     chosen = selection or Selection()
     if chosen.scope not in (None, scope):
         return frozenset()
@@ -257,7 +258,7 @@ async def _pairs(
 ) -> Pairs:
     mine, theirs = ([*map(_statement, rows)] for rows in facts)
     gone = [_statement(row) for row in forgotten if row["content"]]
-    # By what it said before, a memory is still the counterpart of what the branch has.
+    # A memory's earlier text still makes it the counterpart of a branch memory.
     earlier = [_earlier(row) for row in superseded]
     named = {str(row["item_id"]): str(row["memory_id"]) for row in superseded}
     pairs = same(mine, theirs)
@@ -303,7 +304,7 @@ def _statement(row: Record) -> Statement:
 async def _scores(
     live: ComparedStore, own: ComparedStore, scope: str, some: Sequence[tuple[Statement, Statement]]
 ) -> dict[tuple[str, str], float]:
-    """How near these are, of those that are near enough to be a pair."""
+    """Returns the similarity of each of these that is near enough to be a pair."""
     mine = sorted({one.memory_id for one, _ in some})
     theirs = sorted({other.memory_id for _, other in some})
     model, of_live = await live.vectors(scope, mine)
@@ -347,8 +348,8 @@ def _differences(
     anew: frozenset[str],
     held_back: frozenset[str],
 ) -> list[FactDifference]:
-    """`gone` are the live facts that people forgot, and those that a later statement superseded;
-    `held_back` the turns of which the branch has not executed all."""
+    """`gone` holds the live facts that people forgot and those that a later statement superseded;
+    `held_back` holds the turns that the branch has not fully executed."""
     theirs = {str(row["memory_id"]): row for row in facts[1]}
     found = []
     for row in facts[0]:
@@ -405,8 +406,9 @@ def _only_of_branch(
 
 
 def _knows_later(live: Record, branch: Record) -> bool:
-    """Whether the live memory was told so after all that the branch's fact was drawn from. Of turns
-    with one time those that the branch's fact is not from count as later."""
+    """Returns whether the live memory learned this after all turns that the branch's fact was
+    extracted from. Among turns with the same time, those that the branch's fact is not from count
+    as later."""
     if live["occurred_at"] != branch["occurred_at"]:
         return bool(live["occurred_at"] > branch["occurred_at"])
     return not set(branch["sources"]).issuperset(live["sources"])
@@ -421,7 +423,8 @@ def _why_kept(live: FactState, sources: Iterable[str], anew: frozenset[str]) -> 
 def _gained(
     scope: str, state: FactState, forgotten: Pair | None, erased: set[str], anew: frozenset[str]
 ) -> FactDifference:
-    """What was erased no one can compare with: nothing that is new comes of its sources."""
+    """Returns the difference for a fact that only the branch has. Erased texts cannot be compared,
+    so a fact from the source of an erased one is kept out."""
     said = FactDifference(scope, "gained", None, state)
     if forgotten is not None:
         near = forgotten.similarity

@@ -1,7 +1,7 @@
-"""Re-extraction: old turns read again by another model, into a branch of its own.
+"""Re-extraction: another model reads old turns again and writes into a separate branch.
 
-`reextract` makes the branch or goes on with it, as far as the live memory has come; it may be
-interrupted at any moment and called again. The live memory is only read, from its log.
+`reextract` creates or continues the branch up to the present state of the live memory; it may be
+interrupted at any moment and called again. It only reads the live memory, from its log.
 """
 
 from __future__ import annotations
@@ -62,18 +62,19 @@ from palimpsest.streams.runtime.source import Interrupted
 from palimpsest.streams.stage import Context, Emit, Message, Process, Stage, Step
 
 # --- recorded extraction --------------------------------------------------------------------------
-# extract, for a branch: of turns that are not extracted from anew, what the live memory has.
+# The stage extract of a branch reuses the live extraction for turns that are not extracted again.
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What was extracted of a turn: None where nothing was."""
+    """The recorded extraction of a turn; `body` is None if nothing was extracted."""
 
     body: FactsExtracted | None
 
 
 def recorded_extraction(stage: Stage, recorded: Callable[[Message], Recorded | None]) -> Stage:
-    """The stage extract, which asks a model only for turns of which nothing is `recorded`."""
+    """Returns the stage extract that calls a model only for turns without a `recorded`
+    extraction."""
 
     def process(message: Message, context: Context) -> Process:
         known = recorded(message)
@@ -87,11 +88,11 @@ def recorded_extraction(stage: Stage, recorded: Callable[[Message], Recorded | N
 
 
 # --- selecting ------------------------------------------------------------------------------------
-# Which turns are extracted from anew.
+# Selects the turns to extract again.
 
 
 def is_among(message: Message, selection: Selection) -> bool:
-    """Whether a turn is of the scope and the time of the selection."""
+    """Returns whether a turn is within the scope and the time of the selection."""
     told = message.occurred_at
     return (
         selection.scope in (None, message.scope)
@@ -101,8 +102,8 @@ def is_among(message: Message, selection: Selection) -> bool:
 
 
 def chosen_turns(reader: LogReader, selection: Selection) -> Iterator[Message]:
-    """All that the live memory gave to a model and that is of the selection's scope and time, a
-    partition after the other. Blocks."""
+    """Yields all turns within the selection's scope and time that the live memory sent to a model,
+    partition by partition. Blocks."""
     topic = TURNS_NORMALIZED
     for partition in range(reader.partitions(topic.name)):
         end = reader.end_offset(topic.name, partition)
@@ -117,20 +118,21 @@ def chosen_turns(reader: LogReader, selection: Selection) -> Iterator[Message]:
 
 
 def hashed_order(message_id: str) -> bytes:
-    """The place of a turn in an order that has nothing to do with when or where it was told."""
+    """Returns a turn's sort key in an order independent of its time and scope."""
     return hashlib.sha256(message_id.encode()).digest()
 
 
 # --- reextraction ---------------------------------------------------------------------------------
 
 UNTOLD: Final = "api_key"
-"""How the names of settings end that are never shown."""
+"""The suffix of the names of settings that are never shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reextraction:
-    """What is requested. `overrides` are the settings that differ, as `--set` takes them; `rate`
-    is in turns a second, `budget_tokens` what all runs of this branch may read and write."""
+    """A request. `overrides` are the settings that differ, as `--set` takes them; `rate` is in
+    turns per second; `budget_tokens` limits the tokens that all runs of this branch read and
+    write."""
 
     branch: str
     overrides: tuple[str, ...] = ()
@@ -141,8 +143,8 @@ class Reextraction:
 
 @dataclass(frozen=True, slots=True)
 class Reextracted:
-    """What one run has done. `spent` is that of all runs; `waiting` are the live records that the
-    live memory itself has not finished; `dead` the branch's dead letters."""
+    """The result of one run. `spent` covers all runs; `waiting` counts the live records that the
+    live memory itself has not finished; `dead` counts the branch's dead letters."""
 
     branch: Branch
     ended: Literal["done", "stopped", "budget"]
@@ -159,9 +161,9 @@ async def reextract(
     report: Report = unreported,
     stopping: asyncio.Event | None = None,
 ) -> Reextracted:
-    """Make the branch, or go on with it, until all that the live memory has executed is in it,
-    `stopping` is set or the budget is used up. Raises RequestError, SetupError, SettingsError,
-    LogError, StoreError or FolderInUse, each saying what to do."""
+    """Creates or continues the branch until it has all that the live memory has executed,
+    `stopping` is set or the budget is exhausted. Raises RequestError, SetupError, SettingsError,
+    LogError, StoreError or FolderInUse; each message says what to do."""
     try:
         return await _reextract(settings, asked, report, stopping or asyncio.Event())
     except SetupError:
@@ -170,7 +172,7 @@ async def reextract(
 
 
 def _drop_unfed(settings: Settings, name: str) -> None:
-    """Leave no branch behind whose models could not be used: it would keep its name."""
+    """Drops a branch whose models could not be used: it would occupy its name."""
     with contextlib.suppress(RequestError):  # there is none, or another process feeds it
         if not read_branch(settings, name).read_through:
             drop_unused(settings, name)
@@ -210,10 +212,10 @@ def differing(
     provider: str | None = None,
     model: str | None = None,
 ) -> tuple[str, ...]:
-    """The overrides of a branch whose turns this model reads, by name; of a setting that is given
-    twice the last one. Raises RequestError where the live
-    settings say of the live provider what would be wrong of another, and for what a branch cannot
-    have of its own: it is kept in a file that anyone may read, and its log is the live one's."""
+    """Returns the overrides of a branch whose turns this model reads, by name; the last one wins
+    for a setting given twice. Raises RequestError if the live settings hold a model or an address
+    that fits only the live provider, for secrets, since anyone may read the branch's file, and for
+    settings of the log, since a branch reads the live one."""
     with_overrides(settings, overrides)
     given = {flag.partition("=")[0].strip() for flag in overrides}
     secret = sorted(key for key in given if key.endswith(UNTOLD))
@@ -243,9 +245,9 @@ def differing(
 
 
 def the_branch(settings: Settings, asked: Reextraction, reader: LogReader) -> Branch:
-    """The branch that is requested, made where there is none. Raises RequestError where it is there
-    and is another."""
-    branch_folder(settings, asked.branch)  # a name that none can have is told as such
+    """Returns the requested branch and creates it if it does not exist. Raises RequestError if a
+    different branch has this name."""
+    branch_folder(settings, asked.branch)  # reports an invalid name as such
     try:
         branch = read_branch(settings, asked.branch)
     except NotFoundError:
@@ -258,7 +260,7 @@ def the_branch(settings: Settings, asked: Reextraction, reader: LogReader) -> Br
             selection=asked.selection,
             of_log=number_of(reader),
         )
-        branch_settings(settings, branch)  # what cannot be set is told before anything is made
+        branch_settings(settings, branch)  # reports invalid settings before creating anything
         keep_branch(settings, branch)
         return branch
     if branch.kind != "reextraction":
@@ -285,7 +287,7 @@ def _told(overrides: Sequence[str], selection: Selection | None) -> str:
 
 
 def _take_sample(live: LiveLog, selection: Selection) -> None:
-    """Fix which turns are in the sample: those of the smallest hashes among all there are now."""
+    """Fixes the sample: the turns with the smallest hashes among all present ones."""
     ids = (message.id for message in chosen_turns(live.reader, selection))
     live.ledger.note_sampled(heapq.nsmallest(selection.sample or 0, ids, key=hashed_order))
 
@@ -294,7 +296,7 @@ def _take_sample(live: LiveLog, selection: Selection) -> None:
 async def _branch_application(
     settings: Settings, branch: Branch, live: LiveLog, budget: Budget
 ) -> AsyncIterator[tuple[Application, FedClock]]:
-    """The branch's own stages on its own log. Raises SetupError for a model that cannot be used."""
+    """Yields the branch's own stages on its own log. Raises SetupError for an unusable model."""
     clock = FedClock(utc_now())
     selection = branch.selection or Selection()
 
@@ -338,8 +340,8 @@ async def _branch_application(
 
 @contextlib.contextmanager
 def _replies_of_live(settings: Settings, own: Settings) -> Iterator[RecordedReplies | None]:
-    """What models replied, to whichever branch or to the live memory: erased with its subject
-    there."""
+    """Yields the recorded replies of models to any branch and to the live memory. They lie in the
+    live data directory and are erased there with their subject."""
     replies = recorded_replies(own.model_copy(update={"data_dir": settings.data_dir}), utc_now)
     try:
         yield replies
@@ -349,8 +351,8 @@ def _replies_of_live(settings: Settings, own: Settings) -> Iterator[RecordedRepl
 
 
 def branch_language_model(settings: LlmSettings, budget: Budget) -> LanguageModel:
-    """What the stages of a branch ask: the one place where it is made. What need not be asked for
-    again, because the reply is recorded, is found before the budget is touched."""
+    """Returns the language model of a branch's stages; nothing else creates it. Recorded replies
+    are found before a request reaches the budget."""
     model = language_model(settings)
     return model if settings.provider == "rules" else BudgetedModel(model, budget)
 
@@ -398,7 +400,7 @@ def _feeding(
 
 @contextlib.asynccontextmanager
 async def _stopping(app: Application, stopping: asyncio.Event) -> AsyncIterator[None]:
-    """Let the stages finish what is under way once `stopping` is set."""
+    """Stops the stages once `stopping` is set; they finish the work in progress."""
 
     async def watch() -> None:
         await stopping.wait()
@@ -413,7 +415,7 @@ async def _stopping(app: Application, stopping: asyncio.Event) -> AsyncIterator[
 
 
 async def _keep_up(app: Application, stopping: asyncio.Event) -> None:
-    """What a worker does alongside its stages, once: vectors that are missing, LanceDB's copy."""
+    """Runs a worker's background upkeep once: missing vectors, LanceDB's copy."""
     from palimpsest.ops.maintenance.upkeep import Upkeep
 
     shards = dict(enumerate(app.shards))
@@ -425,19 +427,19 @@ def _dead_letters(app: Application) -> int:
     return sum(app.log.end_offset(DEAD_LETTERS.name, number) for number in partitions)
 
 
-# The vectors of the live stores for a branch: a text that the live memory has is not embedded
-# again. They are copied by the hashes of their texts, and without these.
+# Copies the vectors of the live stores for a branch, so that a text of the live memory is not
+# embedded again. The copies hold hashes of the texts, not the texts.
 
 LEAST_RECORDS: Final = 100
-"""Of fewer records it costs less to embed them than to copy."""
+"""Below this number of records, embedding costs less than copying."""
 
 
 @contextlib.asynccontextmanager
 async def live_embeddings(
     settings: Settings, branch: Branch, reader: LogReader
 ) -> AsyncIterator[Sequence[Path]]:
-    """Files with the live vectors, for the length of a block: none where the branch embeds by
-    another model, or where there is little to embed. A live store that cannot be read has none."""
+    """Yields files with the live vectors, which exist as long as the block runs: none if the branch
+    uses another embedding model or has little to embed. Skips live stores that cannot be read."""
     folder = branch_folder(settings, branch.name) / COPIES
     shutil.rmtree(folder, ignore_errors=True)
     own = branch_settings(settings, branch)
