@@ -1,4 +1,4 @@
-"""What a re-extraction would take, told before anything is asked of a model."""
+"""Estimates the cost of a re-extraction without calling a model."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from palimpsest.streams.prompting.prompts import decision_prompt, extraction_pro
 from palimpsest.streams.stage import Message
 
 BYTES_PER_TOKEN: Final = 4.0
-"""Of the prompts, where no recorded call tells it: about what models make of English."""
+"""Bytes of a prompt per token where no recorded call shows it: about the ratio for English."""
 EXTRACTED_TOKENS: Final = 150
 DECIDED_TOKENS: Final = 60
-"""Of a reply, where no recorded call tells it."""
+"""Tokens of a reply where no recorded call shows them."""
 FACTS_OF_A_TURN: Final = 2.0
 CANDIDATE_TOKENS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """`turns` would be asked of the model, of `all_turns` that were extracted from live. `recorded`
-    tells whether the tokens are those of live calls, or counted by characters. `seconds` at the
-    speed of the live model, None where that is not known; `cost` in the currency of the prices,
-    None without them."""
+    """`turns` would go to the model, out of `all_turns` that were extracted from live. `recorded`
+    is whether the tokens come from live calls; otherwise they are estimated from the prompts'
+    bytes. `seconds` assumes the speed of the live model and is None if it is unknown; `cost` is in
+    the currency of the prices, None without prices."""
 
     turns: int
     all_turns: int
@@ -76,7 +76,7 @@ class _Calls:
 
 @dataclass(slots=True)
 class _Recorded:
-    """What the live memory's calls over the chosen turns took."""
+    """The usage of the live memory's calls for the chosen turns."""
 
     extractions: _Calls = field(default_factory=_Calls)
     decisions: _Calls = field(default_factory=_Calls)
@@ -84,7 +84,8 @@ class _Recorded:
 
 
 def estimate(settings: Settings, asked: Reextraction) -> Estimate:
-    """Reads the live log, and changes nothing. Raises RequestError, SettingsError, LogError."""
+    """Estimates from the live log and changes nothing. Raises RequestError, SettingsError,
+    LogError."""
     branch = Branch(
         name=asked.branch,
         kind="reextraction",
@@ -115,7 +116,7 @@ def estimate(settings: Settings, asked: Reextraction) -> Estimate:
 
 
 def _counted(reader: LogReader, selection: Selection, own: Settings) -> tuple[int, int]:
-    """How many turns are chosen, and the bytes of their prompts together."""
+    """Returns the number of chosen turns and the total bytes of their prompts."""
     count = size = 0
     for message in chosen_turns(reader, selection):
         turn = message.body
@@ -157,7 +158,7 @@ def _messages(reader: LogReader, topic: Topic, selection: Selection) -> Iterator
 
 
 def _tokens(recorded: _Recorded, own: Settings, bytes_of_a_prompt: float) -> tuple[float, float]:
-    """Tokens read and written for one turn, decisions included."""
+    """Returns the tokens read and written for one turn, decisions included."""
     if own.llm.provider == "rules":
         return 0.0, 0.0
     calls = recorded.extractions

@@ -1,8 +1,8 @@
-"""What a re-extraction keeps of its own in the branch's folder: where things lie in the live log,
-which turns are in the sample, what the models read and wrote, and what became of curation.
+"""The state that a re-extraction keeps in the branch's folder: an index of the live log, the turns
+of the sample, the tokens that the models read and wrote, and the results of curation.
 
-One SQLite file, without any text of the memory. One process writes it, the one that has the
-branch's log open; anyone may read it meanwhile.
+It is one SQLite file without any text of the memory. Only the process that has the branch's log
+open writes it; any process may read it meanwhile.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import Literal, Self
 
 # --- curated --------------------------------------------------------------------------------------
-# What people did to the live memory, and what became of it in a branch: a row for every memory
-# that a command changed.
+# What people did to the live memory, and the result in a branch: a row for every memory that a
+# command changed.
 #
 # The rows lie in the table `curated` of `reextraction.sqlite` in the branch's folder, with the
-# columns of `Curated`. There are no texts in it: what is erased in a store is not left here.
+# columns of `Curated`. The table holds no texts, so nothing erased in a store remains here.
 
 CURATION_FILE = "reextraction.sqlite"
 
 MatchedBy = Literal["same id", "equal text", "embedding", "words", "erased"]
-"""How a counterpart was found: by its id, which is that of the live memory where it does not come
-of a model's words; by its normalized text; by the cosine of the texts, or their common words where
-there is no vector. `erased`: the text is gone, and no other live fact of the turn accounts for
-the branch's."""
+"""How a counterpart was found: by its id, which equals that of the live memory if it does not come
+from a model's words; by its normalized text; by the cosine of the texts, or by their common words
+where there is no vector. `erased`: the text is gone, and no other live fact of the turn accounts
+for the branch's."""
 
 Status = Literal[
     "fed",
@@ -38,18 +38,18 @@ Status = Literal[
     "not carried out",
 ]
 """`fed`: the branch has the command, and its result is not known yet. `re-applied`: the branch
-did it. `refused`: the branch did not, and `detail` says why. `suppressed`: the branch said a
-forgotten or corrected thing in other words, and forgot that, too. `no counterpart`: nothing in the
-branch corresponds. `not carried out`: the live memory had refused the command, so the branch was
-not asked."""
+executed it. `refused`: the branch did not, and `detail` says why. `suppressed`: the branch said a
+forgotten or corrected thing in other words and forgot that, too. `no counterpart`: nothing in the
+branch corresponds. `not carried out`: the live memory refused the command, so the branch did not
+get it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curated:
-    """One memory that one command named, or took with it. `live_id` is its id in the live memory;
-    for apply-proposals and dismiss-proposals the id of the held fact, and `branch_id` that of the
-    branch's. `partition` and `offset` are the place of the command in the live memory-writes.
-    `similarity` is from 0 to 1, None where nothing was compared."""
+    """One memory that a command named or took along. `live_id` is its id in the live memory; for
+    apply-proposals and dismiss-proposals it is the id of the pending fact, and `branch_id` that of
+    the branch's pending fact. `partition` and `offset` locate the command in the live
+    memory-writes. `similarity` is from 0 to 1, None if nothing was compared."""
 
     command_id: str
     command: str
@@ -94,8 +94,8 @@ _CURATED = tuple(field.name for field in fields(Curated))
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One outcome in the live memory-changes: where it lies, the message that caused it, and which
-    memory, turn and fact it names."""
+    """One outcome in the live memory-changes: its location, the message that caused it, and the
+    memory, turn and fact that it names."""
 
     partition: int
     offset: int
@@ -109,7 +109,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What the language model was asked for a branch, over all runs."""
+    """The usage of the language model for a branch, over all runs."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -121,7 +121,7 @@ class Spent:
 
 
 class Ledger:
-    """Opened with `Ledger.opened`; usable from any thread, by one at a time."""
+    """Opened with `Ledger.opened`; usable from any thread, by one thread at a time."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -129,12 +129,12 @@ class Ledger:
     @classmethod
     @contextlib.contextmanager
     def opened(cls, folder: Path) -> Iterator[Self]:
-        """The ledger of a branch's folder, made where there is none."""
+        """Yields the ledger of a branch's folder and creates it if there is none."""
         connection = sqlite3.connect(
             folder / CURATION_FILE, isolation_level=None, check_same_thread=False
         )
         try:
-            # Each call of a model is noted at once: a kill loses none, a fsync for each is not due.
+            # Each model call is recorded immediately: a kill loses none, without an fsync per call.
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.executescript(_TABLES)
@@ -158,7 +158,7 @@ class Ledger:
     # --- where things lie in the live log ----------------------------------------------------
 
     def scanned(self, topic: str, partition: int) -> int:
-        """The next offset to look at."""
+        """Returns the next offset to scan."""
         row = self._connection.execute(
             "SELECT next_offset FROM scanned WHERE topic = ? AND partition = ?", (topic, partition)
         ).fetchone()
@@ -167,7 +167,8 @@ class Ledger:
     def note_extracted(
         self, topic: str, partition: int, found: Iterable[tuple[str, int]], next_offset: int
     ) -> None:
-        """Extractions by the message that caused them, with their offsets; the first one stays."""
+        """Stores extractions by the message that caused them, with their offsets; the first one
+        stays."""
         with self._transaction() as connection:
             connection.executemany(
                 "INSERT OR IGNORE INTO extracted VALUES (?, ?, ?)",
@@ -186,7 +187,7 @@ class Ledger:
             _note_scanned(connection, topic, partition, next_offset)
 
     def extracted(self, cause: str) -> tuple[int, int] | None:
-        """Partition and offset of what was extracted because of a message."""
+        """Returns the partition and offset of the extraction that a message caused."""
         row: tuple[int, int] | None = self._connection.execute(
             "SELECT partition, offset FROM extracted WHERE cause = ?", (cause,)
         ).fetchone()
@@ -196,21 +197,22 @@ class Ledger:
         return self._told("cause = ?", cause)
 
     def told_of_memory(self, memory_id: str, before: int | None = None) -> list[Told]:
-        """In order, what was told of a memory: all, or before an offset of memory-changes."""
+        """Returns the outcomes of a memory in order: all, or those before an offset of
+        memory-changes."""
         if before is None:
             return self._told("memory_id = ?", memory_id)
         return self._told("memory_id = ? AND offset < ?", memory_id, before)
 
     def told_of_scope(self, scope: str) -> list[Told]:
-        """In order, what was told of a scope as a whole."""
+        """Returns the outcomes of a scope as a whole, in order."""
         return self._told("memory_id IS NULL AND scope = ?", scope)
 
     def told_of_turn(self, turn_id: str, before: int) -> list[Told]:
-        """In order, what was told of the facts of a turn before an offset of memory-changes."""
+        """Returns the outcomes of a turn's facts before an offset of memory-changes, in order."""
         return self._told("turn_id = ? AND offset < ?", turn_id, before)
 
     def told_of_item(self, item_id: str, before: int) -> list[Told]:
-        """In order, what was told of a fact before an offset of memory-changes."""
+        """Returns the outcomes of a fact before an offset of memory-changes, in order."""
         return self._told("item_id = ? AND offset < ?", item_id, before)
 
     def _told(self, condition: str, *values: object) -> list[Told]:
@@ -219,7 +221,7 @@ class Ledger:
         )
         return [Told(*row) for row in rows]
 
-    # --- the sample, and what was spent ------------------------------------------------------
+    # --- the sample and the usage ------------------------------------------------------------
 
     def note_sampled(self, message_ids: Iterable[str]) -> None:
         with self._transaction() as connection:
@@ -238,7 +240,7 @@ class Ledger:
         return found is not None
 
     def note_spent(self, input_tokens: int, output_tokens: int) -> None:
-        """One call more."""
+        """Adds one call."""
         self._connection.execute(
             "UPDATE spent SET calls = calls + 1, input_tokens = input_tokens + ?,"
             " output_tokens = output_tokens + ?",
@@ -251,7 +253,7 @@ class Ledger:
     # --- curation ----------------------------------------------------------------------------
 
     def note_curated(self, rows: Sequence[Curated]) -> None:
-        """Keep what one command was translated to, as a whole."""
+        """Stores the whole translation of one command in one transaction."""
         with self._transaction() as connection:
             connection.executemany(
                 f"INSERT OR IGNORE INTO curated ({', '.join(_CURATED)})"
@@ -260,7 +262,7 @@ class Ledger:
             )
 
     def settle_curated(self, rows: Iterable[Curated]) -> None:
-        """Put status and detail of these in the place of those before."""
+        """Replaces the status and detail of these rows."""
         with self._transaction() as connection:
             connection.executemany(
                 "UPDATE curated SET status = ?, detail = ? WHERE command_id = ? AND live_id = ?"
@@ -272,7 +274,7 @@ class Ledger:
             )
 
     def curated(self, condition: str = "true", *values: object) -> list[Curated]:
-        """In the order of the live log."""
+        """Returns the matching rows in the order of the live log."""
         rows = self._connection.execute(
             f"SELECT {', '.join(_CURATED)} FROM curated WHERE {condition}"
             " ORDER BY partition, offset, rowid",

@@ -1,4 +1,4 @@
-"""The live log as a re-extraction reads it: alongside the worker, and without a consumer group."""
+"""Reads the live log for a re-extraction, next to the worker and without a consumer group."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from palimpsest.streams.logs.base import LogError, LogReader, Record
 from palimpsest.streams.stage import Message
 
 ERASED: Final = "purged"
-"""The outcome by which texts are gone."""
+"""The outcome that erases texts."""
 BLOCK_RECORDS: Final = 256
-"""Reads ahead: requests by offset are mostly in order."""
+"""Number of records read ahead: lookups by offset are mostly in order."""
 
 
 def check_whole(reader: LogReader, read_through: Mapping[int, int]) -> None:
-    """Raises LogError where what is to be read next was deleted from the live log."""
+    """Raises LogError if the next records to read were deleted from the live log."""
     watermarks = getattr(reader, "watermarks", None)
     if watermarks is None:
         return  # an embedded log keeps memory-writes
@@ -56,7 +56,7 @@ def check_whole(reader: LogReader, read_through: Mapping[int, int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """How far one partition of the live memory has come: the next offset of memory-writes that
+    """The progress of one partition of the live memory: the next offset of memory-writes that
     apply-writes has not executed, and the first intent before it that was not extracted from
     yet (None: there is none)."""
 
@@ -66,7 +66,7 @@ class Frontier:
 
 @dataclass(slots=True)
 class LiveLog:
-    """What a re-extraction must know of the live log, found by the ledger's index."""
+    """Looks up records of the live log by the ledger's index."""
 
     reader: LogReader
     ledger: Ledger
@@ -77,7 +77,8 @@ class LiveLog:
         return self.reader.partitions(MEMORY_WRITES.name)
 
     def frontier(self, partition: int) -> Frontier:
-        """In this order, so that all that was extracted before the frontier lies in the log."""
+        """Returns the frontier of a partition. Reads the position of apply-writes first, so that
+        all extractions before the frontier are in the log."""
         applied = self.reader.position("apply-writes", MEMORY_WRITES.name, partition)
         end = self.reader.end_offset(TURNS_NORMALIZED.name, partition)
         extracted = self.reader.position("extract", TURNS_NORMALIZED.name, partition)
@@ -88,7 +89,7 @@ class LiveLog:
         return Frontier(applied, None if message is None else message.causation_id)
 
     def scan(self, partition: int) -> None:
-        """Bring the index of a partition up to the end of the log. Blocks."""
+        """Extends the index of a partition to the end of the log. Blocks."""
         for records in self._unscanned(FACTS_EXTRACTED, partition):
             found = [(key, record.offset) for record in records for key in _extracted(record)]
             end = records[-1].offset + 1
@@ -103,8 +104,8 @@ class LiveLog:
         yield from blocks(self.reader, topic, partition, offset, end)
 
     def extracted(self, message: Message) -> FactsExtracted | None:
-        """What the live memory extracted of a normalized turn, which has the same id in a branch.
-        One that was redriven had another: it is found by its memory."""
+        """Returns the live extraction of a normalized turn, which has the same id in a branch. A
+        redriven turn had a different id; its extraction is found by its memory."""
         assert isinstance(message.body, NormalizedTurn)
         turn = message.body
         memory_id = turn.memory_id or turn_memory_id(message.scope, turn.turn_id)
@@ -114,8 +115,8 @@ class LiveLog:
         return body if isinstance(body, FactsExtracted) else None
 
     def without_erased(self, record: Record, message: Message) -> Record:
-        """The record of a turn, or of a remembered text, without what the live memory has erased
-        since: on Kafka, and for a moment in an embedded log, it still says so."""
+        """Returns the record of a turn or of a remembered text without texts that the live memory
+        has erased since: on Kafka, and briefly in an embedded log, the record still has them."""
         memory_id = _memory_of(message)
         told = [] if memory_id is None else self.ledger.told_of_memory(memory_id)
         if memory_id is None or not told or record.value is None:
@@ -130,7 +131,7 @@ class LiveLog:
         return replace(record, value=redaction.value(record.value))
 
     def outcomes(self, told: Told) -> Sequence[Outcome]:
-        """All outcomes of the record in which this one stands."""
+        """Returns all outcomes of the record that contains this one."""
         message = self._message(MEMORY_CHANGES, told.partition, told.offset)
         body = None if message is None else message.body
         return body.outcomes if isinstance(body, MemoryChange) else ()
@@ -147,7 +148,7 @@ class LiveLog:
 def blocks(
     reader: LogReader, topic: Topic, partition: int, offset: int, end: int
 ) -> Iterator[list[Record]]:
-    """The records of a partition from `offset` on and before `end`, some at a time."""
+    """Yields the records of a partition from `offset` up to `end`, exclusive, in blocks."""
     while offset < end:
         records = reader.read(topic.name, partition, offset, BLOCK_RECORDS)
         within = [record for record in records if record.offset < end]
@@ -158,7 +159,7 @@ def blocks(
 
 
 def decoded(record: Record) -> Message | None:
-    """The message of a record, None where it is none."""
+    """Returns the message of a record, None if it is invalid."""
     try:
         return decode(record.value, TOPICS[record.topic], record.timestamp)
     except InvalidRecord:
@@ -166,7 +167,7 @@ def decoded(record: Record) -> Message | None:
 
 
 def _memory_of(message: Message) -> str | None:
-    """The memory that a message makes with what it says."""
+    """Returns the id of the memory that a message creates from its text."""
     write = message.body.write if isinstance(message.body, MemoryWrite) else None
     if isinstance(write, RawTurnIntent):
         return turn_memory_id(message.scope, write.turn.turn_id)
@@ -176,7 +177,7 @@ def _memory_of(message: Message) -> str | None:
 
 
 def _extracted(record: Record) -> Iterator[str]:
-    """What an extraction is found by: the message that caused it, and the memory it was of."""
+    """Yields the index keys of an extraction: the message that caused it and the turn's memory."""
     message = decoded(record)
     if message is None or not isinstance(message.body, FactsExtracted) or message.body.round:
         return

@@ -1,6 +1,6 @@
-"""Reading one memory, live or a branch, for comparing it with another: by queries alone.
+"""Reads one memory, live or a branch, for a comparison with another, by queries alone.
 
-So it works alongside a running worker and on Kafka, and writes nothing.
+So it works next to a running worker and on Kafka, and writes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SECONDS: Final = 600.0
 ROWS: Final = 5_000_000
 VECTORS_AT_ONCE: Final = 500
 Record = dict[str, Any]
-"""A row by its columns' names."""
+"""A row by column name."""
 
 _DRAWN = """
 WITH said AS (
@@ -33,7 +33,7 @@ WITH said AS (
         WHERE scope = {scope} AND relation_type = 'derived_from'),
 drawn AS (SELECT memory_id, list(source ORDER BY source) AS sources FROM said GROUP BY memory_id)
 """
-# The history may be some records behind: what a memory's row itself tells counts as well.
+# The history may lag by some records, so the memory's own row counts as well.
 _FACTS = (
     _DRAWN
     + """, touched AS (SELECT DISTINCT memory_id FROM memory_history WHERE scope = {scope}
@@ -47,7 +47,7 @@ SELECT m.memory_id, m.type, m.content, m.content_hash, m.version, m.confidence, 
 FROM memories m JOIN drawn d USING (memory_id) LEFT JOIN touched t USING (memory_id)
 WHERE m.scope = {scope} AND m.source_type = 'extraction' ORDER BY m.memory_id"""
 )
-# What the pipeline or a promotion took away may come back; all else was a person's wish.
+# What the pipeline or a promotion removed may come back; a person removed everything else.
 _FORGOTTEN = (
     _DRAWN
     + """, ended AS (SELECT memory_id, arg_max(actor_type, created_at) AS actor_type
@@ -64,7 +64,7 @@ WHERE m.scope = {scope} AND m.state = 'tombstone' AND m.type NOT IN {sources}
     AND coalesce(e.actor_type, '') <> 'pipeline' AND p.memory_id IS NULL
 ORDER BY m.memory_id"""
 )
-# What a memory said before a later statement changed or deleted it.
+# The texts of memories before a later statement changed or deleted them.
 _SUPERSEDED = """
 SELECT f.item_id, f.memory_id, f.content, f.turn_memory_id, max(g.occurred_at) AS superseded_at,
     arg_max(g.turn_memory_id, (g.occurred_at, g.item_id)) AS superseded_by
@@ -109,46 +109,46 @@ SELECT promotion_id, status FROM promotions WHERE scope = {scope} ORDER BY numbe
 
 @dataclass(slots=True)
 class ComparedStore:
-    """One memory: whoever answers for it, and the partitions of its scopes."""
+    """One memory: its queries and the partitions of its scopes."""
 
     queries: Queries
     partitions: dict[str, int] = field(default_factory=dict)
 
     async def begin(self) -> None:
-        """Learn which scopes there are."""
+        """Reads the scopes and their partitions."""
         found = await self._rows("SELECT scope, partition FROM scopes ORDER BY scope")
         self.partitions = {str(row["scope"]): int(row["partition"]) for row in found}
 
     async def facts(self, scope: str) -> list[Record]:
-        """Active memories that were drawn from others, with what they were drawn from."""
+        """Returns the active memories that were derived from others, with their sources."""
         return await self._of(scope, _FACTS, promotion=quoted(PROMOTION))
 
     async def forgotten(self, scope: str) -> list[Record]:
-        """Drawn memories that a person forgot; of those that were erased, without content."""
+        """Returns the derived memories that a person forgot; erased ones have no content."""
         return await self._of(scope, _FORGOTTEN, sources=str(tuple(sorted(SOURCE_TYPES))))
 
     async def superseded(self, scope: str) -> list[Record]:
-        """Facts that a later statement replaced or deleted, with when that was stated."""
+        """Returns the facts that a later statement replaced or deleted, with its time."""
         return await self._of(scope, _SUPERSEDED)
 
     async def held_back(self, scope: str) -> frozenset[str]:
-        """The turns with facts that were drawn and not executed."""
+        """Returns the turns with facts that were extracted but not executed."""
         rows = await self._of(scope, _HELD_BACK)
         return frozenset(str(row["turn_memory_id"]) for row in rows)
 
     async def extractions(self, scope: str) -> list[Record]:
-        """The last extraction of each turn."""
+        """Returns the last extraction of each turn."""
         return await self._of(scope, _EXTRACTIONS)
 
     async def decisions(self, scope: str) -> list[Record]:
-        """Every extracted fact, with what was decided about it last."""
+        """Returns every extracted fact with the last decision about it."""
         return await self._of(scope, _DECISIONS)
 
     async def entities(self, scope: str) -> list[Record]:
         return await self._of(scope, _ENTITIES)
 
     async def relations(self, scope: str) -> list[Record]:
-        """Relations with the memories that tell of both ends."""
+        """Returns the relations with the memories that mention both ends."""
         return await self._of(scope, _RELATIONS)
 
     async def newest_promotion(self, scope: str) -> Record | None:
@@ -156,7 +156,7 @@ class ComparedStore:
         return found[0] if found else None
 
     async def texts(self, scope: str, memory_ids: Sequence[str]) -> dict[str, str]:
-        """What memories say, turns with their speaker; those that are forgotten are left out."""
+        """Returns the texts of memories, turns with their speaker, without forgotten memories."""
         told: dict[str, str] = {}
         for first in range(0, len(memory_ids), VECTORS_AT_ONCE):
             some = memory_ids[first : first + VECTORS_AT_ONCE]
@@ -170,7 +170,7 @@ class ComparedStore:
     async def vectors(
         self, scope: str, memory_ids: Sequence[str]
     ) -> tuple[str | None, dict[str, NDArray[np.float32]]]:
-        """The model in use, and unit vectors of those memories that have one of it."""
+        """Returns the model in use and the unit vectors of the memories that have one of it."""
         model: str | None = None
         found: dict[str, NDArray[np.float32]] = {}
         for first in range(0, len(memory_ids), VECTORS_AT_ONCE):

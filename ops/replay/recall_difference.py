@@ -1,4 +1,4 @@
-"""Asking two memories the same questions: at which place each finds what is expected."""
+"""Runs the same questions against two memories and reports the rank of the expected result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.normal_forms import content_hash
 
 KS: Final = (1, 5, 10, 50)
-"""Numbers of results for which it is told how many questions found something expected."""
+"""The k for which the share of questions with an expected result in the first k is reported."""
 
 
 class Question(Frozen):
@@ -33,7 +33,7 @@ class Question(Frozen):
 
     @classmethod
     def read(cls, path: Path) -> tuple[Question, ...]:
-        """The questions of a file, one JSON object a line. Raises RequestError."""
+        """Returns the questions of a file with one JSON object per line. Raises RequestError."""
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
@@ -50,7 +50,8 @@ class Question(Frozen):
 
 
 def recall_at(found: Sequence[RecallDifference]) -> dict[int, tuple[float, float]]:
-    """The share of questions that found something expected among the first k: live, branch."""
+    """Returns, by k, the share of questions with an expected result in the first k: live,
+    branch."""
     count = max(1, len(found))
     return {
         k: (
@@ -67,7 +68,7 @@ async def recall_differences(
     questions: Sequence[Question],
     report: Report = unreported,
 ) -> tuple[RecallDifference, ...]:
-    """Each question asked of both, in order."""
+    """Runs each question against both memories, in order."""
     found = []
     for number, asked in enumerate(questions, 1):
         places = [await _place(side, asked) for side in (live, branch)]
