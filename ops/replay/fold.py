@@ -1,13 +1,13 @@
-"""Folding what one partition recorded into a shard: the engine of a rebuild.
+"""Folds the records of one partition into a shard: the engine of a rebuild.
 
-Each stage with a store goes through the records that it went through live, and changes the store by
-them. Decide is the exception: it decides nothing, its tables follow from the facts that it was
-given and the proposals that it sent. One stage after another, in an order in which each finds what
-it found live: what goes with a memory depends on the facts that are known, and what the graph
-takes from a memory on the memory.
+Each stage with a store reads the records that it read live and changes the store accordingly.
+Decide is the exception: it decides nothing; its tables follow from the facts that it read and the
+proposals that it sent. The stages run one after another, in an order in which each finds what it
+found live: what goes with a memory depends on the known facts, and what the graph takes from a
+memory depends on the memory.
 
-Every batch is committed with the stage's cursor, so that a fold that was interrupted, at any
-moment, goes on where it stopped.
+Every batch commits together with the stage's cursor, so a fold resumes where it was interrupted,
+at any moment.
 """
 
 from __future__ import annotations
@@ -54,23 +54,23 @@ from palimpsest.streams.store_port import Outbound, Put
 from palimpsest.streams.topology import stages
 
 # --- folding --------------------------------------------------------------------------------------
-# A stage run over what is recorded: it changes the store and sends nothing.
+# Runs a stage over recorded input: it changes the store and sends nothing.
 
 
 class SendsNothing:
-    """Where the output goes of a stage that repeats what was done."""
+    """Discards the output of a stage that repeats earlier work."""
 
     async def commit(self, outgoing: Sequence[Outgoing], positions: Sequence[Position]) -> None:
-        """Nothing: what a stage sent when it did this first lies in the log."""
+        """Does nothing: the log already has what the stage sent the first time."""
 
 
 @dataclass(slots=True)
 class FoldingRunner(StageRunner):
-    """Processes batches as the live runner does, but for what it sends.
+    """Processes batches like the live runner, except for the output.
 
-    What followed from records before `sent_before` (offsets by topic) is in the log, and is not
-    made again. What follows from later ones stays in the outbox until `settle_outbox`. `noting` is
-    told of all that a batch came to, before it is committed.
+    The output of records before `sent_before` (offsets by topic) is in the log and is not produced
+    again. The output of later records stays in the outbox until `settle_outbox`. `noting` gets the
+    results of a batch before the commit.
     """
 
     sent_before: Mapping[str, int] = field(default_factory=dict)
@@ -82,11 +82,11 @@ class FoldingRunner(StageRunner):
         late = [
             run for run in runs if run.record.offset >= self.sent_before.get(run.record.topic, 0)
         ]
-        # By name: a dataclass with slots is another class than the one that `super()` looks for.
+        # By name: a dataclass with slots is a different class from the one `super()` looks up.
         return StageRunner._output(self, late)
 
     async def _in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """At once: nobody else waits for the event loop."""
+        """Calls directly: nothing else waits for the event loop."""
         return call(*args, **kwargs)
 
     async def _computed(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -95,22 +95,22 @@ class FoldingRunner(StageRunner):
     async def _send(
         self, records: Sequence[Record], outgoing: Sequence[Outgoing], last: int | None, done: int
     ) -> None:
-        """Count, and leave the outbox as it is."""
+        """Updates the counts and leaves the outbox as it is."""
         self.counts.batches += 1
         self.counts.records += done
         self.counts.skipped += len(records) - done
 
 
 # --- write sequences ------------------------------------------------------------------------------
-# Which write sequence the store of a partition had after each record of memory-writes.
+# The write sequence of a partition's store after each record of memory-writes.
 #
-# Decisions name the sequence that they saw. Where records come into another order, as in a log of
-# another number of partitions, it has to be told anew.
+# Decisions name the sequence that they saw. If the records change order, as in a log with another
+# number of partitions, the sequence must be determined again.
 
 
 class WriteSequences:
     """A file with the offsets of the records that wrote memories, and the highest sequence number
-    that each gave. What is noted twice counts as it was noted last."""
+    that each assigned. The last entry for an offset wins."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -118,7 +118,7 @@ class WriteSequences:
     @classmethod
     @contextlib.contextmanager
     def opened(cls, file: Path | None) -> Iterator[WriteSequences | None]:
-        """The file, made where there is none; nothing for None."""
+        """Opens the file and creates it if there is none; yields None for None."""
         if file is None:
             yield None
             return
@@ -129,8 +129,8 @@ class WriteSequences:
             yield cls(connection)
 
     def note(self, runs: Sequence[RecordRun]) -> None:
-        """What a batch is about to commit, durably: after a crash all that was committed is
-        noted."""
+        """Durably stores the sequences of a batch before its commit, so that after a crash the
+        file covers everything committed."""
         written = [run for run in runs if run.record.topic == MEMORY_WRITES.name]
         numbers = {run.record.offset: _numbers(run) for run in written}
         with self._connection as connection:
@@ -153,11 +153,11 @@ def _numbers(run: RecordRun) -> list[int]:
 
 
 # --- outboxes -------------------------------------------------------------------------------------
-# What stages have committed and not sent: in copies of stores, and after a fold.
+# Output that stages have committed but not sent: in copies of stores, and after a fold.
 
 
 def unsent_in(files: Sequence[Path], stage: str) -> Iterator[Outbound]:
-    """The outboxes of a stage in copies of stores; of a file that cannot be read none."""
+    """Yields the outbox of a stage in each copy of a store; skips files that cannot be read."""
     for file in files:
         try:
             with opened(file) as store:
@@ -172,8 +172,8 @@ def unsent_in(files: Sequence[Path], stage: str) -> Iterator[Outbound]:
 
 
 def settle_outbox(shard: Shard, stage: str, log: LogReader, partition: int) -> None:
-    """Take out of a stage's outbox what the log has. What is left was never sent, and will be when
-    a worker starts."""
+    """Removes from a stage's outbox what the log has. The rest was never sent; a worker sends it
+    when it starts."""
     waiting = shard.unsent(stage)
     sent: list[int] = []
     for topic in {out.topic for out in waiting}:
@@ -192,7 +192,7 @@ def settle_outbox(shard: Shard, stage: str, log: LogReader, partition: int) -> N
 
 
 def _newest(log: LogReader, topic: str, partition: int, count: int) -> Iterator[Record]:
-    """The last `count` records of a topic."""
+    """Yields the last `count` records of a topic."""
     offset = max(0, log.end_offset(topic, partition) - count)
     while records := log.read(topic, partition, offset, count):
         offset = records[-1].offset + 1
@@ -200,23 +200,25 @@ def _newest(log: LogReader, topic: str, partition: int, count: int) -> Iterator[
 
 
 def _key_of(key: bytes | None, value: bytes | None) -> bytes | None:
-    """What tells the records of a compacted topic apart: what they said may be erased since."""
+    """Identifies a record of a compacted topic by its key: its text may be erased since."""
     return key
 
 
 def _id_of(key: bytes | None, value: bytes | None) -> object:
-    """The message's id, not what it says: a dead letter says when it was written."""
+    """Identifies a record by its message id, not its content: a dead letter contains the time at
+    which it was written."""
     return _field("id", value)
 
 
 def _cause_of(key: bytes | None, value: bytes | None) -> object:
-    """Whose caches a memory lay in is not known any more once it is erased."""
+    """Identifies a cache invalidation by its cause: once a memory is erased, it is no longer known
+    whose caches held it."""
     return _field("causation_id", value)
 
 
 def _turn_of(key: bytes | None, value: bytes | None) -> object:
-    """The turn and not the message: of an earlier release its messages had other ids, and who
-    sends a turn again has it extracted from again."""
+    """Identifies a record by its turn, not its message: messages of an earlier release had
+    different ids, and sending a turn again causes another extraction."""
     scope, turn = _field("scope", value), _field("body", value)
     return (scope, turn.get("turn_id")) if isinstance(turn, dict) else None
 
@@ -234,7 +236,7 @@ _NAMES: Final[Mapping[str, Callable[[bytes | None, bytes | None], object]]] = {
     CACHE_INVALIDATIONS.name: _cause_of,
     TURNS_NORMALIZED.name: _turn_of,
 }
-"""How the records of a topic are told apart; by their ids where nothing else is said."""
+"""How to identify the records of a topic; by default by their message ids."""
 
 
 # --- fold -----------------------------------------------------------------------------------------
@@ -243,25 +245,25 @@ BATCH_RECORDS = 4_096
 BATCH_BYTES = 64 * 1024 * 1024
 REPORT_SECONDS = 0.2
 LATE_RECORDS = 1_000
-"""So many of a topic's last records may have been processed and not sent, at least: of what
-follows from them the log is asked whether it is there."""
+"""Minimum number of a topic's last records whose output may not have been sent: the fold checks
+whether the log has their output."""
 
 Ends = Mapping[str, Mapping[str, int]]
-"""By stage and topic the next offset: what is before is folded."""
+"""The next offset by stage and topic: all records before it are folded."""
 
 
 def never() -> bool:
-    """For who lets a fold go on to its end."""
+    """The default stop condition: the fold runs to its end."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class FoldResult:
-    """`records` were folded by this call, `by_stage` of them, in so many `seconds` each. `embedded`
-    texts had no stored vector and were embedded again; `unread` are the files that no vector could
-    be taken from. `cursors` is where the shard is now. `stopped`: not all that was wanted is folded
-    yet. Decide may also be behind for good, where its last results were never sent: it decides
-    these again when it runs."""
+    """This call folded `records` records, `by_stage` per stage, in `seconds` per stage. `embedded`
+    counts the texts without a stored vector, which were embedded again; `unread` are the files
+    whose vectors could not be read. `cursors` is the present position of the shard. `stopped`: part
+    of the request is not folded yet. Decide may also stay behind if its last results were never
+    sent: it decides these again when it runs."""
 
     by_stage: Mapping[str, int]
     seconds: Mapping[str, float]
@@ -277,7 +279,7 @@ class FoldResult:
 
 @dataclass(slots=True)
 class _Told:
-    """Tells how far a stage has come, some times a second at most."""
+    """Reports the progress of a stage, at most a few times per second."""
 
     report: Report
     phase: str
@@ -305,13 +307,13 @@ async def fold_partition(
     stopping: Callable[[], bool] = never,
     sequences: Path | None = None,
 ) -> FoldResult:
-    """Fold the records of `partition` before `ends` into a new shard, or into one that was folded
-    in part. Vectors come from the DuckDB files `stored`, copies of stores that no one writes to;
-    texts that none of them has are embedded. With `stopping` it ends after the batch under way. The
-    file `sequences` is told what `WriteSequences` keeps.
+    """Folds the records of `partition` before `ends` into a new or a partly folded shard. Vectors
+    come from the DuckDB files `stored`, copies of stores that nothing writes to; texts without a
+    vector there are embedded. Once `stopping` returns true, the fold ends after the batch in
+    progress. `sequences` is the file of `WriteSequences`.
 
-    Appends nothing to the log, and asks no language model. Raises LogError, duckdb.Error, and what
-    a stage raises that concerns every record.
+    Appends nothing to the log and calls no language model. Raises LogError, duckdb.Error, and a
+    stage's error that concerns every record.
     """
     by_name = {stage.name: stage for stage in stages(settings)}
     with (
@@ -321,7 +323,7 @@ async def fold_partition(
     ):
         fold = _Fold(settings, log, partition, shard, ends, embeddings, report, stopping, noted)
         decisions = RecordedDecisions(log, partition, unsent_in(stored, DECIDE))
-        # What an erasure takes out of a table must be in it.
+        # Audit runs first: an erasure removes rows that must already be in the tables.
         await fold.stage(by_name["audit"])
         await fold.decide(DecisionFold(shard, log, partition, decisions))
         await fold.stage(by_name["apply-writes"])
@@ -339,8 +341,8 @@ async def fold_partition(
 
 
 def _redact(shard: Shard) -> None:
-    """What was recorded after an erasure may quote what it took out of the tables before, where the
-    log still says it."""
+    """Redacts the tables again: records after an erasure may quote the erased texts as long as the
+    log still has them."""
     with shard.writing() as connection:
         in_log = [each for each in unfinished(connection) if each.phase == "log"]
         connection.execute("BEGIN")
@@ -350,8 +352,8 @@ def _redact(shard: Shard) -> None:
 
 @contextlib.contextmanager
 def _collecting_by_batch() -> Iterator[None]:
-    """The collector of cycles goes through all objects again and again while a large batch makes
-    them: it is called between batches, and looks only at what the batch has left."""
+    """Disables the cycle collector, which would scan all objects repeatedly while a large batch
+    allocates. The fold calls it between batches, where it scans only what the batch left."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -389,10 +391,10 @@ class _Fold:
                     folded = decisions.fold(records)
                     told.add(folded)
                     if folded < len(records):
-                        break  # what came of the next one is not known
+                        break  # the result of the next record is unknown
 
     async def stage(self, stage: Stage) -> None:
-        """Fold the topics of a stage that does as it did live."""
+        """Folds the topics of a stage that runs as it does live."""
         ends = self.ends.get(stage.name, {})
         late = max(LATE_RECORDS, self.settings.worker.batch_records)
         runner = self._runner(stage, {topic: end - late for topic, end in ends.items()})
@@ -404,7 +406,7 @@ class _Fold:
             settle_outbox(self.shard, stage.name, self.log, self.partition)
 
     def _batches(self, stage: str, topic: str) -> Iterator[Sequence[Record]]:
-        """What is left of a topic, from the stage's cursor on, as that moves."""
+        """Yields the remaining batches of a topic, each from the stage's present cursor."""
         end = self.ends[stage][topic]
         while (cursor := self.shard.cursor_of(stage, topic)) < end:
             records = self.log.read(topic, self.partition, cursor, BATCH_RECORDS, BATCH_BYTES)
@@ -428,7 +430,7 @@ class _Fold:
         self.seconds[stage] = monotonic() - began
 
     def _runner(self, stage: Stage, sent_before: Mapping[str, int]) -> FoldingRunner:
-        # The stages of a fold ask for embeddings only; the rules ask no one if one should not.
+        # The stages of a fold request only embeddings; the rules model makes no calls in any case.
         models = ModelPort(RulesLanguageModel(), self.embeddings, embed_batch=BATCH_RECORDS)
         return FoldingRunner(
             stage,

@@ -1,5 +1,4 @@
-"""Folding partitions at the same time, each in a process of its own: one interpreter uses one
-core."""
+"""Folds partitions in parallel, each in its own process: one interpreter uses one core."""
 
 from __future__ import annotations
 
@@ -27,14 +26,14 @@ from palimpsest.ops.settings.sections import Settings
 PHASE = "folding"
 KIB = 1024
 WORTH_PROCESSES_RECORDS = 4_000
-"""Fewer are folded before a second process has begun."""
+"""Fewer records than this are folded before a second process has started."""
 LOOK_SECONDS = 0.2
-"""How often it is looked whether to stop."""
+"""Interval between checks whether to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoldJob:
-    """One partition: the log of `live` is folded into the shard of `own`. For the rest see
+    """Folds one partition from the log of `live` into the shard of `own`. For the rest see
     `fold_partition`."""
 
     live: Settings
@@ -46,14 +45,14 @@ class FoldJob:
 
     @property
     def records(self) -> int:
-        """Through how many offsets it goes, by all stages."""
+        """The number of offsets to fold, summed over all stages."""
         return sum(sum(topics.values()) for topics in self.ends.values())
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedPartition:
-    """What came of a job, the seconds of processor that it took, and the most memory that its
-    process had so far, in bytes."""
+    """The result of a job, its CPU time in seconds, and the peak memory of its process so far, in
+    bytes."""
 
     result: FoldResult
     processor_seconds: float
@@ -69,9 +68,9 @@ def fold_partitions(
     stopping: Callable[[], bool] = never,
     processes: int | None = None,
 ) -> list[FoldedPartition]:
-    """Carry out jobs, in so many `processes` (None: one a core), and wait for all; in order. A
-    process whose parent is gone ends after the batch under way. Raises what a job raises; those
-    under way end after their batch then."""
+    """Executes jobs in up to `processes` processes (None: one per core), waits for all and returns
+    their results in order. A process whose parent is gone ends after the batch in progress. Raises
+    what a job raises; the running jobs then end after their batch."""
     context = multiprocessing.get_context("spawn")
     told: Told = context.Queue()
     stop = context.Event()
@@ -98,8 +97,8 @@ async def fold_jobs(
     report: Report = unreported,
     stopping: Callable[[], bool] = never,
 ) -> list[FoldResult]:
-    """Carry out jobs, in order: here where there is one or little to fold, else each in a process
-    of its own. Raises what a job raises."""
+    """Executes jobs and returns their results in order: in this process for a single job or few
+    records, else each in its own process. Raises what a job raises."""
     if len(jobs) == 1 or sum(job.records for job in jobs) < WORTH_PROCESSES_RECORDS:
         return [await fold_job(job, report, stopping) for job in jobs]
     folded = await asyncio.to_thread(fold_partitions, jobs, report, stopping)
@@ -107,7 +106,7 @@ async def fold_jobs(
 
 
 def _waiting(under_way: Sequence[Future[FoldedPartition]]) -> bool:
-    """Whether any is left to wait for. Raises what a job raised."""
+    """Returns whether any job is still running. Raises what a job raised."""
     done, left = wait(under_way, LOOK_SECONDS)
     for each in done:
         each.result()
@@ -116,7 +115,7 @@ def _waiting(under_way: Sequence[Future[FoldedPartition]]) -> bool:
 
 @contextlib.contextmanager
 def _relayed(told: Told, jobs: Sequence[FoldJob], report: Report) -> Iterator[None]:
-    """Report what all processes tell, as one."""
+    """Reports the combined progress of all processes."""
     total = sum(job.records for job in jobs)
     ended = threading.Event()
     done: dict[tuple[int, str], int] = {}
@@ -140,7 +139,7 @@ def _relayed(told: Told, jobs: Sequence[FoldJob], report: Report) -> Iterator[No
 # --- in the process ---------------------------------------------------------------------------
 
 _edges: dict[str, tuple[Told, Event, int]] = {}
-"""What the process was begun with: where to tell, when to stop, and who its parent is."""
+"""The start arguments of the process: the progress queue, the stop event, and the parent's id."""
 
 
 def _begin(told: Told, stop: Event) -> None:
@@ -164,7 +163,7 @@ def _carry_out(job: FoldJob) -> FoldedPartition:
 async def fold_job(
     job: FoldJob, report: Report = unreported, stopping: Callable[[], bool] = never
 ) -> FoldResult:
-    """Carry out a job in this process. Raises LogError, StoreError, FolderInUse, and what
+    """Executes a job in this process. Raises LogError, StoreError, FolderInUse, and what
     `fold_partition` raises."""
     with reading_log(job.live) as log:
         embedding = embedding_model(job.own)

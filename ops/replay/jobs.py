@@ -1,7 +1,7 @@
-"""Replays that run by themselves: each in a process of its own, which outlives who started it.
+"""Background replays: each runs in its own process, which outlives the process that started it.
 
-Of each there is a folder in `<data_dir>/replays`: what was ordered, how far it is, how it ended. It
-runs as long as its process holds the lock of the folder, however that ends.
+Each has a folder in `<data_dir>/replays` with its order, its progress and its end. It runs as long
+as its process holds the lock of the folder, however that ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from palimpsest.schemas.envelope import Frozen, UtcTime
 from palimpsest.stores.lock import FolderInUse, FolderLock
 
 # --- orders ---------------------------------------------------------------------------------------
-# What a replay that runs by itself is to do, as programs order it.
+# The orders by which programs start background replays.
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -109,7 +109,7 @@ _ORDERS: TypeAdapter[Order] = TypeAdapter(Order)
 
 
 def order_of(given: JsonObject) -> Order:
-    """Raises RequestError for what is no order."""
+    """Returns the validated order. Raises RequestError for an invalid one."""
     try:
         return _ORDERS.validate_python({**given, **_times(given)})
     except ValidationError as error:
@@ -117,21 +117,21 @@ def order_of(given: JsonObject) -> Order:
 
 
 def _times(given: JsonObject) -> dict[str, object]:
-    """Times as programs may give them."""
+    """Returns the values that are already times."""
     return {name: value for name, value in given.items() if isinstance(value, datetime)}
 
 
 # --- difference pages -----------------------------------------------------------------------------
-# Pages of what a comparison found, from a file with a difference a line.
+# Reads pages of a comparison from a file with one difference per line.
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
-"""Of the lines of a page; the one that passes it is the last."""
+"""Size limit of a page; the line that exceeds it is the last."""
 
 
 def read_page(path: Path, cursor: int, limit: int) -> tuple[list[JsonValue], int | None]:
-    """At most `limit` lines from `cursor` on, which is 0 or what the page before gave; the cursor
-    of the next one, None after the last. Raises RequestError for another cursor, NotFoundError
-    where there is no such file."""
+    """Returns up to `limit` lines from `cursor`, which is 0 or the next cursor of the previous
+    page, and the next cursor, None after the last page. Raises RequestError for any other cursor,
+    NotFoundError for a missing file."""
     page: list[JsonValue] = []
     try:
         file = path.open("rb")
@@ -161,14 +161,14 @@ ERRORS_FILE: Final = "errors.txt"
 LOCK: Final = "replay"
 ERASED_FILE: Final = "erased.txt"
 QUOTING: Final = ("diff",)
-"""Replays that tell what memories say."""
+"""The kinds of replays whose results quote memories."""
 FORGOTTEN: Final = (
     "what it told was removed, since texts were erased that it may have quoted; order it again"
 )
 MOST_AT_ONCE: Final = 2
-"""Each keeps a processor busy."""
+"""Each replay keeps a core busy."""
 MOST_KEPT: Final = 100
-"""Of the newest; what older ones came to is in the branches and the log."""
+"""Number of newest replays to keep; the results of older ones are in the branches and the log."""
 ERROR_CHARACTERS: Final = 2_000
 
 State = Literal["running", "done", "failed", "stopped"]
@@ -206,8 +206,8 @@ class Job(Frozen):
 
 
 def start(settings: Settings, given: JsonObject) -> JsonObject:
-    """Begin a replay. Raises RequestError for an order that makes no sense, and UnavailableError
-    while as many run as may."""
+    """Starts a replay. Raises RequestError for an invalid order, and UnavailableError while the
+    maximum number of replays is running."""
     order = order_of(given)
     running = [job for job in _jobs(settings) if job.state == "running"]
     if len(running) >= MOST_AT_ONCE:
@@ -231,13 +231,13 @@ def show(settings: Settings, replay_id: str) -> JsonObject:
 
 
 def listed(settings: Settings) -> JsonObject:
-    """The newest first."""
+    """Returns the replays, newest first."""
     return {"replays": [_told(job) for job in _jobs(settings)]}
 
 
 def stop(settings: Settings, replay_id: str) -> JsonObject:
-    """Ask a replay to stop where it is; what it did is kept. Nothing happens to one that has ended.
-    Raises NotFoundError."""
+    """Signals a replay to stop; its work so far is kept. Does nothing if it has ended. Raises
+    NotFoundError."""
     folder = _known(settings, replay_id)
     if _job(folder).state == "running":
         owner = (folder / f"{LOCK}.lock").read_text().strip()
@@ -247,8 +247,9 @@ def stop(settings: Settings, replay_id: str) -> JsonObject:
 
 
 def forget_told(settings: Settings, digest: str) -> int:
-    """Take out of what ended replays came to whatever quotes memories, unless that was done when as
-    much was erased as `digest` stands for; of how many. What runs now is left for the next time."""
+    """Removes the results that quote memories from ended replays, unless this was already done for
+    the erasures that `digest` stands for. Returns the number of replays changed. Leaves running
+    replays for the next call."""
     mark = _folder(settings) / ERASED_FILE
     with contextlib.suppress(FileNotFoundError):
         if mark.read_text() == digest:
@@ -272,8 +273,8 @@ def forget_told(settings: Settings, digest: str) -> int:
 
 
 def differences(settings: Settings, replay_id: str, cursor: int, limit: int) -> JsonObject:
-    """A page of what a comparison found. Raises NotFoundError, and RequestError for a cursor that
-    no page gave."""
+    """Returns a page of a comparison's differences. Raises NotFoundError, and RequestError for a
+    cursor that no page returned."""
     folder = _known(settings, replay_id)
     page, following = read_page(folder / DIFFERENCES_FILE, cursor, limit)
     return {"differences": page, "next_cursor": following}
@@ -314,7 +315,7 @@ def _forget_old(settings: Settings) -> None:
 
 
 def _job(folder: Path) -> Job:
-    # Asked first: one that ends meanwhile has its end in the file.
+    # Checked first: a replay that ends meanwhile has its end in the file.
     running = _is_locked(folder)
     ordered = Ordered.model_validate_json((folder / ORDER_FILE).read_bytes())
     ended = _end(folder)
@@ -362,7 +363,7 @@ def _is_locked(folder: Path) -> bool:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Whoever reads the file sees all of it, or what was there before."""
+    """Writes the file atomically: a reader sees all of the text or the previous content."""
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
@@ -372,8 +373,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def _spawn(settings: Settings, folder: Path) -> None:
-    """Start the process, and wait until it has the lock. Raises RequestError for one that ends
-    before."""
+    """Starts the process and waits until it has the lock. Raises RequestError if it ends before."""
     with (folder / ERRORS_FILE).open("wb") as errors:
         process = subprocess.Popen(  # noqa: S603 - this interpreter, with arguments of our own
             [sys.executable, "-m", "palimpsest.ops.replay.job_process", str(folder.absolute())],
@@ -389,14 +389,14 @@ def _spawn(settings: Settings, folder: Path) -> None:
         process.stdin.close()
     began = process.stdout.readline()
     process.stdout.close()
-    # Somebody has to take note of its end, or it stays in the table of processes.
+    # The thread reaps the process, which would otherwise stay in the process table.
     threading.Thread(target=process.wait, name=folder.name, daemon=True).start()
     if not began:
         raise RequestError(f"the replay could not begin: {_last_words(folder)}")
 
 
 def _as_json(settings: Settings) -> bytes:
-    """All settings, with secrets: through a pipe, which neither the list of processes nor a file
+    """Returns all settings, with secrets, for a pipe, which neither the process list nor a file
     shows."""
     values: dict[str, object] = {}
     for key, value in flattened(settings).items():
@@ -410,7 +410,7 @@ def _as_json(settings: Settings) -> bytes:
 
 
 def settings_from(text: bytes) -> Settings:
-    """What `_as_json` wrote. Raises RequestError."""
+    """Returns the settings that `_as_json` wrote. Raises RequestError."""
     try:
         return Settings.model_validate_json(text)
     except ValidationError as error:
