@@ -1,4 +1,4 @@
-"""What replays came to, as programs are told of it."""
+"""Results of replays as JSON for programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from palimpsest.ops.replay.reextraction import Reextracted
 
 
 def rebuilt_json(done: Rebuilt) -> dict[str, object]:
-    """A rebuild as programs are told of it."""
+    """Returns the result of a rebuild for programs."""
     return {
         "branch": done.name,
         "stopped": done.stopped,
@@ -37,5 +37,5 @@ def rebuilt_json(done: Rebuilt) -> dict[str, object]:
 
 
 def reextracted_json(done: Reextracted) -> dict[str, object]:
-    """A re-extraction as programs are told of it."""
+    """Returns the result of a re-extraction for programs."""
     return {**asdict(done), "branch": done.branch.model_dump(mode="json")}

@@ -1,8 +1,8 @@
-"""Branches: stores alongside the live one, each in a data folder of its own.
+"""Branches: stores next to the live one, each in its own data folder.
 
-A branch lies in `<data_dir>/branches/<name>`. It is a data folder as any other, with an embedded
-log and a shard a partition, so that whatever reads the live memory reads a branch by other
-settings alone. `branch.json` says what it is.
+A branch lies in `<data_dir>/branches/<name>`. It is an ordinary data folder with an embedded log
+and one shard per partition, so that any reader of the live memory reads a branch with different
+settings alone. `branch.json` describes it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from palimpsest.stores.durable_files import write_whole
 
 BRANCH_FILE = "branch.json"
 COPIES = "live"
-"""Where in the folder of a rebuild the copies of live stores lie, while they are needed."""
+"""The subfolder of a rebuild that holds copies of live stores while they are needed."""
 WORKING = "rebuild"
-"""The name of the lock of a process that makes a branch's stores."""
+"""The name of the lock of a process that builds a branch's stores."""
 REMOVED = ".removed"
-"""How the name of a branch's folder ends while it is removed."""
+"""The suffix of a branch's folder while it is being removed."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 BranchName = Annotated[str, Field(pattern=rf"^{_NAME.pattern}$")]
@@ -68,7 +68,7 @@ class Branch(Frozen):
 
 
 def branch_folder(settings: Settings, name: str) -> Path:
-    """Raises RequestError for a name that none can have."""
+    """Returns the folder of a branch. Raises RequestError for an invalid name."""
     if not _NAME.fullmatch(name):
         raise RequestError(
             f"{name!r} cannot name a branch: lower-case letters, digits, '.', '_' and '-', at most"
@@ -78,12 +78,12 @@ def branch_folder(settings: Settings, name: str) -> Path:
 
 
 def branch_settings(settings: Settings, branch: Branch) -> Settings:
-    """The settings by which a branch is worked on and read."""
+    """Returns the settings for writing and reading a branch."""
     from palimpsest.ops.settings.sources import with_overrides
 
     own = with_overrides(settings, branch.settings)
     log = own.log.model_copy(update={"kind": "embedded", "partitions": branch.partitions})
-    # What these would write was written live, and is read from there.
+    # The live pipeline wrote the output of these; it is read from there.
     pipeline = own.pipeline.model_copy(update={"shadow_deciders": ()})
     short_term = own.short_term.model_copy(update={"summarize": False})
     folder = branch_folder(settings, branch.name)
@@ -93,14 +93,14 @@ def branch_settings(settings: Settings, branch: Branch) -> Settings:
 
 
 def keep_branch(settings: Settings, branch: Branch) -> None:
-    """Write `branch.json`, as a whole or not at all."""
+    """Writes `branch.json` atomically."""
     folder = branch_folder(settings, branch.name)
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / BRANCH_FILE, branch.model_dump_json(indent=2).encode())
 
 
 def read_branch(settings: Settings, name: str) -> Branch:
-    """Raises NotFoundError, and RequestError for a file that cannot be read."""
+    """Reads `branch.json`. Raises NotFoundError, and RequestError for an invalid file."""
     unknown = NotFoundError(f"there is no branch {name}; `palimpsest replay branches` lists them")
     if not _NAME.fullmatch(name):
         raise unknown
@@ -114,7 +114,8 @@ def read_branch(settings: Settings, name: str) -> Branch:
 
 
 def readable_branch(settings: Settings, name: str) -> Branch:
-    """A branch to be read. Raises NotFoundError, and RequestError where stores are not all made."""
+    """Returns a branch for reading. Raises NotFoundError, and RequestError while its stores are
+    incomplete."""
     branch = read_branch(settings, name)
     if branch.kind == "rebuild" and not branch.whole:
         raise RequestError(
@@ -125,13 +126,13 @@ def readable_branch(settings: Settings, name: str) -> Branch:
 
 
 def branches(settings: Settings) -> list[Branch]:
-    """All that are there, by name."""
+    """Returns all branches, by name."""
     files = sorted((settings.data_dir / "branches").glob(f"*/{BRANCH_FILE}"))
     return [read_branch(settings, file.parent.name) for file in files]
 
 
 def drop_branch(settings: Settings, name: str) -> None:
-    """Remove a branch with all its files. Raises NotFoundError."""
+    """Removes a branch with all its files. Raises NotFoundError."""
     read_branch(settings, name)
     folder = branch_folder(settings, name)
     gone = folder.with_name(f".{name}{REMOVED}")

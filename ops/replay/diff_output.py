@@ -1,4 +1,4 @@
-"""A comparison as JSON and as Parquet."""
+"""Writes a comparison as JSON and as Parquet."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
 
 # --- difference lines -----------------------------------------------------------------------------
-# A comparison as lines of JSON, written scope by scope: in memory is one of them.
+# Writes a comparison as lines of JSON, scope by scope: only one scope is in memory.
 
 
 async def write_lines(
     settings: Settings, request: DiffRequest, out: Path, report: Report = unreported
 ) -> JsonObject:
-    """Compare, and write what differs to a file: of each scope a line with its counts, then a line
-    for each difference. What it comes to in all. The file is there when all is in it; raises as
-    `diff` does, and OSError."""
+    """Compares and writes the differences to a file: for each scope a line with its counts, then a
+    line for each difference. Returns the totals. The file appears once it is complete. Raises the
+    same errors as `diff`, and OSError."""
     lines, scopes = 0, 0
     totals: Counter[str] = Counter()
     spent = {"live": Spent(), "branch": Spent()}
@@ -99,7 +99,7 @@ _COUNTS: Final = pa.schema(
 
 
 def diff_json(diff: Diff) -> JsonObject:
-    """All that differs; of facts that are the same only how many there are."""
+    """Returns all differences; equal facts are only counted."""
     live, branch = diff.spent()
     told: JsonObject = {
         "branch": diff.branch,
@@ -129,14 +129,15 @@ def diff_json(diff: Diff) -> JsonObject:
 
 
 def fact_json(fact: FactDifference) -> JsonObject:
-    """Without its scope."""
+    """Returns a fact difference without its scope."""
     told: JsonObject = {**asdict(fact), "type": fact.type, "sources": [*fact.sources]}
     del told["scope"]
     return told
 
 
 def write_parquet(diff: Diff, out: Path) -> list[Path]:
-    """The facts as a file that is named *.parquet; else all tables, in a folder. The files."""
+    """Writes the facts to `out` if it is named *.parquet, else all tables into the folder `out`.
+    Returns the files."""
     tables = {
         "facts": pa.Table.from_pylist(
             [{**fact_json(fact), "scope": fact.scope} for fact in diff.facts()], _FACTS

@@ -1,4 +1,4 @@
-"""What a comparison of the live memory with a branch tells, as plain frozen data."""
+"""The result of a comparison of the live memory with a branch, as plain frozen data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS: tuple[Kind, ...] = ("same", "changed", "gained", "lost")
 
 @dataclass(frozen=True, slots=True)
 class FactState:
-    """A fact as one of the memories has it; `sources` are the memories that it was drawn from."""
+    """A fact in one of the two memories; `sources` are the memories that it was extracted from."""
 
     memory_id: str
     type: str
@@ -36,9 +36,9 @@ class FactState:
 
 @dataclass(frozen=True, slots=True)
 class FactDifference:
-    """A fact that one memory has other than the other. `similarity` is that of a pair (None for
-    facts that are one by their id). `keep` says why a promotion would leave it as it is, and
-    `counterpart` which forgotten fact it repeats. `evidence` are texts that it was drawn from."""
+    """A fact that differs between the memories. `similarity` is that of a pair (None for facts
+    paired by id). `keep` says why a promotion would leave the fact as it is, `counterpart` which
+    forgotten fact it repeats. `evidence` holds texts that it was extracted from."""
 
     scope: str
     kind: Kind
@@ -62,7 +62,7 @@ class FactDifference:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about a fact; `target` is what the memory that it is about says."""
+    """The decision about a fact; `target` is the text of the target memory."""
 
     item_id: str
     fact: str
@@ -73,7 +73,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class DecisionDifference:
-    """A fact that both memories drew from a turn and decided about in different ways."""
+    """A fact that both memories extracted from a turn and decided differently."""
 
     scope: str
     turn_memory_id: str
@@ -93,7 +93,7 @@ class GraphDifference:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What extracting from the compared turns gave and took; `cost` is None without prices."""
+    """The yield and usage of extraction for the compared turns; `cost` is None without prices."""
 
     turns: int = 0
     facts: int = 0
@@ -114,10 +114,9 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class ScopeDiff:
-    """The differences of one scope, in the order of ids; of facts that are the same only how many
-    there are, by type. `drawn` are the branch's memories and `told` the facts that made them, for a
-    promotion; `relations` those that only the branch has; `newest_promotion` as it was when the
-    comparison began."""
+    """The differences of one scope, ordered by id; equal facts are only counted, by type. For a
+    promotion, `drawn` holds the branch's memories, `told` the facts that created them, `relations`
+    those that only the branch has. `newest_promotion` is as of the start of the comparison."""
 
     scope: str
     same: Mapping[str, int]
@@ -132,7 +131,7 @@ class ScopeDiff:
     relations: Mapping[str, Sequence[Record]] = field(default_factory=dict)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """How many facts of each kind there are, by type."""
+        """Returns the number of facts of each kind, by type."""
         found: dict[str, Counter[str]] = {}
         for kind, number in self.same.items():
             found.setdefault(kind, Counter())["same"] = number
@@ -143,7 +142,7 @@ class ScopeDiff:
 
 @dataclass(frozen=True, slots=True)
 class RecallDifference:
-    """A question with the place, from 1, of the first expected result in each memory (None: not
+    """A question with the rank, from 1, of the first expected result in each memory (None: not
     among the results)."""
 
     scope: str
@@ -161,7 +160,7 @@ class Diff:
     recall: tuple[RecallDifference, ...] = ()
 
     def spent(self) -> tuple[Spent, Spent]:
-        """Of all scopes together: live, branch."""
+        """Returns the totals of all scopes: live, branch."""
         live, branch = Spent(), Spent()
         for scope in self.scopes:
             live, branch = live + scope.live, branch + scope.branch
@@ -172,7 +171,7 @@ class Diff:
             yield from scope.facts
 
     def totals(self) -> dict[str, int]:
-        """How many facts of each kind there are in all."""
+        """Returns the total number of facts of each kind."""
         total: Counter[str] = Counter()
         for scope in self.scopes:
             for counted in scope.counts().values():

@@ -1,8 +1,8 @@
-"""What was erased from the live memory leaves the branches of its data folder, too.
+"""Erasures in the live memory reach the branches of its data folder, too.
 
-A branch that models made, or that holds stores of before, loses the texts where it is. Stores that
-a rebuild has begun and not finished are removed: the same command makes them again from the log,
-which has the texts no more. Whatever is interrupted is begun again: a branch is marked last.
+A re-extraction or a finished rebuild loses the texts in place. The unfinished stores of a rebuild
+are removed: the same command builds them again from the log, which no longer has the texts. An
+interrupted erasure starts over: a branch is marked last.
 """
 
 from __future__ import annotations
@@ -58,20 +58,20 @@ from palimpsest.streams.models.base import EmbeddingModel, ModelError, Vector
 from palimpsest.streams.store_port import Erase, Load, Loaded, Progress, Put
 
 # --- erased stores --------------------------------------------------------------------------------
-# Erasing from a store of a branch what was erased from the live one.
+# Erases from a store of a branch what was erased from the live one.
 #
-# The memories become tombstones as they are live, all that quotes them loses it, and the files of
-# log and store are written anew. Nothing is told: no record follows from it, and no cursor moves.
+# The memories become tombstones as in the live store, everything that quotes them loses the quotes,
+# and the files of log and store are rewritten. It writes no records and moves no cursor.
 
 BY: Final = "erasure"
-"""Who has changed a memory of a branch that was erased."""
+"""The author of the change that erases a memory of a branch."""
 _STAGE: Final = "apply-writes"
 
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """An erasure that is finished in the live memory: the memories whose texts are gone, and when
-    that was of all of the scope."""
+    """An erasure that is finished in the live memory: the memories whose texts are gone, and the
+    time if it erased the whole scope."""
 
     erasure_id: str
     scope: str
@@ -80,7 +80,7 @@ class Erased:
 
 
 def erased_in(shard: Shard) -> list[Erased] | None:
-    """What was erased from a live store; None while something of it is left to be done."""
+    """Returns the erasures of a live store, None while any of them is unfinished."""
     with shard.reading() as reader:
         rows = reader.execute(
             "SELECT erasure_id, scope, memory_ids, scope_at, phase FROM erasures ORDER BY position"
@@ -91,7 +91,7 @@ def erased_in(shard: Shard) -> list[Erased] | None:
 
 
 def count_erasures(shards: Mapping[int, Shard]) -> tuple[int, ...]:
-    """How many there are, and how many are finished, by shard."""
+    """Returns the number of erasures and of finished ones for each shard, as one flat tuple."""
     counts: list[int] = []
     for _, shard in sorted(shards.items()):
         with shard.reading() as reader:
@@ -110,9 +110,10 @@ def erase_in_store(
     at: datetime,
     under_way: bool,
 ) -> bool:
-    """Erase these memories from a store that nobody else has open, and from the branch's log;
-    whether there was anything of them. `under_way`: records of the log may be of memories that are
-    not there yet. May be repeated. Raises LogError, OSError, duckdb.Error and StoreError."""
+    """Erases these memories from a store that no other process has open, and from the branch's
+    log. Returns whether there was anything to erase. `under_way`: the log may have records of
+    memories that are not in the store yet. Idempotent. Raises LogError, OSError, duckdb.Error and
+    StoreError."""
     found = False
     for erased in erasures:
         unit = shard.unit()
@@ -171,7 +172,7 @@ def _erase(unit: UnitOfWork, erased: Erased, rows: Sequence[MemoryRow], at: date
 
 
 # --- erased counterparts --------------------------------------------------------------------------
-# What a model drew for a branch from memories whose texts were erased from the live one.
+# Finds what a model extracted for a branch from memories whose texts were erased live.
 
 _FORGOTTEN: Final = """
 SELECT m.memory_id FROM memory_rows m
@@ -184,7 +185,7 @@ WHERE m.scope = $scope AND m.is_deleted AND m.content_hash <> '' AND EXISTS (
     WHERE o.item_kind = 'fact' AND o.memory_id = m.memory_id
         AND f.turn_memory_id NOT IN (SELECT unnest($ids)))
 ORDER BY 1"""
-"""Forgotten in the branch, with their texts still there, and drawn from nothing else."""
+"""Memories forgotten in the branch that still have their texts and have no other sources."""
 
 
 async def drawn_from_erased(
@@ -195,10 +196,11 @@ async def drawn_from_erased(
     model: EmbeddingModel,
     erased: Sequence[Erased],
 ) -> list[Erased]:
-    """The erasures with all memories of a branch's store that they concern: the same ones as in
-    the live memory, the counterparts of its facts, and what the branch alone drew from erased
-    turns. `settings` are the live ones, `log` is the live log. Where the embedding model is not to
-    be had, facts are told apart by their words alone, and rather more goes than less."""
+    """Returns the erasures extended to all memories of a branch's store that they concern: the
+    same ones as in the live memory, the counterparts of its facts, and what only the branch
+    extracted from erased turns. `settings` are the live ones, `log` is the live log. If the
+    embedding model is unavailable, facts are compared by their words alone, and more is erased
+    rather than less."""
 
     async def embed(texts: Sequence[str]) -> Sequence[Vector | None]:
         try:
@@ -243,9 +245,9 @@ REACHED_FILE: Final = "erased.json"
 
 
 class Reached(Frozen):
-    """Which erasures have reached a branch: `digest` of all that there were, made before `through`
+    """The erasures that have reached a branch: `digest` covers all of them, made before `through`
     (next offsets of the live memory-writes by partition). `is_changed`: they changed stores of a
-    rebuild, so that these cannot be folded on."""
+    rebuild, so that its fold cannot continue."""
 
     digest: str = ""
     through: dict[int, int] = Field(default_factory=dict)
@@ -254,13 +256,13 @@ class Reached(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class LiveErasures:
-    """All that was erased from the live memory, and how far it was when it was asked."""
+    """All erasures of the live memory, and its offsets when they were read."""
 
     erased: tuple[Erased, ...]
     through: Mapping[int, int]
 
     def of(self, partition: int, partitions: int) -> list[Erased]:
-        """Those of scopes that lie in this one of so many partitions."""
+        """Returns the erasures whose scopes lie in `partition` of `partitions`."""
         return [each for each in self.erased if partition_for(each.scope, partitions) == partition]
 
     @property
@@ -270,7 +272,7 @@ class LiveErasures:
 
 
 def live_erasures(shards: Mapping[int, Shard]) -> LiveErasures | None:
-    """None while something of an erasure is left to be done in the live memory itself."""
+    """Returns all erasures, None while any is unfinished in the live memory itself."""
     through = {
         number: shard.cursor_of("apply-writes", MEMORY_WRITES.name)
         for number, shard in shards.items()
@@ -285,7 +287,7 @@ def live_erasures(shards: Mapping[int, Shard]) -> LiveErasures | None:
 
 
 def reached(settings: Settings, name: str) -> Reached:
-    """Nothing of a branch that says nothing, or nothing that can be read."""
+    """Returns the erasures that reached a branch: none if its file is missing or unreadable."""
     path = branch_folder(settings, name) / REACHED_FILE
     try:
         return Reached.model_validate_json(path.read_bytes())
@@ -294,8 +296,8 @@ def reached(settings: Settings, name: str) -> Reached:
 
 
 def begun_anew(settings: Settings, branch: Branch) -> Branch:
-    """The branch of a rebuild as it can be gone on with: without its stores where these lost texts
-    since they were made. Who calls works on it alone."""
+    """Returns the branch of a rebuild ready to continue: without its stores if they lost texts
+    since they were built. The caller must have exclusive access to the branch."""
     if not reached(settings, branch.name).is_changed:
         return branch
     return _without_stores(settings, branch)
@@ -303,9 +305,9 @@ def begun_anew(settings: Settings, branch: Branch) -> Branch:
 
 def _without_stores(settings: Settings, branch: Branch) -> Branch:
     fresh = branch.model_copy(update={"read_through": {}, "whole": False})
-    keep_branch(settings, fresh)  # first: no one takes half of the stores for all
+    keep_branch(settings, fresh)  # first, so that nothing takes half of the stores for all
     folder = branch_folder(settings, branch.name)
-    # A log of its own that is not whole was being written from the live one.
+    # The branch's own incomplete log was being written from the live one.
     logs = ("log", "log.partial") if branch.has_log else ()
     for name in ("shards", COPIES, *logs):
         shutil.rmtree(folder / name, ignore_errors=True)
@@ -314,7 +316,7 @@ def _without_stores(settings: Settings, branch: Branch) -> Branch:
 
 
 def remove_leftovers(settings: Settings) -> None:
-    """Of branches that were being removed when the process ended."""
+    """Removes the rest of branches whose removal was interrupted."""
     for folder in (settings.data_dir / "branches").glob(f".*{REMOVED}"):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -322,9 +324,9 @@ def remove_leftovers(settings: Settings) -> None:
 async def erase_in_branch(
     settings: Settings, branch: Branch, live: LiveErasures, log: LogReader
 ) -> None:
-    """Let the erasures reach one branch; `log` is the live one. Raises FolderInUse and LogInUse
-    while a process works on it or reads it, and what keeps it from being done: RequestError,
-    SetupError, SettingsError, LogError, StoreError, StoreDamaged, OSError, duckdb.Error."""
+    """Applies the erasures to one branch; `log` is the live one. Raises FolderInUse and LogInUse
+    while a process works on the branch or reads it, and on failure RequestError, SetupError,
+    SettingsError, LogError, StoreError, StoreDamaged, OSError or duckdb.Error."""
     folder = branch_folder(settings, branch.name)
     lock = FolderLock(folder, WORKING)
     try:
@@ -352,7 +354,7 @@ def _write(path: Path, note: Reached) -> None:
 async def _erase_in_stores(
     settings: Settings, branch: Branch, live: LiveErasures, live_log: LogReader
 ) -> bool:
-    """Whether there was anything of the erased in the branch."""
+    """Erases from the branch's stores. Returns whether there was anything to erase."""
     own = branch_settings(settings, branch)
     found = False
     async with contextlib.AsyncExitStack() as undo:
@@ -371,7 +373,7 @@ async def _erase_in_stores(
             except (StoreError, StoreDamaged, duckdb.Error) as error:
                 if branch.kind != "rebuild" or not _tells_of_damage(error):
                     raise
-                # No one can look for a text in it, nor read anything else.
+                # A damaged store can be neither searched for the text nor read.
                 shutil.rmtree(shard_folder(own, partition))
                 keep_branch(settings, branch.model_copy(update={"whole": False}))
                 found = True
@@ -385,7 +387,7 @@ def _tells_of_damage(error: BaseException) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """On one branch. `settings` are the live ones, `model` is the branch's."""
+    """Erases from one branch. `settings` are the live ones, `model` is the branch's."""
 
     settings: Settings
     branch: Branch

@@ -1,4 +1,4 @@
-"""An order of a replay, executed; what it comes to, as JSON."""
+"""Executes the order of a replay and returns the result as JSON."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ _PLAIN: Final[TypeAdapter[object]] = TypeAdapter(object)
 async def execute(
     settings: Settings, order: Order, folder: Path, report: Report, stopping: asyncio.Event
 ) -> JsonValue:
-    """Raises what the replay raises, each saying what to do. It ends early once `stopping` is set,
-    where it can be gone on with. What is too long for a result is written to `folder`."""
+    """Executes an order. Ends early once `stopping` is set, if the replay can be resumed. Writes
+    what is too long for a result to `folder`. Raises what the replay raises; each message says what
+    to do."""
     if isinstance(order, DiffOrder):
         return await write_lines(
             settings, DiffRequest(order.branch), folder / DIFFERENCES_FILE, report

@@ -1,10 +1,10 @@
-"""Feeding a branch: what was said and commanded live, copied to its log in the order of the live
-one, and executed there.
+"""Feeds a branch: copies live turns and commands to its log, in the order of the live log, and
+executes them there.
 
-A partition is fed after the other, some records at a time. Whatever may depend on what models
-made of the turns before waits until these are executed, so a branch does not depend on when it
-was fed, how often it was interrupted, or how fast models are. Records have the ids that they have
-in the live log: what is fed again after a crash is known already.
+Partitions are fed one after another, in blocks of records. A record that may depend on the model
+output for earlier turns waits until these are executed, so a branch does not depend on when it was
+fed, how often it was interrupted, or how fast models are. Records keep the ids of the live log, so
+the branch recognizes a record that is fed again after a crash.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ from palimpsest.streams.logs.base import Outgoing, Record
 from palimpsest.streams.stage import Message
 
 FED_RECORDS: Final = 128
-"""Of the live log at a time, counted from offsets that are multiples of it: where a turn falls must
-not depend on where the feeding was interrupted."""
+"""Records of the live log per block. Blocks start at multiples of it: a turn's block must not
+depend on where the feeding was interrupted."""
 
 OF_LIVE_FACTS: Final = PromoteCommand | RollbackPromotionCommand | RecordShadowProposalsCommand
-"""Commands that tell of facts as models drew them live: of these the branch has its own."""
+"""Commands about facts as models extracted them live: the branch has its own."""
 
 
 FREE: Final = (
     *(RememberCommand, AddDocumentCommand, DocumentTextCommand),
     *(SessionEndCommand, UpdateShortTermCommand),
 )
-"""Commands that need not wait for what models make of the turns before."""
+"""Commands that need not wait for the model output for earlier turns."""
 
 
 @dataclass(slots=True)
 class FedClock:
-    """Stands at the append time of the live record that was fed last."""
+    """Returns the append time of the live record that was fed last."""
 
     time: datetime
 
@@ -72,7 +72,7 @@ class FedClock:
 
 @dataclass(slots=True)
 class Pacing:
-    """At most `rate` turns a second (None: as fast as it goes), from the first on."""
+    """Limits the feeding to `rate` turns per second (None: no limit)."""
 
     rate: float | None
     monotonic: Callable[[], float] = time.monotonic
@@ -80,35 +80,35 @@ class Pacing:
 
     @property
     def records(self) -> int:
-        """What to feed at a time: about a second's, so that models are asked evenly."""
+        """The number of records per block: about one second's, for an even load on models."""
         return FED_RECORDS if self.rate is None else min(FED_RECORDS, math.ceil(self.rate))
 
     def note(self, turns: int) -> None:
-        """So many were fed."""
+        """Counts turns that were fed."""
         if self.rate is not None:
             self._free_at = max(self._free_at, self.monotonic()) + turns / self.rate
 
     @property
     def seconds(self) -> float:
-        """How long to wait before the next."""
+        """The time to wait before the next block."""
         return max(0.0, self._free_at - self.monotonic())
 
 
 @dataclass(slots=True)
 class Fed:
-    """What one run has fed."""
+    """The counts of one run."""
 
     turns: int = 0
     commands: int = 0
     waiting: int = 0
-    """Records that the live memory has not executed, or not extracted from, yet."""
+    """Records that the live memory has not yet executed or extracted from."""
 
 
 @dataclass(slots=True)
 class Feeding:
-    """Feeds one branch. `drain` carries out what was fed and tells whether it came to its end;
-    `keep` writes the branch's file; `partial`: some turns are not extracted from again, so those
-    wait for what the live memory makes of them."""
+    """Feeds one branch. `drain` executes the fed records and returns whether it finished; `keep`
+    writes the branch's file; `partial`: some turns are not extracted again, so these wait for their
+    live extraction."""
 
     app: Application
     live: LiveLog
@@ -128,7 +128,8 @@ class Feeding:
     _done: int = 0
 
     async def all(self) -> bool:
-        """Feed all that the live memory has executed; whether all of it is in the branch."""
+        """Feeds all that the live memory has executed. Returns whether all of it was fed and
+        executed, except for records that wait for the live memory."""
         if not await self._leftovers():
             return False
         frontiers = [self.live.frontier(number) for number in range(self.branch.partitions)]
@@ -147,8 +148,8 @@ class Feeding:
         return True
 
     async def _leftovers(self) -> bool:
-        """Carry out what an earlier run has fed and not seen to its end, at the time of what was
-        fed last: of several partitions the earliest, for in none does time go back."""
+        """Executes what an earlier run fed but did not finish, at the time of the record that was
+        fed last: the earliest of all partitions, so that time runs backwards in none."""
         log, topic = self.app.log, MEMORY_WRITES.name
         ends = [(number, log.end_offset(topic, number)) for number in range(self.branch.partitions)]
         last = [log.read(topic, number, end - 1, 1)[0].timestamp for number, end in ends if end]
@@ -156,7 +157,7 @@ class Feeding:
         return await self._settled(range(self.branch.partitions))
 
     async def _settled(self, partitions: Sequence[int]) -> bool:
-        """Carry out what was fed; whether that came to its end."""
+        """Executes the fed records. Returns whether it finished."""
         if not self._undone:
             return not self.stopping.is_set()
         if not await self.drain():
@@ -195,8 +196,8 @@ class Feeding:
     async def _block(
         self, number: int, records: Sequence[Record], unextracted: str | None
     ) -> int | None:
-        """Feed these records and carry them out. How many: the one after them waits for the live
-        memory. None where it was stopped."""
+        """Feeds and executes these records up to the first that waits for the live memory. Returns
+        their number, None if stopped."""
         group: list[tuple[datetime, Outgoing]] = []
         turns, ended = 0, len(records)
         for place, record in enumerate(records):
@@ -261,8 +262,8 @@ class Feeding:
 
 
 def _is_fed(message: Message | None) -> bool:
-    """What the live stages wrote themselves the branch's write again. What cannot be read is fed:
-    it is a dead letter here as there."""
+    """Returns whether a record is fed. The branch's stages write the records of the live stages
+    again, so these are not fed. Unreadable records are: they become dead letters here as well."""
     if message is None or not isinstance(message.body, MemoryWrite):
         return True
     write = message.body.write
@@ -272,7 +273,7 @@ def _is_fed(message: Message | None) -> bool:
 
 
 def _waits(message: Message | None) -> bool:
-    """Whether what models make of the turns before matters to it."""
+    """Returns whether a record depends on the model output for earlier turns."""
     if message is None or not isinstance(message.body, MemoryWrite):
         return False
     write = message.body.write
@@ -292,10 +293,10 @@ def _asks_models(message: Message | None) -> bool:
 
 
 def _copied(record: Record, message: Message | None) -> Outgoing:
-    """The record as it lies in the live log, in the same partition, but for the settings that it
-    was executed by: a branch has its own."""
+    """Returns the live record for the same partition, without the settings of its live execution:
+    a branch has its own."""
     if message is not None and isinstance(message.body, MemoryWrite) and message.body.settings:
-        fed = decoded(record)  # of which what was erased is gone
+        fed = decoded(record)  # the record without erased texts
         if fed is not None:
             return _recorded(record, fed)
     scope = "" if message is None else message.scope
@@ -305,7 +306,7 @@ def _copied(record: Record, message: Message | None) -> Outgoing:
 
 
 def _recorded(record: Record, message: Message) -> Outgoing:
-    """A message in the place of the record that it stands for, to be executed by the branch's
+    """Returns the output that replaces a record by this message, to be executed with the branch's
     settings."""
     assert isinstance(message.body, MemoryWrite)
     body = message.body.model_copy(update={"settings": None})

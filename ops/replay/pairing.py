@@ -1,7 +1,7 @@
-"""Which fact of one memory is which of another: pairs of the same or the nearest content. Pure.
+"""Pairs the facts of two memories that have the same or the nearest content. Pure.
 
-Two facts are one where they say the same. Else they are a pair where they were drawn from the same
-turn, are near enough, and neither denies what the other says: one fact, said in other words.
+Two facts with equal content are the same fact. Otherwise they are a pair if they come from the same
+turn, are near enough, and neither denies the other: one fact in other words.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ NEAR_COSINES: Final[Mapping[str, float]] = {
     "answerai-colbert-small": 0.93,
     "hashing": 0.40,
 }
-"""From which cosine on two facts of one turn are one in other words, by how the model's name
-begins: models differ in how close they put any two texts. `ops/docs/promotion.md` tells
-what was measured."""
+"""Minimum cosine at which two facts of one turn are the same in other words, by prefix of the
+model's name: models differ in how close they put any two texts. `ops/docs/promotion.md` reports
+the measurements."""
 NEAR_COSINE: Final = 0.70
-"""The same of models that were not measured."""
+"""The same for models that were not measured."""
 NEAR_WORDS: Final = 0.40
-"""The same of the share of words that both have, where a text has no vector."""
+"""The same for the share of common words, where a text has no vector."""
 
 _NEGATIONS: Final = NEGATIONS | frozenset(
     # de, nl, da, sv, fr, es, it, pt, pl, ru
@@ -41,8 +41,8 @@ _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\u0e00-\u0e7f]+")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A fact as it is paired: `digest` is equal for equal content, `sources` are what it was drawn
-    from."""
+    """A fact to pair: `digest` is equal for equal content, `sources` are what the fact was
+    extracted from."""
 
     memory_id: str
     content: str
@@ -74,30 +74,30 @@ class Pairs:
 
 
 Scores = Mapping[tuple[str, str], float]
-"""How near facts are that may be pairs, by their ids: live (or forgotten), then branch."""
+"""The similarity of facts that may be pairs, by their ids: live (or forgotten), then branch."""
 
 
 def near_cosine(model: str) -> float:
-    """The bar of an embedding model."""
+    """Returns the minimum cosine for an embedding model."""
     bars = (bar for name, bar in NEAR_COSINES.items() if model.startswith(name))
     return next(bars, NEAR_COSINE)
 
 
 def denies(a: str, b: str) -> bool:
-    """Whether one text says no where the other does not, or they hold opposites; by their words,
-    so that nothing that is distinguished here is ever taken for the same."""
+    """Returns whether only one of the texts is negated, or they contain opposites. Compares words,
+    so that texts that differ in this are never paired, however similar."""
     return negates(a) != negates(b) or words_oppose(a, b)
 
 
 def negates(text: str) -> bool:
-    """Whether a text has a word of negation, in one of some languages."""
+    """Returns whether a text has a word of negation in one of the supported languages."""
     if _KANA.search(text):
         return _JAPANESE.search(text) is not None
     return not _NEGATIONS.isdisjoint(tokens(text)) or _CHINESE.search(text) is not None
 
 
 def shared_words(a: str, b: str) -> float:
-    """The share of words that both texts have, from 0 to 1; of scripts without spaces, of pairs of
+    """Returns the share of common words, from 0 to 1; for scripts without spaces, of pairs of
     characters."""
     left, right = _words(a), _words(b)
     if not left or not right:
@@ -113,8 +113,8 @@ def _words(text: str) -> set[str]:
 
 
 def same(live: Sequence[Statement], branch: Sequence[Statement]) -> Pairs:
-    """Facts with equal content, wherever they were drawn from: in one scope there is but one such
-    fact on each side."""
+    """Pairs facts with equal content, whatever their sources: a scope has only one such fact on
+    each side."""
     pairs = Pairs()
     by_digest = {statement.digest: statement.memory_id for statement in branch}
     for statement in live:
@@ -125,8 +125,8 @@ def same(live: Sequence[Statement], branch: Sequence[Statement]) -> Pairs:
 
 
 def pair_by_id(pairs: Pairs, live: Sequence[Statement], branch: Sequence[Statement]) -> None:
-    """Join what is left with one id, which is the same fact in two states. An id counts places in a
-    reply: what is nearer comes before."""
+    """Pairs the remaining facts that share an id: the same fact in two states. An id depends on the
+    position in a reply, so pairing by similarity comes first."""
     ids = {statement.memory_id for statement in branch}
     for statement in live:
         known = statement.memory_id
@@ -137,7 +137,7 @@ def pair_by_id(pairs: Pairs, live: Sequence[Statement], branch: Sequence[Stateme
 def may_be_pairs(
     live: Iterable[Statement], branch: Iterable[Statement]
 ) -> Iterator[tuple[Statement, Statement]]:
-    """Facts that share a source and do not deny each other, each pair once, in order."""
+    """Yields pairs of facts that share a source and do not deny each other, each once, in order."""
     by_source: dict[str, list[Statement]] = defaultdict(list)
     for statement in branch:
         for source in statement.sources:
@@ -154,7 +154,7 @@ def may_be_pairs(
 
 
 def pair_nearest(pairs: Pairs, scores: Scores, forgotten: frozenset[str]) -> None:
-    """Join the nearest first, each fact once; but any number may say what a forgotten one said."""
+    """Pairs the nearest facts first, each once; any number may repeat a forgotten fact."""
     for (one, other), score in sorted(scores.items(), key=lambda each: (-each[1], each[0])):
         if other in pairs.taken or one in pairs.paired:
             continue

@@ -1,4 +1,4 @@
-"""Promotions that were made: what became of them, and rolling one back."""
+"""Lists promotions with their results and rolls them back."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class RollbackRequest:
 
 @dataclass(frozen=True, slots=True)
 class ScopeEnd:
-    """What became of one scope. `status`: `planned` (dry run), `nothing` to do, `applied`,
-    `rolled-back`, `waiting` for a worker, or `refused` with an `error`. `counts` are by what was
-    done, `kept_because` why what was kept was; `losses` are the facts that the live memory would
-    lose, where nothing was done yet."""
+    """The result of one scope. `status`: `planned` (dry run), `nothing` to do, `applied`,
+    `rolled-back`, `waiting` for a worker, or `refused` with an `error`. `counts` are by kind of
+    change, `kept_because` by the reason for keeping; `losses` are the facts that the live memory
+    would lose, if nothing was changed yet."""
 
     scope: str
     status: str
@@ -56,8 +56,8 @@ class ScopeEnd:
 
 @dataclass(frozen=True, slots=True)
 class PromotionEnd:
-    """What became of a promotion, or of its rollback. `behind`: records of the live log that the
-    branch had not read."""
+    """The result of a promotion or of its rollback. `behind` counts the records of the live log
+    that the branch had not read."""
 
     promotion_id: str
     branch: str
@@ -86,7 +86,7 @@ class PromotionStatus:
 
 
 async def promotions(settings: Settings) -> list[PromotionStatus]:
-    """All promotions, the newest first."""
+    """Returns all promotions, newest first."""
     async with queries(settings) as live:
         rows = await _rows(live)
     by_id: dict[str, list[Record]] = {}
@@ -114,9 +114,9 @@ def _status(rows: Sequence[Record]) -> PromotionStatus:
 async def rollback(
     settings: Settings, request: RollbackRequest, report: Report = unreported
 ) -> PromotionEnd:
-    """Undo a promotion in all its scopes, each at once; what was changed since stays. Raises
-    NotFoundError for an unknown promotion, RequestError for an id that begins several, and while
-    another one is under way."""
+    """Undoes a promotion in all its scopes, each atomically; later changes stay. Raises
+    NotFoundError for an unknown promotion, RequestError for an ambiguous prefix of an id and while
+    another promotion or rollback is running."""
     with alone(settings):
         async with queries(settings) as live:
             found = [row for row in await _rows(live) if _is_named(row, request.promotion_id)]
@@ -160,7 +160,7 @@ async def _rolled_back(
 
 
 async def awaited(commands: Commands, scope: str, command_id: str, seconds: float) -> ScopeEnd:
-    """What became of the command that ends a scope."""
+    """Waits for the command that ends a scope and returns its result."""
     answer = await commands.result(command_id, seconds)
     if answer is None:
         return ScopeEnd(scope, "waiting")
@@ -172,7 +172,7 @@ async def awaited(commands: Commands, scope: str, command_id: str, seconds: floa
 
 
 async def ends_of(live: Queries, promotion_id: str) -> dict[str, ScopeEnd]:
-    """The scopes in which the promotion was executed before."""
+    """Returns the results of the scopes in which the promotion was already executed."""
     counted = ("gained", "changed", "lost", "kept")
     return {
         str(row["scope"]): ScopeEnd(
@@ -193,7 +193,8 @@ async def _rows(live: Queries) -> list[Record]:
 
 @contextlib.contextmanager
 def alone(settings: Settings) -> Iterator[None]:
-    """Raises RequestError while another process promotes or rolls back."""
+    """Holds the promotion lock. Raises RequestError while another process promotes or rolls
+    back."""
     folder = settings.data_dir / "branches"
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -210,7 +211,7 @@ def alone(settings: Settings) -> Iterator[None]:
 
 
 def unfinished(settings: Settings, branch: str) -> Path:
-    """The file with the id of a promotion that was begun and is not done in all scopes."""
+    """Returns the path of the file with the id of a promotion not yet done in all scopes."""
     return branch_folder(settings, branch) / UNFINISHED
 
 
@@ -219,8 +220,8 @@ def keep_id(settings: Settings, branch: str, promotion_id: str) -> None:
 
 
 async def promotion_id_of(settings: Settings, live: Queries, branch: str) -> str:
-    """The id of the promotion that goes on, where one was begun and not rolled back; else a new
-    one."""
+    """Returns the id of the promotion to continue if one was begun and not rolled back, else a new
+    id."""
     try:
         begun = unfinished(settings, branch).read_text().strip()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Reading what lies in a log, from the outside: no consumer, no position."""
+"""Reads the records of a log from outside, without a consumer or a position."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TURN_INTENTS = ("turn", "turn-rejected")
 
 @contextlib.contextmanager
 def reading_log(settings: Settings) -> Iterator[LogReader]:
-    """The live log, by a reader of its own: no position is noted and no group is joined."""
+    """Yields a separate reader of the live log, which commits no position and joins no group."""
     if settings.log.kind == "kafka":
         from palimpsest.streams.kafka.log import KafkaLog
 
@@ -31,8 +31,7 @@ def reading_log(settings: Settings) -> Iterator[LogReader]:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """How a record calls itself, what it was caused by, and its scope; empty where it does not
-    say."""
+    """A record's id, cause and scope; empty where the record has none."""
 
     id: str
     cause: str
@@ -40,14 +39,14 @@ class Names:
 
 
 def names_of(record: Record) -> Names:
-    """Of any record, also of one that is no message."""
+    """Returns the names of any record, even of one that is not a message."""
     raw = _parsed(record)
     said = (raw.get(name) for name in ("id", "causation_id", "scope"))
     return Names(*(each if isinstance(each, str) else "" for each in said))
 
 
 def is_of_turn(record: Record) -> bool:
-    """Whether a record of memory-writes is that of a turn which was told."""
+    """Returns whether a record of memory-writes is for a turn."""
     body = _parsed(record).get("body")
     write = body.get("write") if isinstance(body, dict) else None
     return isinstance(write, dict) and write.get("intent") in TURN_INTENTS
@@ -64,7 +63,8 @@ def _parsed(record: Record) -> dict[str, object]:
 def recorded(
     log: LogReader, topic: str, partition: int, first: int = 0, end: int | None = None
 ) -> Iterator[Record]:
-    """The records from `first` to before `end`, without it to where the log ends now."""
+    """Yields the records from `first` up to `end`, exclusive; without it, up to the present end of
+    the log."""
     last = log.end_offset(topic, partition) if end is None else end
     offset = first
     while offset < last:
