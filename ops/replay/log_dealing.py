@@ -1,7 +1,7 @@
-"""A log of another number of partitions, written from one whose records are all processed.
+"""Writes a log with another number of partitions from one whose records are all processed.
 
-Its records say of themselves what those of the old one say. What they say of places is told again:
-a dead letter's record, and what a decision had seen.
+The records keep their content, except for positions, which are rewritten: the record of a dead
+letter, and what a decision had seen.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from palimpsest.streams.logs.view import LogView
 # The plan is a file that is made in one go, and thrown away.
 
 FOLLOWED: Final = (MEMORY_HISTORY, CACHE_INVALIDATIONS)
-"""Topics that only programs beside the stages read, which keep their own offsets."""
+"""Topics that no stage reads, only other programs, which keep their own offsets."""
 
 _TABLES: Final = """
 CREATE TABLE records(
@@ -142,7 +142,7 @@ WHERE written.old = p.old AND written.log_offset = p.log_offset
 
 @dataclass(frozen=True, slots=True)
 class RecordPosition:
-    """Where a record lies in the new log."""
+    """The position of a record in a log."""
 
     partition: int
     offset: int
@@ -172,7 +172,7 @@ class LogPlan:
         file.unlink()
 
     def places(self, topic: str, partition: int) -> Iterator[tuple[RecordPosition, RecordPosition]]:
-        """Of each record of the new partition where it lies now and where it comes, in order."""
+        """Yields, in order, the old and the new position of each record of a new partition."""
         rows = self._connection.execute(
             "SELECT old, log_offset, number FROM records WHERE topic = ? AND target = ?"
             " ORDER BY number",
@@ -182,7 +182,7 @@ class LogPlan:
             yield RecordPosition(old, offset), RecordPosition(partition, number)
 
     def place_of(self, topic: str, old: RecordPosition) -> RecordPosition | None:
-        """Where a record goes; None for one that is gone."""
+        """Returns the new position of a record; None for one that is gone."""
         row = self._connection.execute(
             "SELECT target, number FROM records WHERE topic = ? AND old = ? AND log_offset = ?",
             (topic, old.partition, old.offset),
@@ -314,7 +314,7 @@ AT_ONCE: Final = 2_000
 READ_RECORDS: Final = 1_000
 NUMBER_BITS: Final = 62
 GONE: Final = -1
-"""The offset of a dead letter's record that lies in the log no more."""
+"""The offset of a dead letter's record that is no longer in the log."""
 
 
 def deal_log(
@@ -356,7 +356,8 @@ class _Dealing:
         """Write one partition of the new log; True."""
         first = 0
         if topic in FOLLOWED:
-            # Whoever goes on from an offset of the old log reads all again, and misses nothing.
+            # A reader that resumes at an offset of the old log reads everything again and misses
+            # nothing.
             olds = range(self.old.partitions(topic.name))
             first = max(self.old.end_offset(topic.name, old) for old in olds)
             self.new.begin_at(topic.name, first)
@@ -387,7 +388,7 @@ class _Dealing:
         return block[place.offset]
 
     def positions(self) -> None:
-        """Every consumer is where it was: no record that it had not read is before that."""
+        """Sets every consumer's position so that no record that it had not read lies before it."""
         known = {(each.consumer, each.topic) for each in self.old.positions()}
         for consumer, topic in sorted(known):
             if topic in {each.name for each in FOLLOWED}:

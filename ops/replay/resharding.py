@@ -1,9 +1,9 @@
-"""Another number of partitions: a log of so many, and the stores that follow from it, in the place
-of the live ones.
+"""Changes the number of partitions: builds a log with the new number and the stores that follow
+from it, and swaps them for the live ones.
 
-The stores are first made anew from the log as it is, and compared. The new log is written from the
-old one, folded, and what came of it compared by scope. Nothing that is live changes until both are
-exchanged; what was done until an end of the process is kept where it can be gone on with.
+The stores are first rebuilt from the present log and compared. The new log is then written from the
+old one and folded, and the result is compared by scope. Nothing live changes until both are
+swapped; if the process ends earlier, work that can be resumed is kept.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ from palimpsest.streams.logs.view import LogView
 from palimpsest.streams.topology import stages
 
 # --- processed ------------------------------------------------------------------------------------
-# Whether a live memory has nothing left to do, and as of when it is.
+# Checks that a live memory has no unfinished work, and identifies its state.
 
 _FINISH: Final = "Run `palimpsest run --once`, then this again"
 _UNFINISHED: Final = "SELECT count(*) FROM live.internal.erasures WHERE phase <> 'done'"
@@ -92,8 +92,8 @@ _STATE: Final = "SELECT value FROM live.internal.shard_state WHERE name = ?"
 
 
 def check_processed(settings: Settings, log: LogView) -> None:
-    """While no worker runs. Raises RequestError where records of the log wait for a stage, texts
-    for their erasure, or decisions for further deciders."""
+    """Checks that all is processed, while no worker runs. Raises RequestError if records of the log
+    wait for a stage, texts for their erasure, or decisions for further deciders."""
     for stage in stages(settings):
         for topic in stage.reads:
             for partition in range(log.partitions(topic.name)):
@@ -118,7 +118,7 @@ def _check_store(settings: Settings, log: LogView, partition: int) -> None:
             unfinished = connection.execute(_UNFINISHED).fetchall()
             state = connection.execute(_STATE, [SHADOW_STATE]).fetchone()
     except duckdb.Error:
-        return  # who makes the stores anew tells what is wrong with this one
+        return  # the rebuild reports what is wrong with this store
     if unfinished != [(0,)]:
         raise RequestError(f"erased texts are still in files of partition {partition}. {_FINISH}")
     shown = int(state[0]) if state and state[0] else None
@@ -130,7 +130,8 @@ def _check_store(settings: Settings, log: LogView, partition: int) -> None:
 
 
 def as_of(log: LogView) -> str:
-    """Another text whenever records have come into the log, or a worker has gone through it."""
+    """Returns a fingerprint of the log's offsets, which changes when records arrive or a worker
+    processes them."""
     ends = [
         (topic.name, partition, log.end_offset(topic.name, partition))
         for topic in ALL_TOPICS
@@ -148,8 +149,9 @@ SOURCE_FILE: Final = "dealt-from"
 
 
 def exchange_log(settings: Settings, name: str, now: str) -> str:
-    """The branch that has from now on what was live, `as_of` then. While no worker runs. Blocks.
-    Raises RequestError and LogError, and then nothing has changed."""
+    """Swaps the branch `name` for the live log and stores, if `as_of` is still `now`, while no
+    worker runs. Returns the name of the branch that holds what was live. Blocks. Raises
+    RequestError and LogError, without having changed anything."""
     branch = read_branch(settings, name)
     with open_log(branch_settings(settings, branch), "read") as new:
         numbers = range(branch.partitions)
@@ -177,16 +179,16 @@ def exchange_log(settings: Settings, name: str, now: str) -> str:
         with shards_locked(settings, range(partitions)):
             swap = Swap(branch=name, kept=kept.name, folders=FOLDERS)
             swap_folders(settings.data_dir, swap, check)
-    except (RequestError, LogError):  # before anything was decided
+    except (RequestError, LogError):  # raised before the swap is decided
         drop_branch(settings, kept.name)
         raise
     return kept.name
 
 
 def _check_unchanged(settings: Settings, now: str) -> None:
-    """Nobody has the log open, and nobody has appended to it since it was looked at."""
+    """Raises RequestError if a process has the log open or the log has changed since `now`."""
     check_log_is_closed(settings)
-    # Not by `open_log`, which waits for the end of an exchange.
+    # Not with `open_log`, which waits for the end of a swap.
     with EmbeddedLog.open(log_folder(settings), None, utc_now, "read") as log:
         if as_of(log) != now:
             raise RequestError(
@@ -196,13 +198,14 @@ def _check_unchanged(settings: Settings, now: str) -> None:
 
 
 # --- dealing out ----------------------------------------------------------------------------------
-# The stores of another number of partitions, to be read: made anew from the log as of a moment, or
-# from Kafka's, and then dealt out by scope. What a scope holds is the same in any number of them.
+# Builds stores with another number of partitions for reading: rebuilds them from the log as of a
+# moment, or from Kafka, then repartitions them by scope. A scope's content does not depend on the
+# number of partitions.
 
 
 @dataclass(frozen=True, slots=True)
 class DealRequest:
-    """`shards` stores in the branch `name`; `until` as of a rebuild."""
+    """Requests `shards` stores in the branch `name`; `until` as in a rebuild."""
 
     name: str
     shards: int
@@ -215,8 +218,9 @@ async def deal_out(
     report: Report = unreported,
     stopping: Callable[[], bool] = never,
 ) -> Rebuilt:
-    """What was made anew and compared, before it was dealt out; where it differs from what is live
-    it is not dealt out. Raises as `rebuild` does, and RequestError for a branch that is there."""
+    """Rebuilds and compares the stores, and repartitions them unless they differ from the live
+    ones. Returns the comparison. Raises the same errors as `rebuild`, and RequestError for an
+    existing branch."""
     if (branch_folder(settings, request.name) / "branch.json").exists():
         raise RequestError(
             f"there is a branch {request.name} already; choose another --name, or remove it with"
@@ -227,7 +231,7 @@ async def deal_out(
     done = await rebuild(settings, wanted, report, stopping)
     if done.is_equal and not done.stopped:
         branch = read_branch(settings, parts)
-        # Nobody erases from half of the stores meanwhile.
+        # The locks keep erasures away from half-written stores.
         with working_on(settings, parts), working_on(settings, request.name):
             await asyncio.to_thread(_deal, settings, branch, request, report)
         drop_branch(settings, parts)
@@ -263,9 +267,9 @@ STOP_FIRST: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReshardRequest:
-    """`shards` partitions in the branch `name`, of all that is live; with `until` only its stores,
-    as of then, to be read. `swap`: put log and stores in the place of the live ones, where they
-    hold the same; `anyway`: also where they do not."""
+    """Requests a branch `name` with `shards` partitions of the whole live memory; with `until` only
+    its stores as of then, for reading. `swap`: swap log and stores for the live ones if they are
+    equal; `anyway`: even if they are not."""
 
     name: str
     shards: int
@@ -280,9 +284,10 @@ async def reshard(
     report: Report = unreported,
     stopping: Callable[[], bool] = never,
 ) -> Rebuilt:
-    """What was made and compared, by partition: of the stores as they were where these differ from
-    what is live, else of the new ones. Raises as `rebuild` does, and RequestError for a branch that
-    is there, and while a worker runs or has something left to do."""
+    """Builds and compares the new partitions. Returns the comparison by partition: of the rebuilt
+    old stores if these differ from the live ones, else of the new ones. Raises the same errors as
+    `rebuild`, and RequestError for an existing branch, and while a worker runs or has unfinished
+    work."""
     if settings.log.kind == "kafka" or request.until is not None:
         if request.swap:
             raise RequestError(
@@ -292,7 +297,7 @@ async def reshard(
             )
         dealing = DealRequest(request.name, request.shards, request.until)
         return await deal_out(settings, dealing, report, stopping)
-    # What is set may be the number that the log has, or that which it is to have.
+    # The setting may be the present or the future number of partitions.
     log = settings.log.model_copy(update={"partitions": None})
     live = settings.model_copy(update={"log": log})
     began = time.monotonic()
@@ -311,8 +316,8 @@ class _Resharding:
 
     @property
     def parts(self) -> str:
-        """The branch of the stores as they are, made anew; of no other command, since its fold has
-        noted write sequences from the beginning."""
+        """The branch of the rebuilt old stores. Only this command uses it, since its fold stores
+        write sequences from the beginning."""
         return f"{self.request.name}.before"
 
     @property
@@ -350,8 +355,8 @@ class _Resharding:
         return done
 
     def _is_there(self, log: LogView) -> bool:
-        """Whether the branch is made and only to be exchanged: from the log as it is now, or it was
-        live once. Raises RequestError for another."""
+        """Returns whether the branch is complete and only the swap remains: it was built from the
+        present log, or was live once. Raises RequestError for a different branch of this name."""
         name = self.request.name
         try:
             found = read_branch(self.settings, name)
@@ -383,7 +388,7 @@ class _Resharding:
     # --- making --------------------------------------------------------------------------------
 
     async def _made(self, log: LogView) -> Rebuilt:
-        """Write the log, fold it, and compare what came of it with the stores as they are."""
+        """Writes the log, folds it, and compares the result with the rebuilt old stores."""
         done = Rebuilt(self.request.name)
         olds = self._olds(log)
         branch = self._begun(log)
@@ -411,7 +416,7 @@ class _Resharding:
         return done
 
     def _olds(self, log: LogView) -> list[StoreFile]:
-        """The stores as they are, made anew. Raises RequestError where something came since."""
+        """Returns the rebuilt old stores. Raises RequestError if they are behind the log."""
         own = branch_settings(self.settings, read_branch(self.settings, self.parts))
         files = []
         for partition in range(log.partitions(MEMORY_WRITES.name)):
@@ -427,7 +432,7 @@ class _Resharding:
         return files
 
     def _begun(self, log: LogView) -> Branch:
-        """The branch as it is while it is made."""
+        """Writes and returns the incomplete branch."""
         olds = range(log.partitions(MEMORY_WRITES.name))
         branch = Branch(
             name=self.request.name,
@@ -442,7 +447,8 @@ class _Resharding:
         return branch
 
     def _dealt(self, log: LogView) -> bool:
-        """Whether the new log is there, written from the old one as it is now."""
+        """Writes the new log from the present old one unless it exists. Returns whether it is
+        complete."""
         place, now = self.folder / "log", as_of(log)
         with contextlib.suppress(FileNotFoundError):
             if (place / SOURCE_FILE).read_text() == now:
@@ -482,7 +488,7 @@ class _Resharding:
     # --- exchanging ----------------------------------------------------------------------------
 
     async def _compared_with_live(self, log: LogView) -> Rebuilt:
-        """The branch as it was made, with the live stores as they are now."""
+        """Compares the finished branch with the present live stores."""
         done = Rebuilt(self.request.name)
         branch = read_branch(self.settings, self.request.name)
         folder = self.folder / COPIES
@@ -501,7 +507,7 @@ class _Resharding:
 
 
 def _ends(log: LogView, partition: int) -> Offsets:
-    """Where each stage with a store is that has processed all."""
+    """Returns the offsets of all stages with a store once they have processed everything."""
     writes, facts, changes, graph, turns, dead_letters = (
         log.end_offset(topic.name, partition)
         for topic in (
@@ -517,7 +523,7 @@ def _ends(log: LogView, partition: int) -> Offsets:
 
 
 def _last_time(log: LogView) -> datetime:
-    """The latest append time of memory-writes."""
+    """Returns the latest append time of memory-writes."""
     times = [datetime.min.replace(tzinfo=UTC)]
     for partition in range(log.partitions(MEMORY_WRITES.name)):
         end = log.end_offset(MEMORY_WRITES.name, partition)
@@ -526,9 +532,9 @@ def _last_time(log: LogView) -> datetime:
 
 
 async def _settle(own: Settings, partition: int, log: LogView) -> None:
-    """Leave nothing to be done to a folded store. What stages had sent is in the log, however far
-    apart it lies there from what it followed from; and nothing of what was erased came into either,
-    since the old log had it no more."""
+    """Clears the outbox of a folded store and marks its erasures done. The log has all that the
+    stages sent, however far it lies from its cause; and neither log nor store has erased texts,
+    since the old log no longer had them."""
     model = embedding_model(own)
     shard = open_shard(own, partition, shard_options(own, model))
     try:
