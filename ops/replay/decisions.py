@@ -1,4 +1,4 @@
-"""Decide's tables, from what it was given and what it is recorded to have come to."""
+"""Builds decide's tables from its input and its recorded results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from palimpsest.streams.stage import Message
 from palimpsest.streams.store_port import Load, Loaded, Outbound, Progress, Put, UnitPort, Write
 
 # --- recorded decisions ---------------------------------------------------------------------------
-# What decide came to, as the log recorded it: nothing is decided anew.
+# The results of decide, as the log recorded them: nothing is decided again.
 
 READ_RECORDS = 2_000
 DECIDE = "decide"

@@ -128,7 +128,7 @@ def _of_folder(settings: Settings, partition: int, folder: Path) -> LiveCopy | N
     path = folder / f"{partition}.duckdb"
     copy = LiveCopy(partition, path, "internal")
     try:
-        # A model is asked for nothing here.
+        # No model is called here.
         shard = open_shard(settings, partition, shard_options(settings, embedding_model(settings)))
         try:
             shard.copy_file(path)

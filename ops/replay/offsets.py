@@ -23,7 +23,7 @@ from palimpsest.schemas.topics import (
 from palimpsest.streams.logs.base import LogReader, Record
 
 Offsets = dict[str, dict[str, int]]
-"""By stage and topic the next offset."""
+"""The next offset by stage and topic."""
 
 LOOKED_BACK_RECORDS = 5_000
 """In which the newest record is looked for that has had its consequences."""
@@ -32,7 +32,7 @@ LOOKED_BACK_RECORDS = 5_000
 def offsets(
     writes: int, facts: int, changes: int, graph: int, turns: int, dead_letters: int
 ) -> Offsets:
-    """Of all stages with a store, by what they read."""
+    """Returns the offsets of all stages with a store, by the topics that they read."""
     return {
         "decide": {FACTS_EXTRACTED.name: facts},
         "apply-writes": {MEMORY_WRITES.name: writes},
@@ -97,7 +97,7 @@ def _carried_out(
 
 
 def offset_at(log: LogReader, partition: int, moment: datetime) -> int:
-    """The offset of memory-writes before which all was appended at `moment` or earlier."""
+    """Returns the offset of memory-writes before which all was appended at `moment` or earlier."""
     low, high = 0, log.end_offset(MEMORY_WRITES.name, partition)
     while low < high:
         middle = (low + high) // 2
@@ -170,7 +170,7 @@ def _first_turn(log: LogReader, partition: int, writes: int) -> int:
     for record in recorded(log, MEMORY_WRITES.name, partition):
         names = names_of(record)
         if names.id in known or not is_of_turn(record):
-            continue  # what came before is a repeat after a crash
+            continue  # a repeat after a crash
         known.add(names.id)
         offset = next((turn.offset for turn in told if names_of(turn).id == names.cause), end)
         if record.offset >= writes or offset == end:

@@ -1,4 +1,4 @@
-"""How far a replay has come, for whoever shows it."""
+"""Reports the progress of a replay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`done` of `total` in `unit` (as "records" or "turns") of a step that is called `phase`."""
+    """`done` of `total` in `unit` (such as "records" or "turns") of the step `phase`."""
 
     phase: str
     done: int
@@ -18,8 +18,8 @@ class Progress:
 
 
 Report: TypeAlias = Callable[[Progress], None]
-"""Called from any thread, some times a second at most by who reports."""
+"""Called from any thread, at most a few times per second by each reporter."""
 
 
 def unreported(_: Progress) -> None:
-    """For who shows nothing."""
+    """Discards the progress."""

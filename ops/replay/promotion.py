@@ -1,7 +1,7 @@
-"""Promoting a branch into the live memory.
+"""Promotes a branch into the live memory.
 
-What is done is commands on the live log, so a rebuild comes to the same, and so it is on Kafka as
-in a folder. Whatever is interrupted is begun again: what was promoted is not promoted twice.
+A promotion consists of commands on the live log, so a rebuild gives the same result, and it works
+on Kafka as in a folder. An interrupted promotion starts again and promotes nothing twice.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from palimpsest.schemas.commands import (
 from palimpsest.schemas.envelope import derived_id
 
 # --- promotion plan -------------------------------------------------------------------------------
-# From the differences of a scope to the commands that promote them.
+# Turns the differences of a scope into the commands that promote them.
 
 PART_BYTES: Final = 256 * 1024
-"""Of the changes of a command; one that is longer goes alone."""
+"""Size limit of the changes of a command; a longer change goes alone."""
 SHARE: Final = 3
-"""What of a record the changes may fill is a third: on its way a command gets an envelope, and what
-is no ASCII may be written in longer form."""
+"""The changes may fill a third of a record: a command gets an envelope on its way, and non-ASCII
+text may be encoded in a longer form."""
 _SAID: Final = {"created": "created", "updated": "modified", "none": "none", "deduped": "deduped"}
 _OF_MEMORY: Final = (
     *("memory_id", "content", "type", "confidence", "importance", "categories"),
@@ -76,14 +76,14 @@ class Plan:
     changes: tuple[PromotionChange, ...]
     after: str | None
     losses: tuple[str, ...] = ()
-    """What the facts say that the live memory would lose."""
+    """The texts of the facts that the live memory would lose."""
 
     @property
     def changes_something(self) -> bool:
         return any(not isinstance(change, KeepChange) for change in self.changes)
 
     def counts(self) -> dict[str, int]:
-        """How many changes of each kind there are."""
+        """Returns the number of changes of each kind."""
         found = Counter(change.change for change in self.changes)
         return {name: found[name] for name in ("gain", "replace", "lose", "keep")}
 
@@ -94,7 +94,7 @@ class Plan:
     def commands(
         self, promotion_id: str, branch: str, reason: str, max_record_bytes: int
     ) -> Iterator[PromoteCommand]:
-        """The parts in order. The same plan is the same commands."""
+        """Returns the parts in order. The same plan yields the same commands."""
         limit = min(PART_BYTES, max_record_bytes // SHARE)
         plan = derived_id("promotion-plan", self.after or "", *map(_json, self.changes))
         parts = [*_parts(self.changes, limit)]

@@ -1,6 +1,6 @@
 """Making the stores again from the log, alongside the live ones, and putting them in their place.
 
-No language model is asked, and no embedding model for a text of which a live store has a vector.
+It calls no language model, and no embedding model for a text whose vector a live store has.
 It may be ended at any moment and goes on from there when it is requested again.
 """
 
