@@ -49,12 +49,12 @@ class RecordedDecisions:
 
     @property
     def known_through(self) -> int:
-        """The offset of facts-extracted before which all that decide came to is in the log."""
+        """The offset of facts-extracted before which the log has all results of decide."""
         return max(self._sent_through, max(self._dead, default=-1) + 1)
 
     def read(self, begin: int, end: int) -> None:
-        """Read on until the decisions of all records before `end` are known or the log ends; those
-        of records before `begin` are not asked for any more."""
+        """Reads on until the decisions of all records before `end` are known or the log ends.
+        Discards those of records before `begin`."""
         self._intents = {key: found for key, found in self._intents.items() if found[0] >= begin}
         # By the intents alone: a dead letter of a later record says nothing of those before it.
         while self._sent_through < end:

@@ -55,7 +55,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     settings = settings_from(sys.stdin.buffer.read())
     lock = FolderLock(folder, LOCK)
-    print("begun", flush=True)  # noqa: T201 - whoever started it waits for this
+    print("begun", flush=True)  # noqa: T201 - the starting process waits for this
     write_whole(folder / END_FILE, asyncio.run(_ended(settings, folder, stopped)).model_dump_json())
     lock.release()
 

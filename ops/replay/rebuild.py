@@ -1,7 +1,7 @@
-"""Making the stores again from the log, alongside the live ones, and putting them in their place.
+"""Rebuilds the stores from the log, next to the live ones, and swaps them in.
 
 It calls no language model, and no embedding model for a text whose vector a live store has.
-It may be ended at any moment and goes on from there when it is requested again.
+It may be interrupted at any moment and resumes from there when requested again.
 """
 
 from __future__ import annotations
