@@ -1,4 +1,4 @@
-"""Waiting for what becomes of many commands or turns at once: one query for all that wait."""
+"""Waits for the results of many commands or turns with one query for all waiting callers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from palimpsest.streams.runtime.runner import StageRunner
 
 K = TypeVar("K")
 EXECUTING_STAGES = frozenset({"apply-writes", "graph-persist", "audit"})
-"""Stages after whose batches there may be a result; audit stores dead letters."""
+"""Stages whose batches may produce a result; audit stores dead letters."""
 LOOK_SECONDS = 0.25
-"""After which it is looked anyhow: a result may have come before it was waited for."""
+"""Polling interval without batches: a result may have arrived before the wait began."""
 
 
 class AwaitedResults(Generic[K]):
-    """One query for all that wait, after every batch that may have settled something: each
-    asking for itself every few milliseconds keeps a whole core busy with sixteen clients.
+    """Runs one query for all waiting callers, after every batch that may have produced results:
+    with sixteen clients, individual polling every few milliseconds would keep a whole core busy.
 
-    `find` returns the results that there are of what waits; it is set before anything does."""
+    `find` returns the available results of the given keys; set it before the first wait."""
 
     find: Callable[[Sequence[K]], Awaitable[Mapping[K, JsonObject]]]
 
@@ -33,13 +33,13 @@ class AwaitedResults(Generic[K]):
         self._looking: asyncio.Task[None] | None = None
 
     async def note(self, runner: StageRunner) -> None:
-        """Call after every batch, where the stages run in this process."""
+        """Call this after every batch if the stages run in this process."""
         if runner.stage.name in EXECUTING_STAGES:
             self._batch_ended.set()
 
     async def of(self, key: K) -> JsonObject:
-        """The result, once there is one. Raises NotOpenError when the stores are closed before, and
-        what reading them raises."""
+        """Waits for the result. Raises NotOpenError if the stores are closed first, and the errors
+        of reading them."""
         future: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
         self._awaited.setdefault(key, []).append(future)
         if self._looking is None:
@@ -78,5 +78,5 @@ class AwaitedResults(Generic[K]):
                     future.set_exception(failure)
                 elif key in found:
                     future.set_result(found[key])
-        # Those who waited let go of their places.
+        # Let the waiting callers remove their futures.
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What becomes of turns that were published: one query for many, by scope."""
+"""Fetches the outcomes of published turns: one query for many turns of a scope."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import Outgoing
 
 AT_ONCE = 1_000
-"""Turns that one query asks for."""
+"""Maximum number of turns in one query."""
 
 
 class TurnKey(NamedTuple):
@@ -30,7 +30,7 @@ class TurnKey(NamedTuple):
 
 
 def key_of(record: Outgoing) -> tuple[TurnKey, ConversationTurn]:
-    """What a turn's record is waited for by, and what it says."""
+    """Returns the key to wait for a turn's record by, and the turn."""
     value = record.value or b""
     message = decode(value, CONVERSATION_TURNS, None, len(value))
     assert isinstance(message.body, ConversationTurn)
@@ -39,7 +39,7 @@ def key_of(record: Outgoing) -> tuple[TurnKey, ConversationTurn]:
 
 
 async def results_of(queries: Queries, keys: Sequence[TurnKey]) -> Mapping[TurnKey, JsonObject]:
-    """What became of those that are settled. Raises RequestError."""
+    """Returns the outcomes of the settled turns. Raises RequestError."""
     by_scope: dict[str, list[str]] = defaultdict(list)
     for key in keys:
         by_scope[key.scope].append(key.item_id)
@@ -56,7 +56,8 @@ async def results_of(queries: Queries, keys: Sequence[TurnKey]) -> Mapping[TurnK
 async def settled(
     queries: Queries, keys: Sequence[TurnKey], seconds: float
 ) -> Mapping[TurnKey, JsonObject]:
-    """What becomes of turns within the time, whoever runs the stages. Raises RequestError."""
+    """Waits up to `seconds` for the turns to settle, in this or another process; returns the
+    outcomes by then. Raises RequestError."""
     found: dict[TurnKey, JsonObject] = {}
     left = [*dict.fromkeys(keys)]
     deadline = time.monotonic() + seconds

@@ -1,7 +1,7 @@
-"""Commands are appended to the log; a worker carries them out and stores their results.
+"""Appends commands to the log; a worker executes them and stores their results.
 
-One way for whoever gives commands: the command line, and whatever serves others. A command that
-is refused is a CommandError, by whose `kind` programs tell what happened.
+All callers share this path: the command line and the servers. A refused command raises
+CommandError, whose `kind` identifies the reason for programs.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from palimpsest.streams.sensitive.policy import PiiRejected, Policy
 
 POLL_SECONDS = 0.05
 MOMENT_SECONDS = 0.5
-"""Longer waits are announced."""
+"""A wait longer than this calls `on_waiting`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRequest:
-    """A command to submit. The same actor may submit it again under the same `key`: it is executed
-    once."""
+    """A command to submit. If the same actor submits it again under the same `key`, it is still
+    executed once."""
 
     scope: str
     command: Command
@@ -66,7 +66,7 @@ class SubmittedCommand:
     answer: JsonObject | None
 
     def result(self) -> JsonValue:
-        """What it did, null while that is not known. Raises CommandError for a refused one."""
+        """Returns the result, None until it is known. Raises CommandError for a refused command."""
         if self.answer is None:
             return None
         error = self.answer["error"]
@@ -76,12 +76,12 @@ class SubmittedCommand:
 
 
 class Commands:
-    """Gives commands and asks for their results.
+    """Submits commands and fetches their results.
 
-    `append` adds records to the log, durably. `asking` opens whoever can answer for the stores.
-    `works` tells whether somebody carries out commands now, `has_results` whether there may be
-    results at all. `result_of` waits for a result, where the stages run in this process; else it
-    is requested again and again.
+    `append` appends records to the log durably. `asking` opens a query interface to the stores.
+    `works` returns whether a worker executes commands now, `has_results` whether there may be
+    results at all. `result_of` waits for a result if the stages run in this process; without it,
+    results are polled.
     """
 
     def __init__(
@@ -108,12 +108,11 @@ class Commands:
         seconds: float = 0.0,
         on_waiting: Callable[[], None] | None = None,
     ) -> SubmittedCommand:
-        """Append the command and wait up to `seconds` for its result; `on_waiting` is called when
-        that takes longer than a moment.
+        """Appends the command and waits up to `seconds` for its result; calls `on_waiting` if that
+        takes longer than MOMENT_SECONDS.
 
-        Raises CommandError for what can be refused before anyone carries it out, and for a key
-        under which something else was requested; RequestError and LogError where the command could
-        not be given.
+        Raises CommandError if the command can be refused before it is executed, and for a key that
+        was used for another command; RequestError and LogError if it cannot be submitted.
         """
         order = await in_thread_of("body", self._without_secrets, order)
         texts: list[DocumentTextCommand] = []
@@ -144,8 +143,8 @@ class Commands:
         seconds: float,
         on_waiting: Callable[[], None] | None = None,
     ) -> JsonObject | None:
-        """The command's stored result once it is executed; None when no worker does that now, or
-        after `seconds`."""
+        """Waits for the command's stored result; returns None if no worker is running, or after
+        `seconds`."""
         if seconds <= 0 or not self._works():
             return None
         waiting = None
@@ -174,7 +173,8 @@ class Commands:
 
     @contextmanager
     def _without_owner(self) -> Iterator[None]:
-        """On Kafka no worker may have the partition now; the one that gets it will do it."""
+        """Ignores RequestError on Kafka, where no worker may own the partition now; the next owner
+        will execute the command."""
         try:
             yield
         except RequestError:
@@ -182,8 +182,8 @@ class Commands:
                 raise
 
     async def _under_key(self, order: CommandRequest, key: str) -> tuple[str, JsonObject | None]:
-        """The id of the command under the key, with its result so far. What was refused because
-        memory was frozen is requested again: freezing ends."""
+        """Returns the id of the command under the key, and its result so far. A command that was
+        refused because memory was frozen gets a new id: freezing is temporary."""
         attempt = 0
         while True:
             command_id = derived_id("command-key", order.scope, order.actor.id, key, attempt)
@@ -202,7 +202,7 @@ class Commands:
         return None
 
     def _without_secrets(self, order: CommandRequest) -> CommandRequest:
-        """The order as it may be given: also what is stored under its key follows from that."""
+        """Returns the request without secrets; the digest under its key is computed from that."""
         try:
             body = self._policy.command(_body(order))
         except PiiRejected as error:
@@ -239,7 +239,8 @@ def _body(order: CommandRequest) -> MemoryCommand:
 
 
 def _of(order: CommandRequest, command_id: str, answer: JsonObject) -> JsonObject:
-    """The result, if it is that of the order. Raises CommandError for that of another one."""
+    """Returns the answer if it belongs to the request. Raises CommandError if it belongs to another
+    command."""
     digest = answer["digest"]
     if digest is not None and digest != command_digest(order.scope, _body(order)):
         raise CommandError(
@@ -254,8 +255,8 @@ def _of(order: CommandRequest, command_id: str, answer: JsonObject) -> JsonObjec
 def commands_of(
     settings: Settings, append: Callable[[Sequence[Outgoing]], object] | None = None
 ) -> Commands:
-    """Commands to the memory of a folder or a cluster, from any process. `append` is for those who
-    give many; else the log is opened for each."""
+    """Returns Commands for the memory of a folder or a cluster, from any process. Pass `append` to
+    submit many commands; without it, the log is opened for each."""
 
     def publish_one(records: Sequence[Outgoing]) -> None:
         with publisher(settings) as publish:
@@ -271,5 +272,5 @@ def commands_of(
 
 
 def worker_is_there(settings: Settings) -> bool:
-    """Whether somebody carries commands out now; on Kafka that is taken for granted."""
+    """Whether a worker executes commands now; on Kafka one is assumed."""
     return settings.log.kind == "kafka" or worker_runs(log_lock(settings))

@@ -33,7 +33,7 @@ checked by their SHA-256 when they are loaded (`streams/models/checked_files.py`
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """An installed package; `size` in bytes, without what Python compiles."""
+    """An installed package; `size` in bytes, without compiled Python files."""
 
     name: str
     version: str
@@ -42,7 +42,7 @@ class Component:
 
 
 def installed() -> list[Component]:
-    """All that the project needs without extras, however indirectly, by name."""
+    """Returns all direct and indirect dependencies of the project without extras, by name."""
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     found: dict[str, Component] = {}
     left = [Requirement(each).name for each in project["dependencies"]]
@@ -69,7 +69,7 @@ def _component(name: str) -> Component:
 
 
 def _licence(told: metadata.PackageMetadata) -> str:
-    """The expression, else what the classifiers say, else the first line of the text."""
+    """Returns the licence expression, else the classifiers, else the first line of the text."""
     told_by = told.get_all("Classifier") or []
     classified = [each.rpartition(" :: ")[2] for each in told_by if each.startswith("License ::")]
     text = (told["License"] or "").strip().partition("\n")[0] if "License" in told else ""

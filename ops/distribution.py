@@ -1,4 +1,4 @@
-"""The name under which the project is published, and what is said of it.
+"""The name under which the project is published, and its version and install hints.
 
 The package that is imported is `palimpsest`; on the package index that name belongs to another
 project.

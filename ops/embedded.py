@@ -54,7 +54,7 @@ from palimpsest.streams.topology import stages
 def open_log(
     settings: Settings, mode: Mode, clock: Callable[[], datetime] = utc_now
 ) -> EmbeddedLog:
-    """The embedded log. Raises LogError, and SetupError for a log that is not embedded."""
+    """Opens the embedded log. Raises LogError, and SetupError for a log that is not embedded."""
     if settings.log.kind != "embedded":
         raise SetupError(
             "log.kind is kafka: this command needs the embedded log; unset it, or use the Kafka"
@@ -64,7 +64,7 @@ def open_log(
     partitions = settings.log.partitions
     with unexchanged(settings.data_dir):
         if mode != "read":
-            with contextlib.suppress(OSError):  # told where the log is made
+            with contextlib.suppress(OSError):  # creating the log reports it
                 make_private(settings.data_dir)
         if partitions is None and mode != "read" and not (folder / "log.sqlite").exists():
             partitions = 1
@@ -73,7 +73,7 @@ def open_log(
 
 @dataclass(slots=True)
 class Application:
-    """One process that runs stages: log, models, a shard a partition, the worker."""
+    """One process that runs stages: log, models, one shard per partition, the worker."""
 
     settings: Settings
     log: EmbeddedLog
@@ -85,26 +85,26 @@ class Application:
     worker: Worker
     erasing: FileErasing
     replies: RecordedReplies | None
-    """Those of this folder."""
+    """The recorded replies of this folder."""
     deciding: ShadowDeciding
     clock: Callable[[], datetime] = utc_now
     warnings: list[str] = field(default_factory=list)
     on_drained: Callable[[], Awaitable[None]] | None = None
     """Awaited at the end of `run`, while the stores are open."""
     finished: bool = False
-    """Whether `run` until all is processed came to that."""
+    """Whether `run(until_drained=True)` processed everything."""
     wait: Wait | None = None
-    """On Kafka: what the worker cannot go on without."""
+    """On Kafka: what the worker waits for."""
     _stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def runners(self) -> list[StageRunner]:
-        """One a stage and partition."""
+        """One runner per stage and partition."""
         return self.worker.runners
 
     async def run(self, until_drained: bool) -> None:
-        """Process until `stop`, or until all is processed."""
-        # LanceDB and all that a worker needs, and a reader does not.
+        """Processes until `stop`, or until everything is processed."""
+        # Imported here: a reader needs neither LanceDB nor the other imports of a worker.
         from palimpsest.ops.maintenance.branch_erasing import BranchErasing
         from palimpsest.ops.maintenance.earning import Earning, any_busy
         from palimpsest.ops.maintenance.partition_timer import applies_commands
@@ -146,15 +146,15 @@ class Application:
             await self.on_drained()
 
     async def drain(self) -> bool:
-        """Process all that lies in the log now, by the stages alone: nothing is fetched, nothing
-        kept up. Whether that came to its end; may be called again."""
+        """Processes everything in the log with the stages alone, without fetching or maintenance;
+        returns whether it finished. May be called again."""
         if self.worker.drained:
             self.worker = self.worker.resumed()
         await self._work(until_drained=True)
         return self.worker.drained
 
     async def _work(self, until_drained: bool) -> None:
-        """Run the stages, and between two runs carry out what of erasures lies in files."""
+        """Runs the stages, and between two runs executes pending erasures in files."""
         async with self.erasing.watching(self._pause):
             await self.erasing.execute()
             while True:
@@ -170,7 +170,7 @@ class Application:
         self.worker.stop()
 
     def _pause(self) -> None:
-        self.worker.pause()  # that of then: a run after an erasure has another one
+        self.worker.pause()  # the current worker: a run after an erasure has a new one
 
     def under_way(self) -> dict[str, int]:
         """Records that the stages work on now, by stage."""
@@ -181,7 +181,7 @@ class Application:
         return self.worker.left()
 
     def stop(self) -> None:
-        """Finish the batches under way, then end `run`; told again, let go of them."""
+        """Finishes the current batches, then ends `run`; a second call abandons them."""
         self.gate.stopping = True
         self._stopped.set()
         self.worker.stop()
@@ -198,11 +198,11 @@ async def application(
     adapted: Callable[[Stage], Stage] = lambda stage: stage,
     replies: RecordedReplies | None = None,
 ) -> AsyncIterator[Application]:
-    """Join all parts for running the stages named in `only` (all when it is empty), each as
-    `adapted` has it. Recorded `replies` of another folder may be given, which sees to what they
-    keep and for how long.
+    """Assembles a process that runs the stages named in `only` (all if it is empty), each passed
+    through `adapted`. `replies` may be the recorded replies of another folder, which then controls
+    their retention.
 
-    Raises SetupError, LogError, StoreError or FolderInUse, each saying what to do.
+    Raises SetupError, LogError, StoreError or FolderInUse, each with advice.
     """
     check_stages(only)
     async with contextlib.AsyncExitStack() as undo:
@@ -246,7 +246,7 @@ async def application(
 
 
 def _noted(settings: Settings, shards: Sequence[Shard], model: str) -> list[str]:
-    """Keep what this is embedded and indexed with from now on; what there is to be told of it."""
+    """Records the current embedding and index settings; returns the warnings about them."""
     keep_index_settings(settings)
     return [told for shard in shards for told in note_embedding(shard, model)]
 
@@ -257,7 +257,7 @@ def _models(
     make_embedding: Callable[[Settings], EmbeddingModel] | None,
     undo: contextlib.AsyncExitStack,
 ) -> tuple[LanguageModel, EmbeddingModel]:
-    """The models as set, made by these where they are given; `undo` will close them."""
+    """Returns the configured models, created by these functions if given; `undo` closes them."""
     language = (make_language or language_model)(settings.llm)
     undo.push_async_callback(language.close)
     embedding = (make_embedding or embedding_model)(settings)
@@ -266,7 +266,7 @@ def _models(
 
 
 def _processing_log(settings: Settings, clock: Callable[[], datetime]) -> EmbeddedLog:
-    """The log for processing; a glance of a reader at the lock is waited out."""
+    """Opens the log for processing; waits while a reader checks the lock."""
     deadline = time.monotonic() + LOCK_PATIENCE_SECONDS / 4
     while True:
         try:
@@ -280,7 +280,7 @@ def _processing_log(settings: Settings, clock: Callable[[], datetime]) -> Embedd
 def _open_shards(
     settings: Settings, log: EmbeddedLog, options: ShardOptions, undo: contextlib.AsyncExitStack
 ) -> list[Shard]:
-    """The shard of every partition; `undo` will close them."""
+    """Opens the shard of every partition; `undo` closes them."""
     shards = []
     for partition in range(log.partitions(CONVERSATION_TURNS.name)):
         shard = open_shard(settings, partition, options)
@@ -291,10 +291,9 @@ def _open_shards(
 
 
 def check_shard(log: EmbeddedLog, partition: int, shard: Shard) -> None:
-    """Raises StoreError for a store without anything in it, where the log tells that there was one
-    with something, since to go through the log once more would ask models again; and for one that
-    was made from another log than this."""
-    # An empty log may be that of a branch, whose stores are of the live one.
+    """Raises StoreError for an empty store if the log shows that a store had content, since
+    processing the log again would repeat model calls; and for a store built from another log."""
+    # An empty log may be that of a branch, whose stores come from the live log.
     has_more = log.end_offset(MEMORY_CHANGES.name, partition) > 0
     if shard.is_untouched and has_more:
         raise StoreError(
@@ -313,7 +312,7 @@ def check_shard(log: EmbeddedLog, partition: int, shard: Shard) -> None:
 
 @dataclass(slots=True)
 class Readers:
-    """What reading needs where no worker runs: the log, and the shard of every partition."""
+    """The resources of a reader without a worker: the log, and the shard of every partition."""
 
     settings: Settings
     log: EmbeddedLog
@@ -323,7 +322,7 @@ class Readers:
 
 @contextlib.asynccontextmanager
 async def readers(settings: Settings) -> AsyncIterator[Readers]:
-    """Open log and stores for reading. Raises LogError, StoreError or FolderInUse."""
+    """Opens log and stores for reading. Raises LogError, StoreError or FolderInUse."""
     async with contextlib.AsyncExitStack() as undo:
         log = undo.enter_context(open_log(settings, "read"))
         embedding = embedding_model(settings)

@@ -1,4 +1,4 @@
-"""Why a request is not answered; each with the code by which another process raises it anew."""
+"""Errors of requests, each with a code by which another process raises it again."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import ClassVar
 
 
 class RequestError(Exception):
-    """A request that cannot be answered; the text says why and what to do. By `code`, programs tell
-    errors apart, also across the local interface."""
+    """A request that cannot be answered; the text says why and what to do. `code` identifies the
+    error for programs, also across the local interface."""
 
     code: ClassVar[str] = "refused"
 
@@ -32,37 +32,37 @@ def no_document(document_id: str) -> NotFoundError:
 
 
 class NotOpenError(RequestError):
-    """The partition is not open in the process that was asked; another may have it."""
+    """The partition is not open in the process that got the request; another may have it open."""
 
     code = "not_open"
 
 
 class UnavailableError(RequestError):
-    """Whoever could answer does not answer now; the same request may be answered later."""
+    """The process that could answer is unavailable; the same request may succeed later."""
 
     code = "unavailable"
 
 
 class SqlRefusedError(RequestError):
-    """A query that asks for more than to read the views."""
+    """A query that does more than read the views."""
 
     code = "sql_refused"
 
 
 class SqlInvalidError(RequestError):
-    """SQL that cannot be run; the text is the database's own."""
+    """SQL that cannot run; the text is the database's own."""
 
     code = "sql_invalid"
 
 
 class SqlTooSlowError(RequestError):
-    """A query that was stopped after its time."""
+    """A query that was stopped at its timeout."""
 
     code = "sql_too_slow"
 
 
 class SqlTooLargeError(RequestError):
-    """A query whose result, or whose need of memory, is larger than allowed."""
+    """A query whose result or memory use exceeds the limit."""
 
     code = "sql_too_large"
 

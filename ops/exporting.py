@@ -1,4 +1,4 @@
-"""A scope as lines that another store can take, as of one transaction (`schemas.portable`)."""
+"""Exports a scope as lines for another store, read in one transaction (`schemas.portable`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MEMORY = ", ".join(
 _OWN = "memory_id IN (FROM chosen)"
 
 _LINES: Final[Mapping[str, str]] = {
-    # In the order of their writing, which is that of what they were told after.
+    # In write order.
     "memory": f"SELECT memory_id AS id, {_MEMORY}, metadata FROM memory_rows"
     f" WHERE scope = $scope AND {_OWN} ORDER BY write_seq, memory_id",
     "state": "SELECT memory_id, state, reason, archived_at FROM memory_archive"
@@ -51,7 +51,7 @@ _LINES: Final[Mapping[str, str]] = {
     " WHERE told.turn IN (FROM chosen)), []) AS extracted_turns"
     " FROM session_rows s WHERE scope = $scope AND last_turn IN (FROM chosen)"
     " ORDER BY session_id",
-    # Those that are settled: of others nobody knows yet what they will be.
+    # Only settled facts: the outcome of the others is still open.
     "fact": "SELECT f.item_id AS id, f.turn_memory_id, f.content, f.type, f.confidence,"
     " f.importance, f.temporal_kind, f.valid_until, f.categories, f.model, f.prompt_version,"
     " f.occurred_at, f.correlation_id, o.event AS outcome, o.memory_id, o.reason, o.recorded_at,"
@@ -69,7 +69,7 @@ _LINES: Final[Mapping[str, str]] = {
     " ON p.item_id = f.item_id"
     " WHERE f.scope = $scope AND f.turn_memory_id IN (FROM chosen)"
     " AND (o.memory_id IS NULL OR o.memory_id IN (FROM chosen)) ORDER BY f.item_id",
-    # Main names first: the others name them.
+    # Main names first: aliases refer to them.
     "name": "SELECT n.canonical_name, n.name, m.canonical_name AS main, n.is_alias,"
     " n.entity_type, n.summary, n.mentions, n.pinned, n.first_seen, n.updated_at"
     " FROM name_rows n JOIN name_rows m ON m.name_id = n.entity_id WHERE n.scope = $scope"
@@ -89,18 +89,18 @@ _LINES: Final[Mapping[str, str]] = {
     " r.kind AS attribute_kind, r.status, r.confidence, r.importance FROM attribute_rows r"
     " JOIN aspect_rows a USING (aspect_id) JOIN name_rows n USING (name_id)"
     f" WHERE r.scope = $scope AND r.{_OWN} ORDER BY entity, aspect, r.memory_id",
-    # After the memories: of a private person they are those of before.
+    # After the memories: those of a private person predate the level.
     "privacy": "SELECT person, level, reason, changed_by, recorded_at FROM privacy_rows"
     " WHERE scope = $scope ORDER BY person_key",
-    # Last: memory that may not be changed takes no lines.
+    # Last: a frozen memory accepts no lines.
     "flags": "SELECT enabled, shadow_mode, allow_update_delete, mutations_frozen,"
     " autonomous_frozen FROM scope_flags WHERE scope = $scope",
 }
 
 
 def export_scope(sources: Sources, request: ExportRequest, path: Path) -> None:
-    """Write the lines of a scope to a new file. Raises NotFoundError for a scope that remembers
-    nothing, and what opening the store raises."""
+    """Writes the lines of a scope to a new file. Raises NotFoundError for a scope without memories,
+    and the errors of opening the store."""
     shard = sources.shard_of(request.scope)
     with shard.reading() as reader, path.open("wb") as file:
         reader.execute("BEGIN TRANSACTION READ ONLY")
@@ -158,7 +158,7 @@ def _with_metadata(line: Fields) -> Fields:
 
 
 def _state(line: Fields) -> Fields:
-    """An archived row as a memory; of a version that did not know some fields, without them."""
+    """Returns an archived row as a memory; a row of an older version may lack newer fields."""
     state = json.loads(line["state"])
     memory = {name: state[name] for name in PortableMemory.model_fields if name in state}
     memory["id"] = line["memory_id"]

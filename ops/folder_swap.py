@@ -33,9 +33,9 @@ class Swap(Frozen):
 
 
 def swap_folders(data_dir: Path, swap: Swap, check: Callable[[], object] = lambda: None) -> None:
-    """Exchange; who calls sees to it that no one has them open, by `check` too: while that is
-    called no one opens any, and what it raises ends all. Raises OSError: where the disk was full
-    before all was decided, nothing has changed."""
+    """Exchanges the folders. The caller ensures that no process has them open, also through
+    `check`: none can open them while it runs, and its errors abort the exchange. Raises OSError; if
+    the disk is full before the exchange is recorded, nothing has changed."""
     with _locked(data_dir, fcntl.LOCK_EX):
         check()
         write_whole(data_dir / SWAP_FILE, swap.model_dump_json().encode())
@@ -43,7 +43,7 @@ def swap_folders(data_dir: Path, swap: Swap, check: Callable[[], object] = lambd
 
 
 def finish_swap(data_dir: Path) -> None:
-    """Carry out what is left of an exchange that was interrupted, or wait for one under way."""
+    """Completes an interrupted exchange, or waits for a running one."""
     if (data_dir / SWAP_FILE).exists():
         with _locked(data_dir, fcntl.LOCK_EX):
             _carry_out(data_dir)
@@ -51,19 +51,19 @@ def finish_swap(data_dir: Path) -> None:
 
 @contextlib.contextmanager
 def unexchanged(data_dir: Path) -> Iterator[None]:
-    """A block in which log or stores are opened: nothing is left of an exchange, and none begins
-    before its end."""
+    """A block in which log or stores are opened: no exchange is incomplete, and none begins before
+    the block ends."""
     while data_dir.exists():
         finish_swap(data_dir)
         with _locked(data_dir, fcntl.LOCK_SH):
             if not (data_dir / SWAP_FILE).exists():
                 yield
                 return
-    yield  # there is nothing that could be exchanged
+    yield  # without a data folder there is nothing to exchange
 
 
 def _carry_out(data_dir: Path) -> None:
-    """Every step tells by what lies where whether it was done."""
+    """Completes the exchange. The positions of the folders show which steps are done."""
     path = data_dir / SWAP_FILE
     try:
         swap = Swap.model_validate_json(path.read_bytes())
@@ -78,7 +78,7 @@ def _carry_out(data_dir: Path) -> None:
         if live.exists():
             _moved(live, kept)
         _moved(new, live)
-    # Before all is said to be done: the branch has no stores any more.
+    # Before the exchange is marked as done: the branch has no stores left.
     shutil.rmtree(data_dir / BRANCHES / swap.branch, ignore_errors=True)
     path.unlink()
     synced(data_dir)

@@ -1,7 +1,7 @@
-"""Importing the lines of an exported scope: each batch of them is a command on the log.
+"""Imports the lines of an exported scope: each batch of lines is a command on the log.
 
-One way for the command line and HTTP. Whatever is interrupted is begun again from the start: a line
-that was taken is not taken twice.
+The command line and HTTP share this path. To resume an interrupted import, start it again from the
+beginning: a line is never imported twice.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from palimpsest.schemas.portable import (
 
 BATCH_LINES: Final = 200
 BATCH_BYTES: Final = 256 * 1024
-"""Of the lines of a command; one that is longer goes alone."""
+"""Maximum size of the lines of a command; a longer line goes alone."""
 RESERVED_BYTES: Final = 4 * 1024
-"""Of a record's size for all that is not the line."""
+"""Part of a record's size that is reserved for everything except the line."""
 UNDER_WAY: Final = 8
-"""Commands that are given before the first of them must have its result."""
+"""Maximum number of submitted commands without a result."""
 MOST_TOLD: Final = 100
-"""Refused lines that are told one by one."""
+"""Maximum number of refused lines that are listed."""
 
 _LINE: Final = TypeAdapter[Line | End](Line | End)
 _TOO_LONG: Final = b""
-"""In place of a line that is too long to be kept."""
+"""Placeholder for a line that is too long."""
 
 
 @dataclass(slots=True)
 class Imported:
-    """What became of a file so far. `pending` are commands that no one has executed yet;
-    `complete`: the file's last line was there, with as many lines before it as it tells."""
+    """The progress of an import. `pending` are commands not yet executed; `complete`: the file's
+    last line arrived, preceded by as many lines as it states."""
 
     taken: int = 0
     memories: int = 0
@@ -81,8 +81,8 @@ class Imported:
 
 @dataclass(slots=True)
 class Importer:
-    """Takes the lines of one file into `scope`. `seconds`: how long to wait for a command's result
-    before it counts as pending; `max_bytes` of a record."""
+    """Imports the lines of one file into `scope`. `seconds`: how long to wait for a command's
+    result before it counts as pending; `max_bytes`: maximum size of a record."""
 
     commands: Commands
     scope: str
@@ -96,8 +96,8 @@ class Importer:
     _given: deque[tuple[str, int, int]] = field(default_factory=deque)
 
     async def take(self, blocks: AsyncIterable[bytes]) -> Imported:
-        """Take all lines. Raises RequestError for what is no exported scope, and CommandError where
-        lines could not be taken at all; what was taken before stays."""
+        """Imports all lines. Raises RequestError if it is not an exported scope, and CommandError
+        if a batch is refused as a whole; earlier lines stay imported."""
         number = 0
         async for line in lines_of(blocks, self.max_bytes - RESERVED_BYTES):
             number += 1
@@ -147,7 +147,7 @@ class Importer:
         self._size += size
 
     async def _give(self) -> None:
-        """Give the batch as a command."""
+        """Submits the batch as a command."""
         if not self._batch:
             return
         command = ImportCommand(from_scope=self._from_scope, lines=tuple(self._batch))
@@ -158,9 +158,9 @@ class Importer:
             await self._result()
 
     async def _result(self) -> None:
-        """Await the result of the command that was given first."""
+        """Waits for the result of the oldest submitted command."""
         command_id, first, last = self._given.popleft()
-        # Where no one carries out commands, the others need not be waited for.
+        # If no worker executes commands, do not wait for the others.
         seconds = 0.0 if self.imported.pending else self.seconds
         answer = await self.commands.result(command_id, seconds)
         if answer is None:
@@ -179,7 +179,7 @@ class Importer:
 
 
 def header_of(line: bytes) -> Header:
-    """The header of a file. Raises RequestError for what is none, or of another version."""
+    """Returns the header of a file. Raises RequestError if it is invalid or of another version."""
     try:
         header = Header.model_validate_json(line.removeprefix(b"\xef\xbb\xbf"))
     except ValidationError as error:
@@ -195,7 +195,8 @@ def header_of(line: bytes) -> Header:
 
 
 async def lines_of(blocks: AsyncIterable[bytes], longest: int) -> AsyncIterator[bytes]:
-    """Lines without their ends; empty in place of one that is longer, which is never held whole."""
+    """Yields lines without line ends; an empty one replaces a line longer than `longest`, which is
+    never held whole."""
     held = bytearray()
     skipping = False
     async for block in blocks:

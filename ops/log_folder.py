@@ -1,4 +1,4 @@
-"""Where the embedded log of a memory lies: known without loading what works on it."""
+"""Paths of the embedded log, without importing the modules that work on it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def has_log(settings: Settings) -> bool:
 
 
 def log_lock(settings: Settings) -> Path:
-    """The file that a worker of the folder has locked."""
+    """Returns the file that a worker of the folder locks."""
     return log_folder(settings) / LOCK_NAME
 
 
 def make_private(folder: Path) -> None:
-    """Make the data folder, or take it from others: no other user of the machine may look into it,
-    and files that are in it are the user's alone. What this user does not own stays as it is."""
+    """Creates the data folder, or restricts it to its owner: no other user of the machine may
+    access it or its files. Files that this user does not own stay unchanged."""
     for each in reversed([folder, *folder.parents]):
         with contextlib.suppress(FileExistsError):
             each.mkdir(mode=0o700)

@@ -15,8 +15,8 @@ BYTES_OF_A_MEGABYTE: Final = 1_000_000
 
 
 def recorded_replies(settings: Settings, clock: Callable[[], datetime]) -> RecordedReplies | None:
-    """The file, also where nothing is recorded any more and only what is there has to go; None
-    where there is none and none is needed. Raises LogError."""
+    """Opens the file, also if recording is off and existing replies only have to expire; returns
+    None if there is no file and none is needed. Raises LogError."""
     path = settings.data_dir / FILE_NAME
     if not _records(settings) and not path.exists():
         return None
@@ -26,7 +26,7 @@ def recorded_replies(settings: Settings, clock: Callable[[], datetime]) -> Recor
 
 
 def _records(settings: Settings) -> bool:
-    """Whether a remote model is asked, and what it says is kept."""
+    """Whether a remote model is used and its replies are kept."""
     deciders = {*settings.pipeline.shadow_deciders, settings.llm.provider}
     return deciders != {"rules"} and settings.replies.retention_days > 0
 

@@ -1,4 +1,4 @@
-"""What is asked of stores and answered by more than JSON: tables, and files."""
+"""Requests to stores whose answers are not JSON: tables and files."""
 
 from __future__ import annotations
 

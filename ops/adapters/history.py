@@ -1,4 +1,4 @@
-"""The messages of one conversation, kept as turns: what the frameworks' histories are made of."""
+"""The messages of one conversation, stored as turns: the basis of the frameworks' histories."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from palimpsest.ops.parts import utc_now
 from palimpsest.schemas.messages import Role
 
 KEPT: Final = "message"
-"""The field of a turn's metadata in which the framework's own message lies."""
+"""The field of a turn's metadata that holds the framework's own message."""
 PAGE: Final = 200
 AT_ONCE: Final = 25
-"""Memories that are forgotten by one command: more would ask for a preview to be confirmed."""
+"""Memories that one command forgets: more would require a confirmed preview."""
 STEP: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """`text` is what can be recalled of it; `whole` what the framework gets back, as JSON."""
+    """`text` can be recalled; `whole` is what the framework gets back, as JSON."""
 
     role: Role
     text: str
@@ -35,8 +35,8 @@ class Message:
 
 
 class _Clock:
-    """Times for the messages of this process: no two are the same, so messages keep their order
-    and those of one batch lie together, whichever history they are appended by."""
+    """Unique times for the messages of this process, so messages keep their order and those of one
+    batch stay together, across all histories."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -53,9 +53,9 @@ _CLOCK: Final = _Clock()
 
 
 class History:
-    """The conversation `session` of the memory's scope. Turns that came another way are none of
-    its messages. What is taken back here is forgotten: facts drawn from it stay. With `redact`,
-    messages come back without secrets."""
+    """The conversation `session` of the memory's scope. Turns from other sources are not its
+    messages. A removed message is forgotten; facts extracted from it stay. With `redact`, messages
+    come back without secrets."""
 
     def __init__(
         self, memory: AsyncMethods | BlockingMethods, session: str, *, redact: bool = False
@@ -67,11 +67,11 @@ class History:
         self._redact = redact
 
     async def messages(self, limit: int | None = None) -> list[JsonValue]:
-        """The newest `limit` of them, all for None, in the order in which they were said."""
+        """Returns the newest `limit` messages, all for None, oldest first."""
         return [whole for _, whole in await self._newest(limit)][::-1]
 
     async def append(self, messages: Iterable[Message]) -> None:
-        """Returns when they can be recalled."""
+        """Appends messages; returns when they can be recalled."""
         listed = [*messages]
         if not listed:
             return
@@ -88,8 +88,8 @@ class History:
         await self.memory.add(turns, session_id=self.session)
 
     async def pop(self) -> JsonValue:
-        """Take the newest one back; None where there is none. Of several that ask at once, each
-        gets another one."""
+        """Removes and returns the newest message; None if there is none. Concurrent calls get
+        different messages."""
         while newest := await self._newest(1):
             [(row, whole)] = newest
             [change] = await self._forget([row])
@@ -98,7 +98,7 @@ class History:
         return None
 
     async def clear(self) -> None:
-        """Take all of them back."""
+        """Removes all messages."""
         await self._forget([row for row, _ in await self._newest(None)])
 
     async def _newest(self, limit: int | None) -> list[tuple[StoredMemory, JsonValue]]:
@@ -122,7 +122,7 @@ class History:
 
 
 async def forget(memory: AsyncMethods, ids: list[str], **how: Any) -> list[MemoryChange]:
-    """Forget memories, however many; `how` as in the method of the memory."""
+    """Forgets any number of memories; `how` as in the method of the memory."""
     done: list[MemoryChange] = []
     for start in range(0, len(ids), AT_ONCE):
         answer = await memory.forget(ids[start : start + AT_ONCE], **how)

@@ -1,9 +1,9 @@
-"""A LangGraph store: items that graphs keep across threads, searched by meaning and by words.
+"""A LangGraph store: items that graphs keep across threads, with semantic and keyword search.
 
-An item is one remembered text for each of its fields that are searched. Its namespace is a scope
-below that of the memory, its key the session of the texts, its value lies in the metadata of each.
-Texts that replace others come before those are forgotten, so that an item is never lost between;
-the newest ones count.
+An item is one remembered text per searched field. Its namespace is a scope below that of the
+memory, its key is the session of the texts, and the metadata of each text holds its value. New
+texts are written before the old ones are forgotten, so that an item is never lost in between; the
+newest texts count.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ T = TypeVar("T")
 SOURCE: Final = "langgraph"
 PAGE: Final = 500
 MOST: Final = 1_000
-"""Results that a recall may be asked for."""
+"""Maximum number of results of a recall."""
 FEWEST: Final = 50
-"""Results of a recall that a search looks through at least, for items among other memories."""
+"""Minimum number of recall results that a search scans for items among other memories."""
 AT_ONCE: Final = 16
-"""Operations of a batch that are under way at the same time."""
+"""Maximum number of concurrent operations of a batch."""
 Namespace = tuple[str, ...]
 
 
 class FoundItem(SearchItem):
-    """An item with its value as it was put. `no_longer` says what in it does not hold any more."""
+    """An item with its value as it was put. `no_longer` lists what in it no longer holds."""
 
     __slots__ = ("no_longer",)
 
@@ -64,7 +64,8 @@ class FoundItem(SearchItem):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A text of an item. `put` names the operation that it came by, `paths` what it searched."""
+    """A text of an item. `put` identifies the operation that wrote it, `paths` its searched
+    fields."""
 
     row: StoredMemory
     namespace: Namespace
@@ -119,8 +120,8 @@ class PalimpsestStore(BaseStore):
         return self._memory.background.blocking(self.abatch(ops))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """The results in the order of the operations. All that read see what was before all that
-        write; of several that put one key the last one counts."""
+        """Returns the results in the order of the operations. All reads see the state before all
+        writes; of several puts of one key the last one counts."""
         listed = [*ops]
         puts = {(tuple(op.namespace), op.key): op for op in listed if isinstance(op, PutOp)}
         results = await _together(self._read(op) for op in listed)
@@ -153,7 +154,7 @@ class PalimpsestStore(BaseStore):
     # --- items ------------------------------------------------------------------------------
 
     async def _stored(self, namespace: Namespace, key: str | None = None) -> list[Stored]:
-        """The texts of the item, or of all items, the newest first."""
+        """Returns the texts of the item, or of all items, newest first."""
         found: list[Stored] = []
         cursor: str | None = None
         session_id = None if key is None else _session(key)
@@ -179,7 +180,7 @@ class PalimpsestStore(BaseStore):
             return
         paths = [] if op.index is False else [*(op.index or self._fields)]
         now = _newest(before)
-        same = (op.value, paths, None)  # what has a time to live begins it again
+        same = (op.value, paths, None)  # a put restarts a time to live
         if now and (now[0].value, now[0].paths, now[0].ttl) == same and op.ttl is None:
             return
         await self._remember(
@@ -194,8 +195,8 @@ class PalimpsestStore(BaseStore):
     async def _remember(
         self, namespace: Namespace, key: str, value: dict[str, Any], **kept: Any
     ) -> None:
-        """Remember the item, and forget its texts from before. Whoever puts the same key meanwhile
-        does so too, after remembering: so only the newest are left."""
+        """Remembers the item, then forgets its older texts. A concurrent put of the same key does
+        so in the same order, so only the newest texts remain."""
         ttl = kept["ttl"]
         ends = None if ttl is None else (utc_now() + timedelta(minutes=ttl)).isoformat()
         told: dict[str, Any] = {**kept, "namespace": namespace, "key": key, "value": value}
@@ -209,7 +210,7 @@ class PalimpsestStore(BaseStore):
     async def _remember_text(
         self, namespace: Namespace, text: str, key: str, metadata: dict[str, Any]
     ) -> None:
-        # One text is one memory of a scope: where another item says the same, it says whose it is.
+        # A scope holds each text once: if another item has the same text, the key is appended.
         for content in (text, f"{text} ({key} {uuid.uuid4().hex[:8]})"):
             change = await self._memory.remember(
                 content,
@@ -222,7 +223,7 @@ class PalimpsestStore(BaseStore):
                 return
 
     async def _refresh(self, found: Iterable[Stored]) -> None:
-        """What has a time to live begins it again."""
+        """Restarts the time to live of the items that have one."""
         await _together(
             self._remember(
                 each.namespace,
@@ -259,8 +260,8 @@ class PalimpsestStore(BaseStore):
     async def _ranked(
         self, namespace: Namespace, op: SearchOp
     ) -> list[tuple[Stored, float | None]]:
-        """The items that pass the filter: those that the query finds, then, where these are fewer
-        than are wanted, the others without a score."""
+        """Returns the items that pass the filter: the query's hits, then, if these are too few, the
+        others without a score."""
         scores = await self._recalled(namespace, op) if _asked(op) else {}
         scored = [pair for pair in scores.values() if passes(pair[0].value, op.filter)]
         if len(scored) >= op.offset + op.limit:
@@ -275,7 +276,7 @@ class PalimpsestStore(BaseStore):
     async def _recalled(
         self, namespace: Namespace, op: SearchOp
     ) -> dict[str, tuple[Stored, float]]:
-        """By what items say, or by what was drawn from it; best first."""
+        """Returns the items found by their text or by memories derived from it, best first."""
         scope, wanted = self._scope(namespace), op.offset + op.limit
         limit = MOST if op.filter else min(MOST, max(FEWEST, 5 * wanted))
         recalled = await self._memory.recall(op.query or "", limit=limit, scope=scope)
@@ -289,7 +290,7 @@ class PalimpsestStore(BaseStore):
         return found
 
     async def _items_by_id(self, scope: str, ids: set[str]) -> dict[str, Stored]:
-        """Those of the ids that are texts of items."""
+        """Returns the ids that are texts of live items."""
         found: dict[str, Stored] = {}
         for start in range(0, len(ids), PAGE):
             some = sorted(ids)[start : start + PAGE]
@@ -303,7 +304,8 @@ class PalimpsestStore(BaseStore):
         return "/".join([self._memory.scope, *(quote(part, safe="") for part in namespace)])
 
     async def _below(self, prefix: Namespace) -> list[Namespace]:
-        """The namespaces that begin so, also those that have only what was drawn from items."""
+        """Returns the namespaces with this prefix, also those with only memories derived from
+        items."""
         root = f"{self._memory.scope}/"
         spaces = [
             tuple(map(unquote, each.scope.removeprefix(root).split("/")))
@@ -322,7 +324,7 @@ class PalimpsestStore(BaseStore):
 
 
 async def _together(work: Iterable[Awaitable[T]]) -> list[T]:
-    """The results in order; only so many at the same time."""
+    """Returns the results in order; runs up to AT_ONCE at a time."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(each: Awaitable[T]) -> T:
@@ -384,8 +386,8 @@ COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 def texts(value: object, paths: Sequence[str]) -> list[str]:
-    """The texts of a value that can be searched, each once: those of every path, for `$` all that
-    is text in it together."""
+    """Returns the searchable texts of a value, without duplicates: those of every path, and for `$`
+    all values in one text."""
     found: list[str] = []
     for path in paths:
         found += ["; ".join(_all(value))] if path in ("", "$") else get_text_at_path(value, path)
@@ -402,7 +404,7 @@ def _all(value: object) -> list[str]:
 
 def passes(value: Any, conditions: Mapping[str, Any] | None) -> bool:
     """Whether every condition holds; a name with dots reaches into the value, unless the value has
-    that very name."""
+    a member of that name."""
     return all(_fits(_at(value, name), wanted) for name, wanted in (conditions or {}).items())
 
 
@@ -433,4 +435,4 @@ def _compared(value: Any, name: str, other: Any) -> bool:
     try:
         return COMPARED[name](value, other)
     except TypeError:
-        return False  # as 5 > "a"
+        return False  # for example 5 > "a"

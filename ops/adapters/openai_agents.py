@@ -54,7 +54,7 @@ class PalimpsestSession(SessionABC):
 
 
 def _message(item: dict[str, Any]) -> Message:
-    """What is no message of somebody, as a call of a tool, is a tool's."""
+    """Converts an item; one without a known role, for example a tool call, has the role `tool`."""
     return Message(ROLES.get(str(item.get("role")), "tool"), _text(item), item)
 
 

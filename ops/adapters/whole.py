@@ -1,7 +1,7 @@
-"""What a framework stores comes back as it was, also where it holds secrets.
+"""Stores a framework's values so that they come back unchanged, even with secrets.
 
-The text of a memory is always redacted. The framework's own value lies in the metadata: as JSON
-where redaction would leave it alone, else packed, so that no redaction changes it on its way.
+The text of a memory is always redacted. The metadata holds the framework's own value: as JSON if
+redaction would not change it, else packed, so that no redaction changes it on the way.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from palimpsest.streams.sensitive.spans import SECRETS, Kind
 PACKED: Final = "packed"
 _DIGITS: Final = "0123456789abcdef"
 _SAFE: Final = "ghijklmnopqrstuv"
-"""Instead of digits, which could look like a number of a card."""
+"""Replaces digits, which could look like a card number."""
 _ALL: Final = Policy(frozenset(get_args(Kind)))
 
 
 def packed(whole: dict[str, Any], *, redact: bool) -> dict[str, JsonValue]:
-    """The metadata that `unpacked` gives `whole` back from; with `redact`, what is left of it."""
+    """Returns metadata from which `unpacked` restores `whole`; with `redact`, plain metadata that
+    redaction may change."""
     plain: dict[str, JsonValue] = to_jsonable_python(whole)
     if redact or not is_redacted(plain):
         return plain
@@ -33,7 +34,7 @@ def packed(whole: dict[str, Any], *, redact: bool) -> dict[str, JsonValue]:
 
 
 def unpacked(metadata: dict[str, JsonValue]) -> dict[str, Any]:
-    """What `packed` was given; any other metadata is returned as it is."""
+    """Returns the value passed to `packed`; returns any other metadata unchanged."""
     text = metadata.get(PACKED)
     if not isinstance(text, str):
         return metadata
@@ -43,11 +44,11 @@ def unpacked(metadata: dict[str, JsonValue]) -> dict[str, Any]:
 
 
 def without_secrets(value: dict[str, Any]) -> JsonValue:
-    """What of a value may become text: without the names of its members, redaction no longer sees
-    that the text of `password` is one."""
+    """Returns the value without secrets, to become text: without member names, redaction no longer
+    recognizes the text of `password` as a secret."""
     return Policy(SECRETS).json(to_jsonable_python(value))
 
 
 def is_redacted(plain: dict[str, JsonValue]) -> bool:
-    """Whether redaction, of whatever kinds, would change it as metadata."""
+    """Whether redaction of all kinds would change it as metadata."""
     return _ALL.json(plain) != plain

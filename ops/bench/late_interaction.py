@@ -32,14 +32,14 @@ Json = dict[str, object]
 
 
 def turns(file: Path) -> list[str]:
-    """What was said in a conversation in LoCoMo's layout, with who said it."""
+    """Returns the utterances of a conversation in LoCoMo's format, each with its speaker."""
     sessions = json.loads(file.read_text(encoding="utf-8")).values()
     lines = [line for session in sessions if isinstance(session, list) for line in session]
     return [f"{line['speaker']}: {line['text']}" for line in lines if "dia_id" in line]
 
 
 async def speed(model: EmbeddingModel, texts: Sequence[str], asked: Sequence[str]) -> Json:
-    """Of a model that is loaded. Processor time is that of all threads."""
+    """Measures a loaded model. Processor time covers all threads."""
     await model.embed_query(asked[0])
     began, used = time.perf_counter(), time.process_time()
     await model.embed_passages(texts)
@@ -80,7 +80,7 @@ async def packing(
 
 
 async def reranking(texts: Sequence[str], asked: Sequence[str]) -> Json:
-    """Milliseconds a question of a cross-encoder over `RERANKED` passages."""
+    """Measures milliseconds per query of a cross-encoder over `RERANKED` passages."""
     model = CrossEncoder()
     took = []
     try:

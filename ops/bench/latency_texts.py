@@ -1,8 +1,8 @@
-"""How long recall takes its users in one scope of real texts, and what it costs.
+"""Measures latency and cost of recall in one scope of real texts.
 
-The memories are those of `ops.bench.renamed`, written through the store's own unit of work, each
-text embedded by the model in use. What is measured is a worker that has opened them: a question's
-way from its text, its embedding included, to its results.
+The memories are renamed copies of conversations, written through the store's own unit of work and
+embedded by the model in use. The benchmark measures a worker that has opened them, from the text of
+a query, its embedding included, to the results.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ from palimpsest.streams.store_port import KeepVector, Put, Write
 SCOPE: Final = "bench"
 QUESTIONS: Final = 200
 MESSAGES: Final = 10
-"""Of `FACTS` facts each, whose candidates are looked for."""
+"""Number of messages, of `FACTS` facts each, to find candidates for."""
 FILLED: Final = "filled.json"
 
 
 @dataclass(frozen=True, slots=True)
 class TextLoad:
-    """`memories` in one scope, of the conversations of these folders; embeddings are kept in the
-    file `cache`."""
+    """`memories` in one scope, from the conversations in these folders; the file `cache` stores
+    embeddings."""
 
     data: tuple[Path, ...]
     memories: int
@@ -71,8 +71,8 @@ class TextLoad:
 
 
 class Filled(TypedDict):
-    """What was written, and what may be asked of it. `rounds` tells how often the conversations
-    were begun, `embedded` how many texts were not in the cache."""
+    """What was written, and queries for it. `rounds` counts the passes over the conversations,
+    `embedded` the texts that were not in the cache."""
 
     memories: int
     rounds: int
@@ -83,11 +83,11 @@ class Filled(TypedDict):
 
 
 async def measure(settings: Settings, load: TextLoad) -> JsonObject:
-    """Fill the settings' folder, unless it is filled, and search it. Raises ValueError for a folder
-    without conversations."""
+    """Fills the settings' folder, unless it is filled, and searches it. Raises ValueError for a
+    folder without conversations."""
     filled = await _filled(settings, load)
     async with application(settings) as app:
-        await app.run(until_drained=True)  # LanceDB follows, as in any worker
+        await app.run(until_drained=True)  # LanceDB catches up, as in any worker
         sources = sources_of(app)
         shard = sources.shard_of(SCOPE)
         first = await _recalled(sources, filled["questions"][:1])
@@ -109,7 +109,7 @@ async def measure(settings: Settings, load: TextLoad) -> JsonObject:
 
 
 async def _filled(settings: Settings, load: TextLoad) -> Filled:
-    """By a process of its own: what it needs must not count as the worker's."""
+    """Fills the folder in a separate process: its resources must not count as the worker's."""
     note = settings.data_dir / FILLED
     if not note.exists():
         spawning = multiprocessing.get_context("spawn")
@@ -121,7 +121,7 @@ async def _filled(settings: Settings, load: TextLoad) -> Filled:
 
 
 def fill(settings: Settings, load: TextLoad) -> Filled:
-    """Write the memories. The same every time."""
+    """Writes the memories; deterministic."""
     return asyncio.run(_fill(settings, load))
 
 
@@ -173,7 +173,7 @@ async def _writes(batch: Sequence[Retold], cache: EmbeddingCache) -> list[Write]
 
 
 async def _recalls(sources: Sources, questions: Sequence[str]) -> JsonObject:
-    """Also the processor time of one, which a busy machine changes less."""
+    """Measures recalls, and the processor time of one, which a busy machine affects less."""
     used = time.process_time()
     times = await _recalled(sources, questions)
     each = 1000 * (time.process_time() - used) / len(questions)
@@ -201,23 +201,23 @@ async def _embedded(sources: Sources, questions: Sequence[str]) -> Times:
 async def _messages(
     sources: Sources, facts: Sequence[str]
 ) -> list[tuple[str, list[tuple[str, Vector]]]]:
-    """New facts, embedded: decide has their vectors when it asks."""
+    """Embeds new facts: decide has their vectors when it searches."""
     vectors = await sources.embedding.embed_passages(facts)
     pairs = [*zip(facts, vectors, strict=True)]
     return [(SCOPE, pairs[first : first + FACTS]) for first in range(0, len(pairs), FACTS)]
 
 
-# Embeddings of texts kept in a file, so that a large store is filled again in minutes.
+# Caches embeddings in a file, so that filling a large store again takes minutes.
 
 Made: TypeAlias = tuple[Vector, bytes | None]
 """A text's unit vector and, from a model that has them, the packed vectors of its tokens."""
 FETCHED = 500
-"""Texts asked of the file at once: SQLite takes that many parameters anywhere."""
+"""Texts per lookup: every SQLite build accepts that many parameters."""
 
 
 @dataclass(slots=True)
 class EmbeddingCache:
-    """Of one model. `made` counts the texts that were not in the file."""
+    """A cache for one model. `made` counts the texts that were not in the file."""
 
     file: Path
     model: str
@@ -225,7 +225,7 @@ class EmbeddingCache:
     made: int = 0
 
     async def of(self, texts: Sequence[str]) -> dict[str, Made]:
-        """The embedding of each text, made and kept where it is not known."""
+        """Returns the embedding of each text; computes and stores missing ones."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(self.file)
         try:
@@ -274,7 +274,7 @@ def _read(connection: sqlite3.Connection, keys: dict[bytes, str]) -> dict[str, M
 APART: Final = timedelta(weeks=4)
 _CAPITAL = re.compile(r"\b[A-Z][a-z]{2,}\b")
 _INSIDE = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]{2,}\b")
-"""Where no sentence begins."""
+"""A capitalized word inside a sentence."""
 _SMALL = re.compile(r"\b[a-z]{3,}\b")
 _OF_TIME: Final = frozenset(
     (*MONTHS, *"Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split())
@@ -283,8 +283,7 @@ _OF_TIME: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The memories of a conversation with what the graph knows of them, its questions, and the
-    names in it."""
+    """The memories of a conversation with their part of the graph, its questions and its names."""
 
     memories: tuple[MemoryRow, ...]
     edges: tuple[EdgeRow, ...]
@@ -296,15 +295,16 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Retold:
-    """A memory of a copy, and all that is written with it: its links, and the edges to memories
-    before it."""
+    """A memory of a copy, and everything written with it: its links, and the edges to earlier
+    memories."""
 
     row: MemoryRow
     writes: tuple[Write, ...]
 
 
 async def told(data: Sequence[Path]) -> list[Told]:
-    """The conversations of the folders, in turn. Raises ValueError for a folder without any."""
+    """Reads the conversations of the folders, in order. Raises ValueError for a folder without
+    any."""
     files = [file for each in data for file in conversation_files(each)]
     with tempfile.TemporaryDirectory() as folder:
         chosen = ["embedding.provider=hashing", "llm.provider=rules", "log.partitions=1"]
@@ -331,14 +331,14 @@ def _told(shard: Shard, file: Path) -> Told:
 
 
 def names_of(texts: Sequence[str]) -> tuple[str, ...]:
-    """Words that begin with a capital inside a sentence, and stand nowhere in lower case."""
+    """Returns the words that are capitalized inside a sentence and never appear in lower case."""
     found = {name for text in texts for name in _INSIDE.findall(text)}
     small = {word for text in texts for word in _SMALL.findall(text)}
     return tuple(sorted(name for name in found - _OF_TIME if name.lower() not in small))
 
 
 def other_names(names: Sequence[str], number: int) -> dict[str, str]:
-    """In round `number`, every name's; in the first their own."""
+    """Returns the replacement of every name in round `number`; the first round keeps the names."""
     if not number:
         return {name: name for name in names}
     return {name: _made_up(f"{number} {name}") for name in names}
@@ -354,8 +354,8 @@ def renamed(text: str, names: Mapping[str, str]) -> str:
 
 
 def retold(conversations: Sequence[Told], scope: str) -> Iterator[Retold]:
-    """Memories without an end, all of one scope, each after those that its edges lead to. What
-    says the same as a memory before it, as a fact without a name does, is left out."""
+    """Yields memories endlessly, all of one scope, each after the targets of its edges. Skips a
+    memory with the same text as an earlier one, for example a fact without a name."""
     known: set[str] = set()
     sequence = itertools.count(1)
     for number in itertools.count():
@@ -407,7 +407,8 @@ def _row(row: MemoryRow, scope: str, number: int, names: Mapping[str, str]) -> M
 def _graph(
     told: Told, scope: str, names: Mapping[str, str]
 ) -> tuple[tuple[Row, ...], dict[str, str]]:
-    """The rows of the names and relations, and the ids of the names by how they are known."""
+    """Returns the rows of the names and relations, and the new ids of the names by their old
+    ones."""
     called = {row.name_id: renamed(row.name, names) for row in told.entities}
     ids = {old: entity_id(scope, canonical_name(name)) for old, name in called.items()}
     rows = {

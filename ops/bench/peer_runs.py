@@ -1,8 +1,8 @@
-"""What other ways to search find in the same turns, asked the same questions.
+"""Compares with other search systems on the same turns and the same queries.
 
-Each peer is a file of `ops/bench/peers`, run there by `run.py` in a virtual environment of its own,
-without the project and without the settings of this process (no key of anybody gets there).
-Vectors come from the model in use here, over the loopback address; their time is in a peer's.
+Each peer is a file in `ops/bench/peers`, run there by `run.py` in its own virtual environment,
+without the project and without the settings of this process (so no API key reaches it). Vectors
+come from the model in use here, over the loopback address; a peer's time includes them.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ PEERS: Final = Path(__file__).parent / "peers"
 INSTALL_SECONDS: Final = 900.0
 RUN_SECONDS: Final = 7200.0
 PASSED_ON: Final = ("PATH", "LANG", "LC_ALL", "TMPDIR")
-"""Variables of the environment that a peer may see."""
+"""Environment variables that are passed on to a peer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """`needs` are what pip installs, the first of them what the peer is."""
+    """`needs` are the packages that pip installs; the first one is the peer itself."""
 
     name: str
     script: Path
@@ -67,7 +67,7 @@ class _Found(TypedDict):
 
 
 class _Answers(TypedDict):
-    """What `run.py` writes."""
+    """The output of `run.py`."""
 
     seconds: float
     found: list[_Found]
@@ -80,8 +80,8 @@ class PeerError(Exception):
 async def measure_all(
     settings: Settings, chosen: DataSet, environments: Path, peers: Sequence[Peer] = ALL
 ) -> JsonObject:
-    """Ours and the peers', one after another. A peer that fails has `failed`, which says why, in
-    place of figures. Raises ValueError for a folder without conversations."""
+    """Measures Palimpsest and the peers, one after another. A failed peer has the reason in
+    `failed` instead of figures. Raises ValueError for a folder without conversations."""
     ours = await measure(settings, chosen, (HYBRID,))
     turns = turns_of(chosen, settings)
     rows: JsonObject = {
@@ -110,7 +110,7 @@ async def measure_all(
 
 
 def turns_of(chosen: DataSet, settings: Settings) -> list[JsonObject]:
-    """What every peer gets: who said what, as it is embedded here, too."""
+    """Returns the input of every peer: speaker and text, as embedded here, too."""
     now = datetime.now(UTC)
     found: list[JsonObject] = []
     for record in records(chosen.files(), settings, chosen.captions):
@@ -158,8 +158,8 @@ async def _measured(
 
 
 def installed(peer: Peer, environments: Path) -> Path:
-    """The interpreter of the peer's environment, made where it is not there as it is needed.
-    Raises PeerError."""
+    """Returns the interpreter of the peer's environment; creates the environment if it is missing
+    or outdated. Raises PeerError."""
     folder = environments / peer.script.stem
     python = folder / "bin" / "python"
     note = folder / "installed.json"
@@ -171,7 +171,7 @@ def installed(peer: Peer, environments: Path) -> Path:
     _ended([sys.executable, "-m", "venv", str(folder)], INSTALL_SECONDS)
     if peer.needs:
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        # Built packages alone: nobody's build runs here.
+        # Only binary packages: no third-party build code runs here.
         _ended([*pip, "--only-binary=:all:", *peer.needs], INSTALL_SECONDS)
     note.write_text(json.dumps(peer.needs), encoding="utf-8")
     return python
@@ -190,7 +190,7 @@ def _run(peer: Peer, python: Path, task: JsonObject, place: Path) -> _Answers:
 def _ended(
     command: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
 ) -> None:
-    """Run to the end. Raises PeerError with the last that was said."""
+    """Runs a command to its end. Raises PeerError with the last line of its output."""
     try:
         done = subprocess.run(  # noqa: S603 (own arguments, no shell)
             command, env=environment, capture_output=True, text=True, timeout=seconds, check=False

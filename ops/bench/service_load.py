@@ -1,4 +1,4 @@
-"""The HTTP service under a mixed load, killed in between, with an analyst at work beside it."""
+"""Tests the HTTP service under a mixed load with kills, while an analyst runs SQL queries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from palimpsest.ops.sql.saved_queries import SAVED_QUERIES
 LIMITS_OFF = tuple(
     f"http.{name}_per_minute=1000000" for name in ("modify", "delete", "batch_forget")
 )
-"""One token's share of changes is not what is measured."""
+"""Lifts the rate limits of a token, which are not measured."""
 WINDOW_SECONDS = 15.0
 """The analyst works in every other window of this length."""
 SAMPLE_SECONDS = 1.0
@@ -62,7 +62,7 @@ ANALYST_QUERIES = (
 
 @dataclass(frozen=True, slots=True)
 class ServiceLoad:
-    """`clients` over `scopes` for so many seconds, while the service is killed `kills` times."""
+    """`clients` over `scopes` for `seconds`, while the service is killed `kills` times."""
 
     seconds: float
     clients: int
@@ -73,19 +73,20 @@ class ServiceLoad:
 
 @dataclass
 class Watched:
-    """What was seen beside the clients: `memory` in MiB and `queries` in milliseconds, each with
-    when it was seen."""
+    """Observations next to those of the clients: `memory` in MiB and `queries` in milliseconds,
+    each with its time."""
 
     memory: list[tuple[float, float]] = field(default_factory=list)
     queries: list[tuple[float, float, str]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     unanswered: list[tuple[float, str]] = field(default_factory=list)
-    """Queries that were refused, or that nobody answered, these with when they were sent."""
+    """Unanswered queries, with the time when they were sent; `refused` holds the refused ones."""
     spans: list[tuple[float, float]] = field(default_factory=list)
     """When the service was down."""
 
     def failures(self) -> list[str]:
-        """Queries that failed while the service was there, or was not just about to be killed."""
+        """Returns the queries that failed although the service was up and not about to be
+        killed."""
         lost = [
             f"not answered: {sql}"
             for at, sql in self.unanswered
@@ -95,7 +96,7 @@ class Watched:
 
 
 async def measure(load: ServiceLoad, overrides: Sequence[str], folder: Path) -> JsonObject:
-    """Run the load on the memory in `folder`, check what became of it, and tell."""
+    """Runs the load on the memory in `folder`, checks its outcome, and returns a report."""
     server = ServerProcess(folder / "data", [*LIMITS_OFF, *overrides], folder / "output")
     seen, watched = Seen(), Watched()
     await server.start()
@@ -133,7 +134,7 @@ async def measure(load: ServiceLoad, overrides: Sequence[str], folder: Path) -> 
 
 
 async def _kill(server: ServerProcess, load: ServiceLoad, began: float, watched: Watched) -> None:
-    """Spread over the time of the load."""
+    """Kills the service at intervals spread evenly over the load."""
     for number in range(load.kills):
         at = began + load.seconds * (number + 1) / (load.kills + 1)
         await asyncio.sleep(max(0.0, at - time.monotonic()))
@@ -150,7 +151,7 @@ async def _sample(server: ServerProcess, until: float, watched: Watched) -> None
 
 
 async def _analyse(url: str, began: float, until: float, watched: Watched) -> None:
-    """Twenty queries, one after another, in every other window."""
+    """Runs all ANALYST_QUERIES, one after another, in every other window."""
     pause = WINDOW_SECONDS / len(ANALYST_QUERIES)
     async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60.0) as client:
         number = 0
@@ -180,7 +181,7 @@ async def _query(client: httpx.AsyncClient, sql: str, watched: Watched) -> None:
 
 
 async def drained(url: str, headers: Mapping[str, str] = NOBODY) -> float:
-    """Seconds until all that was sent is processed. Raises TimeoutError."""
+    """Returns the seconds until everything sent is processed. Raises TimeoutError."""
     began = time.monotonic()
     async with client_of(url, headers) as client:
         while time.monotonic() - began < DRAIN_SECONDS:
@@ -192,7 +193,7 @@ async def drained(url: str, headers: Mapping[str, str] = NOBODY) -> float:
 
 
 async def checked(url: str, seen: Seen, headers: Mapping[str, str] = NOBODY) -> JsonObject:
-    """Whether every acknowledged write is there, once, and whether the balance holds."""
+    """Checks that every acknowledged write is stored exactly once, and that the balance holds."""
     async with client_of(url, headers) as client:
         query = "SELECT memory_id, content FROM memories WHERE who <> 'pipeline'"
         answer = await client.post(
@@ -218,7 +219,7 @@ def _questions(load: ServiceLoad) -> list[tuple[str, str]]:
 
 
 async def _recalls_over_http(url: str, load: ServiceLoad) -> list[float]:
-    """Milliseconds of recalls by one client, nothing else going on."""
+    """Measures milliseconds of recalls by one client on an otherwise idle service."""
     took: list[float] = []
     async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60.0) as client:
         for scope, text in _questions(load):
@@ -232,7 +233,7 @@ async def _recalls_over_http(url: str, load: ServiceLoad) -> list[float]:
 async def _recalls_in_library(
     data_dir: Path, overrides: Sequence[str], load: ServiceLoad
 ) -> list[float]:
-    """The same by the library, on the same memory."""
+    """Measures the same recalls through the library, on the same memory."""
     took: list[float] = []
     loaded = load_settings([*overrides], data_dir).settings
     async with AsyncMemory(loaded=loaded) as memory:
@@ -249,7 +250,7 @@ def _timed(seen: Seen, name: Any) -> JsonObject:
 
 
 def _memory(watched: Watched) -> JsonObject:
-    """Medians of the first and the last third of the samples since the last start."""
+    """Returns medians of the first and the last third of the samples since the last start."""
     since = watched.spans[-1][1] if watched.spans else 0.0
     found = [mib for at, mib in watched.memory if at >= since] or [0.0]
     third = max(1, len(found) // 3)
@@ -261,8 +262,8 @@ def _memory(watched: Watched) -> JsonObject:
 
 
 def _analyst(watched: Watched, seen: Seen, began: float, seconds: float) -> JsonObject:
-    """How long queries took, and how many writes were acknowledged a second with and without
-    them: medians over windows in which the service was not down."""
+    """Returns the latency of queries, and the acknowledged writes per second with and without them:
+    medians over windows in which the service was up."""
     rates: dict[bool, list[float]] = {True: [], False: []}
     writes = [at for name in ("remember", "modify") for at, _ in seen.ms[cast("Any", name)]]
     for number in range(int(seconds / WINDOW_SECONDS)):

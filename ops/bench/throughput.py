@@ -1,4 +1,4 @@
-"""How many turns a second go through the whole pipeline, and where the time goes."""
+"""Measures the throughput of the whole pipeline in turns per second, and where the time goes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SESSION_TURNS = 20
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to send through: `turns` over `scopes`, with `words` each. `stored` are as many more
+    """The load: `turns` over `scopes`, with `words` each. `stored` is the number of further turns
     that are processed before the clock starts."""
 
     turns: int
@@ -51,13 +51,13 @@ class Load:
 
 
 def vocabulary() -> list[str]:
-    """Words that no one said before, the same every time."""
+    """Returns made-up words, the same every time."""
     chance = random.Random(SEED)
     return ["".join(chance.choices(SYLLABLES, k=chance.randint(2, 4))) for _ in range(WORDS)]
 
 
 def records(load: Load) -> Iterator[Outgoing]:
-    """The turns as records: words by Zipf's law, scopes in turn."""
+    """Yields the turns as records: words by Zipf's law, scopes in rotation."""
     chance = random.Random(SEED + 1)
     words = vocabulary()
     weights = [1.0 / rank for rank in range(1, WORDS + 1)]
@@ -82,7 +82,8 @@ def records(load: Load) -> Iterator[Outgoing]:
 
 
 async def measure(load: Load, overrides: Sequence[str], folder: Path | None) -> JsonObject:
-    """Publish, process to the end, and tell: turns a second, seconds by stage and step."""
+    """Publishes, processes everything, and reports turns per second and seconds by stage and
+    step."""
     with contextlib.ExitStack() as undo:
         where = folder or Path(undo.enter_context(tempfile.TemporaryDirectory()))
         settings = _settings(load, overrides, where, undo)
@@ -135,7 +136,7 @@ def _publish(settings: Settings, ready: Sequence[Outgoing]) -> float:
 
 
 def _start_anew(app: Application) -> None:
-    """Let the same stages, on stores as warm as they are, run once more, and count from here."""
+    """Prepares the same stages, on the warm stores, for another run with new counts."""
     app.worker = replace(app.worker)
 
 
@@ -158,10 +159,10 @@ def _stage(runners: Sequence[StageRunner]) -> JsonObject:
     }
 
 
-# An instant model provider for benchmarks: a process of its own, speaking OpenAI's API. python -m
-# palimpsest.ops.bench.throughput [PORT] Prints its address and serves until it is stopped. It
-# answers at once and sensibly: the turn itself as the one fact, every decision an ADD. What a
-# benchmark with it measures is the pipeline and the cost of asking, without any model's time.
+# An instant model provider for benchmarks: a separate process that implements OpenAI's API.
+# `python -m palimpsest.ops.bench.throughput [PORT]` prints its address and serves until stopped. It
+# replies immediately and sensibly: the turn itself as the only fact, every decision an ADD. A
+# benchmark with it measures the pipeline and the cost of requests, without model time.
 
 MODEL = "instant"
 MAX_FACT_CHARACTERS = 500
@@ -196,7 +197,7 @@ def _said(asked: str) -> dict[str, JsonValue]:
 
 
 async def serve(port: int = 0) -> None:
-    """Serve on a port of the loopback address (0: any that is free); print the base URL first."""
+    """Serves on a port of the loopback address (0: any free port); prints the base URL first."""
     server, url = await started(reply, port)
     sys.stdout.write(f"{url}\n")
     sys.stdout.flush()
@@ -205,7 +206,7 @@ async def serve(port: int = 0) -> None:
 
 @contextlib.contextmanager
 def running_provider(port: int = 0) -> Iterator[str]:
-    """The base URL of a provider process that ends with the context."""
+    """Yields the base URL of a provider process that ends with the context."""
     process = subprocess.Popen(  # noqa: S603 (own arguments, no shell)
         [sys.executable, "-m", "palimpsest.ops.bench.throughput", str(port)],
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""What is given as a document, as the command that adds it."""
+"""Builds the command that adds a document from a URL, a text or a file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_url(source: str) -> bool:
 
 
 def url_document(url: str, title: str, settings: DocumentSettings) -> AddDocumentCommand:
-    """A page that a worker will fetch. Raises NotReadError for what is no address."""
+    """Adds a page that a worker will fetch. Raises NotReadError for an invalid URL."""
     wrong = why_no_address(url)
     if wrong is not None:
         raise NotReadError(wrong.partition(": ")[2])
@@ -43,8 +43,8 @@ def text_document(
     content_type: str | None = None,
     charset: str | None = None,
 ) -> AddDocumentCommand:
-    """A text, or a file of that name. HTML is freed of its boilerplate, and titles itself; a file
-    without a title has its name. Raises NotReadError for what is no text."""
+    """Adds a text, or a file called `name`. HTML loses its boilerplate and supplies its own title;
+    a file without a title takes its name. Raises NotReadError for data that is not text."""
     if len(data) > settings.max_bytes:
         raise NotReadError(f"it is larger than {settings.max_bytes} bytes (documents.max_bytes)")
     ending = os.path.splitext(name or "")[1].lower()
@@ -61,7 +61,7 @@ def text_document(
 
 
 def file_document(path: Path, title: str, settings: DocumentSettings) -> AddDocumentCommand:
-    """A file of this machine. Raises NotReadError, and OSError where it cannot be read."""
+    """Adds a local file. Raises NotReadError, and OSError if it cannot be read."""
     with path.open("rb") as file:
         data = file.read(settings.max_bytes + 1)
     try:
@@ -77,7 +77,7 @@ def read_document(
     title: str,
     content_type: str | None,
 ) -> AddDocumentCommand:
-    """A text that was freed of its markup before. Raises NotReadError."""
+    """Adds a text whose markup is already removed. Raises NotReadError."""
     return _command(
         settings,
         kind="text" if name is None else "file",
@@ -89,7 +89,7 @@ def read_document(
 
 
 def as_operation(command: AddDocumentCommand) -> dict[str, Any]:
-    """The fields of the operation that adds a document which is read already."""
+    """Returns the fields of the operation that adds a document whose text is already extracted."""
     if command.kind == "url":
         return {"url": command.source, "title": command.title}
     given = {"text": command.text, "name": command.source, "title": command.title}

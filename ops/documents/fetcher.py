@@ -1,8 +1,8 @@
-"""The task that fetches what was queued, alongside the stages.
+"""Fetches queued documents alongside the stages.
 
-Its only traces are records of the log: the text, or why there is none. A document waits until one
-of them is applied, so a process that was killed in between fetches again. What the log has already
-is not fetched.
+Its only output is records of the log: the text, or why there is none. A document stays queued until
+one of them is applied, so a document is fetched again after a kill in between. A document whose
+record is in the log is not fetched.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from palimpsest.streams.sensitive.policy import REFUSED, WHY_REFUSED, Policy
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 4
-"""URLs that are fetched at the same time."""
+"""Maximum number of concurrent fetches."""
 FETCHER = Actor(id="fetcher", type="system")
 _QUEUED = (
     "kind = 'url' AND chunks IS NULL AND error IS NULL AND deleted_at IS NULL"
@@ -44,7 +44,7 @@ _QUEUED = (
 
 @dataclass(eq=False)
 class Fetcher(PartitionTimer):
-    """Fetches for all shards that `shards` tells as open, which may change at any time."""
+    """Fetches for all open shards, which `shards` returns and which may change at any time."""
 
     what = "documents"
     seconds = 0.5
@@ -52,7 +52,7 @@ class Fetcher(PartitionTimer):
     _published: set[str] = field(default_factory=set, init=False)
 
     def waits(self, shard: Shard) -> bool:
-        """Whether some document waits for its text."""
+        """Whether a document waits for its text."""
         return bool(self._waiting(shard))
 
     async def act(self, shard: Shard) -> None:
@@ -73,7 +73,7 @@ class Fetcher(PartitionTimer):
         return [text_record(scope, text, self.clock(), FETCHER) for text in texts]
 
     def _without_secrets(self, text: str) -> str:
-        """Before it is cut: a secret may lie across the edge of two chunks."""
+        """Removes secrets before the text is chunked: a secret may span two chunks."""
         policy = Policy.of(self.settings.pii)
         cleaned = policy.text(text)
         if policy.refuses and cleaned == REFUSED:
@@ -81,7 +81,7 @@ class Fetcher(PartitionTimer):
         return cleaned
 
     async def _take(self, row: DocumentRow) -> None:
-        """Fetch, and append what came of it."""
+        """Fetches a document, and appends its text or the failure."""
         assert row.source is not None
         try:
             found = await fetch(row.source, self.settings.documents)
@@ -119,9 +119,9 @@ def _queued(shard: Shard) -> list[DocumentRow]:
         return select(reader, DocumentRow, _QUEUED, [])
 
 
-# Fetching a URL: within limits, and from where it is allowed. The name is resolved here, once a
-# hop, and the connection made to that very address: what the name stands for a moment later does
-# not matter.
+# Fetches a URL within the limits and from allowed addresses. It resolves the name itself, once per
+# hop, and connects to that very address, so a later change of the name (DNS rebinding) has no
+# effect.
 
 _HEADERS: Final = {
     "User-Agent": "palimpsest",
@@ -134,7 +134,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The text of a page, and the title that it gives itself, else its address."""
+    """The text of a page, and its title, or its URL if it has none."""
 
     text: str
     title: str
@@ -142,7 +142,7 @@ class Fetched:
 
 
 async def fetch(url: str, settings: DocumentSettings) -> Fetched:
-    """The text behind a URL. Raises NotReadError with why there is none."""
+    """Fetches the text of a URL. Raises NotReadError with the reason if there is none."""
     try:
         async with asyncio.timeout(settings.fetch_seconds):
             body, content_type = await _body(url, settings)
@@ -193,7 +193,7 @@ async def _answer(
         "GET",
         asked.copy_with(host=address, fragment=None),
         headers={**_HEADERS, "Host": asked.netloc.decode("ascii")},
-        # The certificate must be the name's.
+        # The certificate must match the host name.
         extensions={"sni_hostname": host},
     )
     answer = await client.send(request, stream=True)
@@ -204,8 +204,8 @@ async def _answer(
 
 
 def _target(answer: httpx.Response, url: str) -> str | None:
-    """Where the answer leads on to; None for one that is to be read. Raises NotReadError for one
-    that is neither."""
+    """Returns the target of a redirect, None for a response with a body to read. Raises
+    NotReadError for any other response."""
     if answer.status_code in _REDIRECTS and "location" in answer.headers:
         try:
             return str(httpx.URL(url).join(answer.headers["location"]))
@@ -217,7 +217,7 @@ def _target(answer: httpx.Response, url: str) -> str | None:
 
 
 async def _content(answer: httpx.Response, most: int) -> tuple[bytes, str]:
-    """The body, decompressed, and its content type. Raises NotReadError."""
+    """Returns the decompressed body and its content type. Raises NotReadError."""
     content_type = answer.headers.get("content-type", "")
     media_type_of(content_type)
     too_large = NotReadError(f"it is larger than {most} bytes (documents.max_bytes)")
@@ -234,9 +234,9 @@ async def _content(answer: httpx.Response, most: int) -> tuple[bytes, str]:
 
 
 def _unpacking(encoding: str) -> zlib._Decompress | None:
-    """Unpacks a body piece by piece, so that no more of it is in memory than is taken: httpx would
-    unpack a piece whole, and what was packed twice twice. Raises NotReadError for what was not
-    asked for."""
+    """Returns an incremental decompressor, None for an uncompressed body, so that memory holds no
+    more than the limit: httpx would decompress a piece whole, and a body compressed twice, twice.
+    Raises NotReadError for an encoding that was not requested."""
     packed = encoding.strip().lower()
     if packed in ("", "identity"):
         return None
@@ -245,15 +245,15 @@ def _unpacking(encoding: str) -> zlib._Decompress | None:
     raise NotReadError(f"it came packed as {encoding[:100]!r}, and gzip was asked for")
 
 
-# Where a URL leads: the one address that is then connected to, and whether it may be.
+# Resolves a URL's host to the one address to connect to, and checks that it is allowed.
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 async def address_of(host: str, port: int, allow_private: bool) -> str:
-    """The address that the name stands for now. Raises NotReadError where there is none, or where
-    any of them is not of the public internet and that is not allowed."""
+    """Resolves a host name to an address. Raises NotReadError if there is none, or if any of its
+    addresses is outside the public internet and `allow_private` is off."""
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -272,7 +272,7 @@ async def address_of(host: str, port: int, allow_private: bool) -> str:
 
 
 def is_public(address: str) -> bool:
-    """Whether everybody on the internet reaches the address, also where one is wrapped in it."""
+    """Whether the address, and any address embedded in it, is on the public internet."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -286,8 +286,8 @@ def is_public(address: str) -> bool:
 
 
 def _meant(ip: Address) -> list[Address]:
-    """The address, and those of IPv4 that a network may take it for; of one that only wraps
-    another, the other."""
+    """Returns the address and the IPv4 addresses that a network may translate it to; for a mapped
+    or NAT64 address, only the IPv4 address in it."""
     if isinstance(ip, ipaddress.IPv4Address):
         return [ip]
     if ip.ipv4_mapped is not None:

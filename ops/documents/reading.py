@@ -1,4 +1,4 @@
-"""Bytes of a document to its text: what kind they are, in which characters, without boilerplate."""
+"""Extracts the text of a document from bytes: detects type and charset, removes boilerplate."""
 
 from __future__ import annotations
 
@@ -34,26 +34,27 @@ _XML = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z0-9_:.-]
 _DECLARATION = re.compile(r"^\s*<\?xml[^>]*>")
 _SPACE = re.compile(r"\s+")
 _LOOKED_AT = 4_096
-"""Bytes in which a page tells its characters; browsers look at 1,024."""
+"""Number of leading bytes searched for a page's charset declaration; browsers search 1,024."""
 MOST_TITLE = 512
 
 
 class NotReadError(RequestError):
-    """A document that is not taken; the text says why and what to do."""
+    """A document that is refused; the text says why and what to do."""
 
     code = "not_read"
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The text of a document, not empty, and the title that it gives itself."""
+    """The non-empty text of a document, and its own title."""
 
     text: str
     title: str
 
 
 def media_type_of(content_type: str) -> str:
-    """`text/html` of `text/HTML; charset=utf-8`. Raises NotReadError for what is not taken."""
+    """Returns `text/html` for `text/HTML; charset=utf-8`. Raises NotReadError for an unsupported
+    type."""
     found = content_type.partition(";")[0].strip().lower()
     if found.startswith("text/") or found in _OTHERS:
         return found
@@ -64,14 +65,14 @@ def media_type_of(content_type: str) -> str:
 
 
 def charset_of(content_type: str) -> str | None:
-    """The charset that a content type names."""
+    """Returns the charset that a content type names, None if it names none."""
     found = re.search(r"charset\s*=\s*[\"']?([^\s;\"']{1,40})", content_type, re.I)
     return None if found is None else found[1]
 
 
 def read(data: bytes, media_type: str, charset: str | None = None) -> Read:
-    """The text of a document. HTML is freed of scripts, styles and boilerplate. Raises NotReadError
-    for what has no text."""
+    """Extracts the text of a document; removes scripts, styles and boilerplate from HTML. Raises
+    NotReadError if there is no text."""
     for beginning, what in _BINARY:
         if data.startswith(beginning):
             raise NotReadError(f"it is {what}")
@@ -87,8 +88,8 @@ def read(data: bytes, media_type: str, charset: str | None = None) -> Read:
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
-    """By a byte order mark, by what was told with it, by what it tells of itself, as UTF-8; what
-    fits none of these as Windows-1252, in which every other text of Western Europe is readable."""
+    """Decodes by, in order, a byte order mark, the given charset, the document's own declaration
+    and UTF-8; else as Windows-1252, which reads any other Western European text."""
     told = [encoding for mark, encoding in _MARKS if data.startswith(mark)][:1]
     told += [charset] if charset else []
     told += [found[1].decode() for found in (_said(_XML, data), _said(_META, data)) if found]
@@ -105,8 +106,7 @@ def _said(pattern: re.Pattern[bytes], data: bytes) -> re.Match[bytes] | None:
 
 
 def _read_page(page: str) -> tuple[str, str]:
-    """What a reader of the page would call its text (all of it where no part stands out), and its
-    title."""
+    """Returns the main text of a page (all of its text if no part stands out) and its title."""
     try:
         from lxml.html import document_fromstring
         from trafilatura import extract, html2txt
@@ -114,13 +114,13 @@ def _read_page(page: str) -> tuple[str, str]:
         raise NotReadError(f"HTML is read with an extra: {install_hint('documents')}") from None
     if not page.strip():
         return "", ""
-    # It tells of pages that it makes nothing of; so do we.
+    # trafilatura logs pages without text; they are already reported here.
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
     try:
-        # A page need not have the tags of its parts: the parser adds them.
+        # HTML may omit structural tags: the parser adds them.
         tree = document_fromstring(_DECLARATION.sub("", page, count=1))
         title = _SPACE.sub(" ", tree.findtext(".//title") or "").strip()[:MOST_TITLE]
         main = extract(tree, include_comments=False, include_tables=True, favor_recall=True)
         return main or html2txt(tree) or "", title
-    except Exception as error:  # of parsers, about whatever a page may hold
+    except Exception as error:  # parsers raise many types for malformed pages
         raise NotReadError(f"its HTML cannot be read: {type(error).__name__}") from error

@@ -1,4 +1,4 @@
-"""A document's text as records of the log, where it is too large for one."""
+"""Splits a document's text that is too large for one record of the log."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import published
 
 BYTES_A_CHARACTER: Final = 8
-"""Of a record, at most, with what else is in it."""
+"""Maximum bytes of a record per character of text, including its other fields."""
 
 
 def texts_that_fit(
     document: str, text: str, command: AddDocumentCommand, max_bytes: int, title: str = ""
 ) -> list[DocumentTextCommand]:
-    """The chunks of a text, each command of them in a record of `max_bytes`."""
+    """Returns the chunks of a text as commands that each fit into a record of `max_bytes`."""
     most = min(BATCH_CHARACTERS, max_bytes // BYTES_A_CHARACTER)
     return texts_of(document, text, command, title, most)
 
@@ -32,8 +32,8 @@ def texts_that_fit(
 def fitted(
     command: AddDocumentCommand, max_bytes: int
 ) -> tuple[AddDocumentCommand, list[DocumentTextCommand]]:
-    """The command with its text, where both fit into a record; else without, and the text as
-    commands that follow it. Their document's id is still to be told."""
+    """Returns the command with its text if both fit into a record; else the command without it, and
+    the text as commands that follow it, whose document id is still to be set."""
     if command.text is None or len(command.text) * BYTES_A_CHARACTER <= max_bytes:
         return command, []
     texts = texts_that_fit("-", command.text, command, max_bytes)
@@ -44,7 +44,7 @@ def fitted(
 
 
 def text_record(scope: str, text: DocumentTextCommand, at: datetime, actor: Actor) -> Outgoing:
-    """A part of a document's text as a record; the same part is the same message."""
+    """Returns a part of a document's text as a record; the same part has the same message id."""
     identity = (text.document_id, text.digest or "", text.first, text.error or "")
     command_id = derived_id("document-text", *identity)
     return published(

@@ -1,5 +1,5 @@
-"""From files to turns on the log: bad lines are reported with their place, the others published.
+"""Publishes files as turns on the log; bad lines are reported with their place.
 
-One file a format, each a pure parser; `formats` lists and recognises them, `opening` joins
-them with the sources, `records` makes turns of what they give.
+Each format has a file with a pure parser; `formats` lists and detects them, `opening` connects them
+to the sources, `records` converts their output to turns.
 """

@@ -1,4 +1,4 @@
-"""What every parser takes and gives: a source in, utterances out, and errors as values.
+"""The types of all parsers: a source in, utterances out, and errors as values.
 
 A parser is a pure generator of Utterance, Bad and Note; the only error it raises is Unreadable.
 """
@@ -23,12 +23,12 @@ MAX_NAME_CHARACTERS: Final = 256
 
 
 class Unreadable(Exception):
-    """A source that no parser can read; the text says what it is and what to do."""
+    """A source that no parser can read; the text says what the source is and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """What could not be taken: where it stands and why."""
+    """A part of the source that could not be read: its place and the reason."""
 
     place: str
     reason: str
@@ -36,8 +36,8 @@ class Bad:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a person should know about how the source was read: how times were understood, what
-    was left out."""
+    """A remark for users on how the source was read: how times were interpreted, what was left
+    out."""
 
     text: str
 
@@ -46,8 +46,8 @@ class Note:
 class Utterance:
     """One utterance as its source has it.
 
-    `key` identifies it within its scope for ever: the same utterance of the same source, read
-    again, also from a longer export, has the same. `at` is UTC; None where the source tells no
+    `key` identifies it permanently within its scope: the same utterance, read again from the same
+    source or from a longer export of it, has the same key. `at` is UTC; None if the source has no
     time.
     """
 
@@ -68,7 +68,7 @@ Item: TypeAlias = Utterance | Bad | Note
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text with the names that it goes by: `name` for people, `stem` for sessions."""
+    """A text with its names: `name` for users, `stem` for sessions."""
 
     name: str
     stem: str
@@ -77,8 +77,8 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the user decided. `me` names the person whose export it is; `zone` is that
-    of times without one; `since` the moment at which offsets from the beginning begin."""
+    """The user's choices. `me` names the person whose export it is; `zone` applies to times without
+    one; `since` is the moment that offsets count from."""
 
     since: datetime
     me: str = ""
@@ -88,8 +88,8 @@ class Choices:
 
 
 class Keys:
-    """Keys for utterances without an id of their own: from what was said, and for the same said
-    again, how often before. What is appended to a source changes no key of what was there."""
+    """Derives keys for utterances without an id: from the content and the number of its earlier
+    occurrences. Appending to a source changes no existing key."""
 
     def __init__(self, *prefix: str) -> None:
         self._prefix = prefix
@@ -101,7 +101,7 @@ class Keys:
 
 
 def parsed(document: Document) -> object:
-    """The JSON of a document. Raises Unreadable."""
+    """Returns the parsed JSON of a document. Raises Unreadable."""
     try:
         found: object = json.loads(document.text, parse_constant=_no_constant)
     except ValueError as error:
@@ -116,7 +116,7 @@ def _no_constant(name: str) -> float:
 
 
 def decoded(data: bytes) -> str:
-    """Text in UTF-8, with or without a mark, or UTF-16 with one. Raises Unreadable."""
+    """Decodes UTF-8, with or without a byte order mark, or UTF-16 with one. Raises Unreadable."""
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         return data.decode(encoding)
@@ -127,20 +127,20 @@ def decoded(data: bytes) -> str:
 
 
 def objects(value: object, place: str) -> Iterator[tuple[str, dict[str, object]] | Bad]:
-    """The objects of a list, each with its place; what is no object as Bad."""
+    """Yields the objects of a list, each with its place; other values as Bad."""
     for number, each in enumerate(value if isinstance(value, list) else []):
         at = f"{place}[{number}]"
         yield (at, each) if isinstance(each, dict) else Bad(at, "not a JSON object")
 
 
 def named(value: object) -> str:
-    """A name from a source: one line, of a bounded length, or nothing."""
+    """Returns a name from a source as one line of bounded length; empty if it is not text."""
     return " ".join(value.split())[:MAX_NAME_CHARACTERS] if isinstance(value, str) else ""
 
 
 def unix_time(value: object) -> datetime | None:
-    """Seconds or milliseconds since 1970, as a number or its text, as UTC; None for anything
-    else, also for what would lie before 1973 or after 5138: that is no time but a number."""
+    """Converts seconds or milliseconds since 1970, a number or its text, to UTC; None for anything
+    else, also for a time before 1973 or after 5138: that is just a number."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -152,7 +152,7 @@ def unix_time(value: object) -> datetime | None:
 
 
 def iso_time(value: object, zone: ZoneInfo) -> datetime | None:
-    """An ISO 8601 text as a moment, taken in `zone` where it names none; None for anything else."""
+    """Parses an ISO 8601 text, in `zone` if it names none; None for anything else."""
     if not isinstance(value, str):
         return None
     try:
@@ -162,8 +162,8 @@ def iso_time(value: object, zone: ZoneInfo) -> datetime | None:
 
 
 def with_offset(at: datetime, zone: ZoneInfo) -> datetime | None:
-    """A moment with its offset, taken in `zone` where it names none or is in UTC; None for one that
-    UTC has not. The offset tells which day "yesterday" was."""
+    """Returns the time with its UTC offset, from `zone` if it names none or is in UTC; None if UTC
+    cannot represent it. The offset determines which day "yesterday" was."""
     try:
         moment = at.replace(tzinfo=at.tzinfo or zone)
         there = moment if moment.utcoffset() else moment.astimezone(UTC).astimezone(zone)
@@ -174,7 +174,7 @@ def with_offset(at: datetime, zone: ZoneInfo) -> datetime | None:
 
 
 def later(at: datetime, by: timedelta) -> datetime:
-    """A moment after `at`; `at` itself where the calendar ends."""
+    """Returns `at` plus `by`; `at` itself beyond the end of the calendar."""
     try:
         return at + by
     except OverflowError:

@@ -1,7 +1,7 @@
 """Transcripts with times: SubRip (.srt), WebVTT (.vtt), and lines as `[00:01:02] Ana: Hello`.
 
-A cue is what fits on a screen, not what somebody says: cues of one speaker that end in the
-middle of a sentence are joined.
+A cue is what fits on a screen, not an utterance: consecutive cues of one speaker are joined while
+they end in the middle of a sentence.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TAG: Final = re.compile(r"</?[^>\s][^>]*>|\{\\[^}]*\}")
 _SPEAKER: Final = re.compile(r"(?:>> ?|- ?)?([^\W\d_][\w .'’()-]{0,59}): +(.+)", re.DOTALL)
 _END: Final = re.compile(r"[.!?…。！？][\"'”’)\]]*$")
 MAX_JOINED: Final = 2_000
-"""Characters after which a cue begins a turn of its own even in the middle of a sentence."""
+"""Length, in characters, after which a new turn starts even in the middle of a sentence."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class _Cue:
 
 
 def is_captions(text: str) -> bool:
-    """Whether the text begins as one of the three."""
+    """Whether the text begins like one of the three formats."""
     if text.lstrip("\ufeff").startswith("WEBVTT"):
         return True
     head = text.split("\n")[:30]
@@ -59,8 +59,8 @@ def is_captions(text: str) -> bool:
 
 
 def read_captions(document: Document, choices: Choices) -> Iterator[Item]:
-    """What is said, in order, at `choices.since` plus its offset. Raises Unreadable when there is
-    no cue."""
+    """Yields the utterances in order, each at `choices.since` plus its offset. Raises Unreadable if
+    there is no cue."""
     cues = list(_joined(_cues(document.text)))
     if not cues:
         raise Unreadable("no transcript: no line with a time (00:01:02,000 --> 00:01:04,000)")
@@ -84,7 +84,7 @@ def read_captions(document: Document, choices: Choices) -> Iterator[Item]:
 
 
 def _cues(text: str) -> Iterator[_Cue]:
-    """The cues of either form, in order."""
+    """Yields the cues of all formats, in order."""
     cue: _Cue | None = None
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.rstrip("\r")
@@ -117,7 +117,7 @@ def _offset(groups: tuple[str | None, ...]) -> timedelta:
 
 
 def _joined(cues: Iterator[_Cue]) -> Iterator[_Cue]:
-    """Cues with their speaker and clean text; what goes on in the next cue is joined."""
+    """Yields cues with speaker and clean text; joins sentences that continue in the next cue."""
     before: _Cue | None = None
     speaking = ""
     for cue in cues:

@@ -1,7 +1,7 @@
 """ChatGPT's export: conversations.json, a list of conversations, each a tree of messages.
 
-The tree has a branch for every answer that was made again or question that was edited; what the
-person last saw is the path from `current_node` up to the root.
+The tree has a branch for every regenerated answer and every edited question; the conversation as
+last seen is the path from `current_node` up to the root.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def is_chatgpt(value: object) -> bool:
 
 
 def read_chatgpt(document: Document, choices: Choices) -> Iterator[Item]:
-    """What user and assistant said, conversation by conversation. Raises Unreadable."""
+    """Yields the messages of user and assistant, by conversation. Raises Unreadable."""
     value = parsed(document)
     if not is_chatgpt(value):
         raise Unreadable("no ChatGPT export: its conversations have no `mapping`")
@@ -78,7 +78,7 @@ def _conversation(
         if role is None or text is None:
             yield None
             continue
-        # A message without a time was said after the one before it.
+        # A message without a time takes the time of the previous one.
         at = unix_time(message.get("create_time")) or at
         yield Utterance(
             place=f"{place}: {node_id}",
@@ -94,7 +94,7 @@ def _conversation(
 
 
 def _path(mapping: dict[str, object], current: object) -> list[str]:
-    """The nodes from the root to `current`; where that names none, to the newest leaf."""
+    """Returns the nodes from the root to `current`, or to the newest leaf if that is no node."""
     nodes = {key: node for key, node in mapping.items() if isinstance(node, dict)}
     mapping.clear()
     mapping.update(nodes)
@@ -126,12 +126,12 @@ def _said_at(node: dict[str, object]) -> float:
 
 
 def _spoken(message: dict[str, object]) -> str | None:
-    """The words of a message to the other side; None where it has none."""
+    """Returns the text of a message between user and assistant; None if it has none."""
     content, metadata = message.get("content"), message.get("metadata")
     if not isinstance(content, dict) or content.get("content_type") not in SPOKEN:
         return None
     if message.get("recipient", "all") not in ("all", None):
-        return None  # said to a tool
+        return None  # addressed to a tool
     if isinstance(metadata, dict) and metadata.get("is_visually_hidden_from_conversation"):
         return None
     parts = content.get("parts")
@@ -140,7 +140,7 @@ def _spoken(message: dict[str, object]) -> str | None:
 
 
 def _words(part: object) -> str:
-    if isinstance(part, dict):  # speech in writing; images and files have no text
+    if isinstance(part, dict):  # transcribed speech has text; images and files have none
         part = part.get("text")
     return part if isinstance(part, str) else ""
 

@@ -31,7 +31,7 @@ def is_claude(value: object) -> bool:
 
 
 def read_claude(document: Document, choices: Choices) -> Iterator[Item]:
-    """What the person and the assistant said, conversation by conversation. Raises Unreadable."""
+    """Yields the messages of user and assistant, by conversation. Raises Unreadable."""
     value = parsed(document)
     if not is_claude(value):
         raise Unreadable("no Claude export: its conversations have no `chat_messages`")
@@ -73,7 +73,7 @@ def read_claude(document: Document, choices: Choices) -> Iterator[Item]:
 
 
 def _words(message: dict[str, object]) -> str:
-    """The text parts of a message; older exports have `text` only."""
+    """Returns the text parts of a message; older exports have only `text`."""
     content = message.get("content")
     texts = [
         part["text"]

@@ -1,5 +1,5 @@
-"""The formats that ingest takes, how each is recognised, and its parser. A new format is a parser
-in a file of its own, a line in FORMATS and one in PARSERS."""
+"""The supported formats, their detection and their parsers. A new format takes a parser in its own
+file, a line in FORMATS and a line in PARSERS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FORMATS: Final = {
     "captions": "a transcript with times (SRT, VTT)",
     "locomo": "a LoCoMo file",
 }
-"""Name for `--from` to what a person calls it."""
+"""Description by the name for `--from`."""
 
 PARSERS: Final[dict[str, Parser]] = {
     "messages": read_messages,
@@ -39,15 +39,15 @@ PARSERS: Final[dict[str, Parser]] = {
     "whatsapp": read_whatsapp,
     "captions": read_captions,
 }
-"""Those that read one document; turns, Slack and LoCoMo have ways of their own."""
+"""Parsers that read one document; turns, Slack and LoCoMo have their own readers."""
 
 CONVERSATIONS: Final = re.compile(r"(?:.*/)?conversations(?:-\d+)?\.json")
-"""What ChatGPT and Claude call the file in their archives."""
+"""Name of the file in the archives of ChatGPT and Claude."""
 _LINES_TRIED: Final = 20
 
 
 def format_of_value(value: object) -> str | None:
-    """The format of parsed JSON; None when it is none of them."""
+    """Returns the format of parsed JSON; None if it matches none."""
     if is_chatgpt(value):
         return "chatgpt"
     if is_claude(value):
@@ -63,8 +63,8 @@ def format_of_value(value: object) -> str | None:
 
 
 def format_of_text(first: bytes, whole: Callable[[], bytes]) -> str:
-    """The format of a file by its first line (with its end) and, where that is not enough, all of
-    it. Raises Unreadable, saying what the file seems to be."""
+    """Detects the format of a file from its first line (including the line end) and, if that is not
+    enough, from the whole file. Raises Unreadable, which says what the file seems to be."""
     line = _json(first)
     if isinstance(line, dict):
         return format_of_value(line) or "turns"
@@ -98,7 +98,7 @@ KNOWN: Final = f"it takes {', '.join(FORMATS)} (--from says which; see palimpses
 
 
 def _json(data: bytes | str) -> object:
-    """Parsed JSON; None for anything else."""
+    """Returns parsed JSON; None for anything else."""
     try:
         text = data.decode("utf-8-sig") if isinstance(data, bytes) else data
         found: object = json.loads(text)
@@ -108,7 +108,7 @@ def _json(data: bytes | str) -> object:
 
 
 def is_table(lines: list[str]) -> bool:
-    """Whether lines look like rows of a table: as many separators in each as in the first."""
+    """Whether the lines look like rows of a table: each has as many separators as the first."""
     for separator in (",", ";", "\t"):
         columns = lines[0].count(separator)
         plain = [re.sub(r'"[^"]*"', "", line).count(separator) for line in lines]
@@ -118,7 +118,7 @@ def is_table(lines: list[str]) -> bool:
 
 
 def members(bundle: Bundle) -> tuple[str, list[str]]:
-    """The format of a folder or archive, and the files in it to be read. Raises Unreadable."""
+    """Returns the format of a folder or archive, and its files to read. Raises Unreadable."""
     names = bundle.names
     exports = [name for name in names if CONVERSATIONS.fullmatch(name)]
     for name in exports:

@@ -1,4 +1,4 @@
-"""What was published before: whether a turn is new, a repeat, or another under the same id."""
+"""Checks turns against published ones: new, a repeat, or a conflict under the same id."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import LogReader, Outgoing, partition_for
 
 LOOKED_AT: Final = 200_000
-"""Records looked at from the end of a partition: some seconds and 40 MB at most."""
+"""Number of records read from the end of a partition: at most a few seconds and 40 MB."""
 _READ_RECORDS: Final = 5_000
 
 _BESIDE_TEXT: Final = (("session_id", ""), ("speaker", ""), ("role", "user"), ("privacy", "none"))
@@ -20,12 +20,12 @@ Standing = Literal["new", "known", "conflict"]
 
 
 class Published:
-    """The turns on a log and those asked about since. A log that cannot be looked through (None)
-    knows only the latter.
+    """The turns on a log and those checked since. Without a readable log (None) it knows only the
+    latter.
 
-    A turn is `known` when the log has it with the same text,
-    speaker, role and session: the pipeline deduplicates it. It is
-    a `conflict` when its scope has its turn_id with something else, which came first and stays.
+    A turn is `known` if the log has it with the same text, speaker, role, session and privacy: the
+    pipeline deduplicates it. It is a `conflict` if its scope has its turn_id with other content,
+    which came first and stays.
     """
 
     def __init__(self, log: LogReader | None) -> None:
@@ -33,10 +33,10 @@ class Published:
         self._texts: dict[int, int] = {}
         self._looked: set[int] = set()
         self.complete = log is not None
-        """Whether all published turns were looked at."""
+        """Whether all published turns were read."""
 
     def standing(self, record: Outgoing) -> Standing:
-        """Whether `record` is new, or was published or asked about before."""
+        """Returns how `record` relates to turns that were published or checked before."""
         if self._log is not None:
             partition = partition_for(record.scope, self._log.partitions(record.topic))
             if partition not in self._looked:
@@ -74,8 +74,8 @@ def _values(log: LogReader, partition: int) -> Iterator[bytes | None]:
 
 
 def _identity(value: bytes | None) -> tuple[int, int] | None:
-    """Hashes of what identifies a turn and of what it says, by whom and where; None for a record
-    that is no turn."""
+    """Returns a hash of a turn's identity and one of its text, speaker, role, session and privacy;
+    None for a record that is not a turn."""
     try:
         raw = from_json(value or b"")
         body = raw["body"]

@@ -1,4 +1,4 @@
-"""Turns as they are: one JSON object a line, the body of a turn or a whole message."""
+"""Reads turns in JSON Lines: each line is the body of a turn or a whole message."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from palimpsest.streams.logs.base import Outgoing
 
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 UNTIMED_STEP: Final = timedelta(milliseconds=1)
-"""Between turns that tell no time, so that they keep their order."""
+"""Interval between turns without a time, which keeps their order."""
 
 _TIME = TypeAdapter[datetime](UtcTime)
 _BESIDE: Final = ("scope", "occurred_at", "schema")
-"""What a line may say alongside the fields of a turn."""
+"""Further fields of a line, next to those of a turn."""
 FIELDS: Final = (*ConversationTurn.model_fields, "scope", "occurred_at")
 OTHER_NAMES: Final = {
     "timestamp": "occurred_at",
@@ -50,19 +50,19 @@ OTHER_NAMES: Final = {
     "scope_id": "scope",
     "user_id": "scope",
 }
-"""What other programs call a field; told where the field itself is missing."""
+"""Names that other programs give to a field; suggested if the field itself is missing."""
 _LIKENESS: Final = 0.8
 
 
 class Lines(Protocol):
-    """A file as far as reading its lines needs it."""
+    """A file that can be read by lines."""
 
     def readline(self, limit: int = -1, /) -> bytes: ...
 
 
 class Watch:
-    """What was noticed on the way and is reported once: fields that are probably meant as others,
-    turns without a time."""
+    """Collects observations to report once: fields that are probably misnamed, and turns without a
+    time."""
 
     def __init__(self) -> None:
         self.near: Counter[tuple[str, str]] = Counter()
@@ -86,7 +86,7 @@ class Watch:
 
 
 def near_miss(name: str, present: Iterable[str]) -> str | None:
-    """The field that `name` was probably meant to be, when that one is not there itself."""
+    """Returns the field that `name` probably stands for, unless that field is present."""
     plain = name.lower().replace("-", "_")
     if plain in FIELDS:
         likely: str | None = plain
@@ -102,10 +102,10 @@ def near_miss(name: str, present: Iterable[str]) -> str | None:
 def read_turns(
     file: Lines, name: str, options: RecordOptions, watch: Watch | None = None
 ) -> Iterator[tuple[Outgoing | Bad, int]]:
-    """A record, or what is bad, for every line that is not empty; and the bytes read for it.
+    """Yields a record, or Bad, for every non-empty line, and the bytes read for it.
 
-    A line is the body of a turn, with `scope` and `occurred_at` alongside its fields if they are
-    to be other than the default; or a whole message with its envelope.
+    A line is the body of a turn, with `scope` and `occurred_at` next to its fields if they differ
+    from the defaults; or a whole message with its envelope.
     """
     watch = watch or Watch()
     number = 0
@@ -142,7 +142,7 @@ def _no_constant(name: str) -> float:
 
 
 def turn_of(raw: object, place: str, options: RecordOptions, watch: Watch) -> Outgoing | Bad:
-    """The record of one parsed line."""
+    """Returns the record of one parsed line, or Bad."""
     if not isinstance(raw, dict):
         return Bad(place, "not a JSON object; write one turn a line")
     try:
@@ -190,8 +190,8 @@ def _record(raw: dict[str, object], place: str, options: RecordOptions, watch: W
 
 
 def _told_at(value: object, zone: ZoneInfo) -> datetime:
-    """When a turn was told, with the offset that was written. Raises ValidationError for what is no
-    time, and for one without a zone where none was chosen."""
+    """Returns the time of a turn with its written offset. Raises ValidationError for an invalid
+    time, and for one without a zone if none was chosen."""
     if isinstance(value, str) and zone != UTC_ZONE:
         with contextlib.suppress(ValueError):
             value = with_offset(datetime.fromisoformat(value.strip()), zone) or value
@@ -205,7 +205,7 @@ def _told_at(value: object, zone: ZoneInfo) -> datetime:
 
 
 def _scope(value: object) -> str:
-    """The scope that a line names; null is the same as none."""
+    """Returns the scope of a line; null means the default."""
     if value is None:
         return DEFAULT_SCOPE
     if not isinstance(value, str):

@@ -37,7 +37,7 @@ def is_locomo(value: object) -> bool:
 def read_locomo(
     file: IO[bytes], name: str, stem: str, options: RecordOptions
 ) -> Iterator[Outgoing | Bad]:
-    """The utterances of a LoCoMo file (one conversation, or a list of samples), in order."""
+    """Yields the utterances of a LoCoMo file (one conversation, or a list of samples), in order."""
     try:
         raw = json.loads(file.read().decode("utf-8"))
     except ValueError as error:
@@ -105,12 +105,12 @@ def _utterance(utterance: dict[str, object], session: str, captions: bool) -> Co
 
 
 def speaker_role(name: str) -> Literal["user", "assistant"]:
-    """The layout names speakers and no roles."""
+    """Returns the role of a speaker: the format has speaker names but no roles."""
     return "assistant" if name.casefold() == "assistant" else "user"
 
 
 def locomo_time(text: str) -> datetime | None:
-    """`1:56 pm on 8 May, 2023`, taken as UTC; None for anything else."""
+    """Parses `1:56 pm on 8 May, 2023` as UTC; None for anything else."""
     match = _LOCOMO_TIME.search(text)
     if match is None or match[5].lower() not in _MONTHS:
         return None

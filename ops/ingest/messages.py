@@ -1,7 +1,7 @@
-"""Messages as programs keep them for a model's chat interface: `role` and `content`.
+"""Messages in the format of chat APIs: `role` and `content`.
 
-As a JSON array, as `{"messages": […]}`, or a line each; a line may also be a whole conversation
-with its `messages`.
+They come as a JSON array, as `{"messages": […]}`, or one per line; a line may also be a whole
+conversation with its `messages`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def is_messages(value: object) -> bool:
 
 
 def read_messages(document: Document, choices: Choices) -> Iterator[Item]:
-    """The messages in order. Raises Unreadable when there is no JSON in it."""
+    """Yields the messages in order. Raises Unreadable for JSON that is nested too deeply."""
     skipped = 0
     for conversation in _conversations(document):
         if isinstance(conversation, Bad):
@@ -92,7 +92,8 @@ class _Conversation:
 
 
 def _conversations(document: Document) -> Iterator[_Conversation | Bad]:
-    """Values with `messages` and lists are conversations; messages that stand alone are one."""
+    """Yields a conversation for each list and each value with `messages`, and one for all loose
+    messages."""
     loose: list[tuple[str, object]] = []
     values: list[tuple[str, object]] = []
     for found in _values(document):
@@ -115,8 +116,8 @@ def _conversations(document: Document) -> Iterator[_Conversation | Bad]:
 
 
 def _values(document: Document) -> Iterator[tuple[str, object] | Bad]:
-    """The JSON values of a document with their places: one, those of a list of conversations,
-    or one a line."""
+    """Yields the JSON values of a document with their places: a single one, those of a list of
+    conversations, or one per line."""
     try:
         whole = json.loads(document.text)
     except RecursionError:
@@ -140,7 +141,7 @@ def _values(document: Document) -> Iterator[tuple[str, object] | Bad]:
 
 
 def _begins(loose: list[tuple[str, object]]) -> str:
-    """A name for a conversation from standard input, which has none: by how it begins."""
+    """Derives a name for a conversation from standard input from its first message."""
     return derived_id("stdin", json.dumps(loose[0][1], sort_keys=True))[:8]
 
 
@@ -189,7 +190,7 @@ def _time(message: dict[str, object], choices: Choices) -> datetime | None:
 
 
 def _words(content: object) -> str:
-    """The text of a message's content: a text, or the text parts of a list."""
+    """Returns the text of a message's content: the content itself, or the text parts of a list."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else [content]

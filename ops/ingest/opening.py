@@ -1,4 +1,4 @@
-"""From a name on the command line to records, whatever the format."""
+"""Turns a name on the command line into records, for all formats."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from palimpsest.ops.ingest.sources import (
 from palimpsest.streams.logs.base import Outgoing
 
 Found: TypeAlias = tuple[Outgoing | Bad | Note, int]
-"""What was read, and the bytes of the source that it took."""
+"""An item, and the bytes of the source that it took."""
 
 
 @dataclass(slots=True)
 class OpenedSource:
-    """A source as it is being read: its format, and the records in it."""
+    """A source that is being read: its format and its records."""
 
     source: Source
     format: str
@@ -51,7 +51,7 @@ class OpenedSource:
 
 @dataclass(frozen=True, slots=True)
 class IngestOptions:
-    """What the caller decided for all sources; None where each source decides."""
+    """The caller's choices for all sources; None if each source decides."""
 
     records: RecordOptions
     form: str | None = None
@@ -61,8 +61,8 @@ class IngestOptions:
 
 @contextmanager
 def open_source(name: str, options: IngestOptions) -> Iterator[OpenedSource]:
-    """What `name` holds, to be read inside the context. Raises Unreadable, also while it is read,
-    and OSError."""
+    """Opens `name` for reading inside the context. Raises Unreadable, also while reading, and
+    OSError."""
     source = source_of(name, options.records.now)
     since = options.since or source.time
     choices = replace(options.choices or Choices(since), since=since)
@@ -83,7 +83,7 @@ def open_source(name: str, options: IngestOptions) -> Iterator[OpenedSource]:
 
 
 class _Content:
-    """A file of which the first line was read: by lines, or, where need is, whole."""
+    """A file whose first line is already read: by lines, or whole if necessary."""
 
     def __init__(self, source: Source, first: bytes, file: IO[bytes]) -> None:
         self.source = source
@@ -140,7 +140,7 @@ def _turns(content: _Content, options: IngestOptions) -> Iterator[Found]:
 
 
 def _shared(items: Iterator[Outgoing | Bad | Note], size: int) -> Iterator[Found]:
-    """All items, read before the first is given, each with its share of the source's bytes."""
+    """Reads all items, then yields each with its share of the source's bytes."""
     found = list(items)
     given = 0
     for number, item in enumerate(found, 1):
@@ -167,8 +167,8 @@ def _untimed(count: int, source: Source, options: IngestOptions) -> Note:
 def _records(
     items: Iterator[Item], form: str, source: Source, options: IngestOptions
 ) -> Iterator[Found]:
-    """Utterances as records. One without a time follows the one before in its session by a
-    moment; the first of a session gets the source's own time, and a note says so."""
+    """Yields utterances as records. One without a time follows the previous one of its session by
+    UNTIMED_STEP; the first of a session gets the source's own time, and a note says so."""
     return _shared(_dated(items, form, source, options), source.size)
 
 
@@ -208,7 +208,7 @@ def _bundled(
         yield from read_slack(source.name, days, people, bundle.read)
         return
     for name in names:
-        # A chat in an archive is often called _chat.txt: the archive's name says whose it is.
+        # A chat in an archive is often called _chat.txt: only the archive's name identifies it.
         document = Document(f"{source.name}: {name}", source.stem, decoded(bundle.read(name)))
         try:
             yield from PARSERS[form](document, choices)
@@ -230,7 +230,7 @@ def _slack_day(source: Source, data: bytes) -> Iterator[Item]:
 
 
 def _beside(path: Path) -> bytes | None:
-    """users.json alongside a file, or in the folder above it."""
+    """Reads users.json from a file's folder or the folder above it; None if there is none."""
     for folder in path.resolve().parents[:2]:
         if (folder / "users.json").is_file():
             return bounded(folder / "users.json")

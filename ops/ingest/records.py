@@ -1,4 +1,4 @@
-"""Turns as records for the log: what the log should not be given is refused here, with a reason."""
+"""Turns as records for the log: invalid turns are refused here, with a reason."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ DEFAULT_POLICY: Final = Policy.of(PiiSettings())
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
-    """How to read: `scope` None takes the line's own, else the default of the format.
-    `max_bytes` bounds a record; `now` dates turns that say no time;
-    `zone` is that of times that name none or are in UTC; `captions` appends what is
-    said of an image to the text; `policy` takes secrets out before anything is published."""
+    """How to read: `scope` None takes the line's own, else the default of the format. `max_bytes`
+    limits a record; `now` dates turns without a time; `zone` applies to times that name none or are
+    in UTC; `captions` appends an image's caption to the text; `policy` removes secrets before
+    anything is published."""
 
     scope: str | None
     max_bytes: int
@@ -46,14 +46,14 @@ class RecordOptions:
 
 
 def turn_id_of_message(scope: str, turn: ConversationTurn) -> str:
-    """The message id of a published turn: the same turn published again is the same message."""
+    """Returns the message id of a turn: the same turn published again has the same id."""
     return derived_id("ingest", scope, turn.turn_id, turn.content)
 
 
 def record_of(
     said: Utterance, at: datetime, source_type: str, options: RecordOptions
 ) -> Outgoing | Bad:
-    """An utterance as a turn's record, told at `at`."""
+    """Returns an utterance of time `at` as a turn's record, or Bad."""
     try:
         turn = ConversationTurn(
             turn_id=said.key,
@@ -79,7 +79,7 @@ def checked(
     message_id: str | None,
     options: RecordOptions,
 ) -> Outgoing:
-    """The turn as a record. Raises ValueError for what the log should not be given."""
+    """Returns the turn as a record. Raises ValueError for a turn that the log must not hold."""
     with contextlib.suppress(PydanticSerializationError):  # half a surrogate pair is reported below
         refuse_depth(turn.model_dump_json().encode())
     for where, text in _texts({"scope": scope, **turn.model_dump()}, ""):
@@ -121,7 +121,7 @@ def _texts(value: object, where: str) -> Iterator[tuple[str, str]]:
 
 
 def in_batches(records: Iterable[Outgoing]) -> Iterator[Sequence[Outgoing]]:
-    """Records in batches that one fsync makes durable."""
+    """Yields records in batches; one fsync makes a batch durable."""
     batch: list[Outgoing] = []
     size = 0
     for record in records:

@@ -1,6 +1,7 @@
-"""Slack's export: users.json, and a folder a channel with a file a day.
+"""Slack's export: users.json, and a folder per channel with a file per day.
 
-Also one channel's folder or one day's file, with users.json if it lies alongside.
+Also a single channel's folder or a single day's file, with users.json if it is in that folder or
+the one above.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from palimpsest.schemas.messages import Role
 
 DAY_FILE: Final = re.compile(r"(?:^|.*/)(?:([^/]+)/)?(\d{4}-\d{2}-\d{2})\.json$")
 SPOKEN: Final = {"", "thread_broadcast", "me_message", "file_share", "bot_message", "reply_to"}
-"""Subtypes of messages in which somebody says something; the others tell of joins and topics."""
+"""Subtypes of messages with an utterance; the others announce joins, topics and the like."""
 _MENTION: Final = re.compile(r"<(?:@([A-Z0-9]+)|#[A-Z0-9]+|!([a-z]+)[^|>]*)(?:\|([^>]*))?>")
 _LINK: Final = re.compile(r"<((?:https?|mailto|tel):[^|>]+)(?:\|([^>]*))?>")
 
@@ -48,8 +49,8 @@ def read_slack(
     users: bytes | None,
     read: Callable[[str], bytes],
 ) -> Iterator[Item]:
-    """The messages of the day files `days` (file and channel), which `read` gives the bytes of.
-    Raises Unreadable when none of them is a day of a channel."""
+    """Yields the messages of the day files `days` (file and channel), whose bytes `read` returns.
+    Raises Unreadable if none of them is a day of a channel."""
     known = _people(users)
     others = 0
     found_any = False
@@ -120,7 +121,7 @@ def _thread(message: dict[str, object]) -> dict[str, str]:
 
 
 def _people(users: bytes | None) -> dict[str, str]:
-    """Names by user id; none where the file cannot be read."""
+    """Returns names by user id; empty if the file cannot be read."""
     try:
         found = json.loads(decoded(users)) if users is not None else []
     except (Unreadable, ValueError, RecursionError):
@@ -153,18 +154,18 @@ def _speaker(message: dict[str, object], known: dict[str, str]) -> str:
 
 
 def _without_words(mark: str) -> str:
-    """A time that has no words for it, as ISO 8601; of a group nothing can be told."""
+    """Returns a time without a label as ISO 8601; an empty text for a group."""
     at = unix_time(mark.split("^")[1])
     return "" if at is None else at.isoformat().replace("+00:00", "Z")
 
 
 def _plain(text: str, known: dict[str, str]) -> str:
-    """Slack's marks as people read them."""
+    """Replaces Slack's markup by readable text."""
 
     def mention(match: re.Match[str]) -> str:
         if match[1]:
             return "@" + (known.get(match[1]) or match[3] or match[1])
-        if match[2] and "^" in match[0]:  # a time or a group, with the words for it
+        if match[2] and "^" in match[0]:  # a time or a group, with its label
             return match[3] or _without_words(match[0])
         return f"@{match[2]}" if match[2] else f"#{match[3] or 'channel'}"
 

@@ -1,6 +1,6 @@
-"""What a person names on the command line: a file, a folder, an archive, standard input.
+"""Sources named on the command line: a file, a folder, an archive, standard input.
 
-The only place of this package that touches the world.
+The only module of this package that does I/O.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from palimpsest.ops.ingest.base import Unreadable
 
 HEAD_BYTES: Final = 64 * 1024
 MAX_BYTES: Final = 1024 * 1024 * 1024
-"""Of a file that has to be read whole; a log of turns, a line each, may have any size."""
+"""Maximum size of a file that is read whole; a file of turns, one per line, may have any size."""
 STDIN: Final = "-"
 
 _MAGIC: Final = {
@@ -42,7 +42,7 @@ _MAGIC: Final = {
 
 
 class Bundle(Protocol):
-    """Files that came together: a folder or an archive."""
+    """The files of a folder or an archive."""
 
     @property
     def names(self) -> list[str]: ...
@@ -54,7 +54,7 @@ class Bundle(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What was named. `time` is when it was last written (UTC); standard input's is now."""
+    """A named source. `time` is its last modification (UTC); for standard input it is now."""
 
     name: str
     kind: Literal["file", "folder", "zip", "stdin"]
@@ -79,8 +79,8 @@ class Source:
 
 
 def source_of(name: str, now: datetime) -> Source:
-    """What `name` is. Raises Unreadable for what can be no conversation, OSError for what cannot
-    be read."""
+    """Returns the source called `name`. Raises Unreadable if it cannot be a conversation, OSError
+    if it cannot be read."""
     if name == STDIN:
         return Source("standard input", "stdin", 0, now)
     path = Path(name)
@@ -97,7 +97,7 @@ def source_of(name: str, now: datetime) -> Source:
 
 
 def refuse_binary(head: bytes) -> None:
-    """Raises Unreadable for the beginning of what is no text, with what it is."""
+    """Raises Unreadable, which says what it is, if `head` is the beginning of a binary file."""
     for magic, what in _MAGIC.items():
         if head.startswith(magic):
             raise Unreadable(what)
@@ -152,7 +152,7 @@ class Archive:
 
 
 def bounded(path: Path) -> bytes:
-    """The bytes of a file that is read whole. Raises Unreadable for one that is too large."""
+    """Returns all bytes of a file. Raises Unreadable if it is too large."""
     if path.stat().st_size > MAX_BYTES:
         raise Unreadable(
             f"larger than {MAX_BYTES >> 20} MiB; split it, or write its turns as JSON, one a line"
@@ -161,7 +161,7 @@ def bounded(path: Path) -> bytes:
 
 
 class Replayed:
-    """A file whose first bytes were read already; has what reading by lines needs."""
+    """A file whose first bytes are already read, for reading by lines."""
 
     def __init__(self, first: bytes, file: IO[bytes]) -> None:
         self._first = io.BytesIO(first)

@@ -1,7 +1,7 @@
-"""WhatsApp's "Export chat": a text with a date, a time, a speaker and a message a line.
+"""WhatsApp's "Export chat": a text with a date, a time, a speaker and a message per line.
 
-Every phone writes the date as its language does, and says neither which nor the time zone. The
-order of day and month is therefore found over the whole file and told.
+Every phone writes dates in the format of its language, and names neither the format nor the time
+zone. The order of day and month is therefore inferred from the whole file and reported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from palimpsest.ops.ingest.base import (
 _MARKS: Final = dict.fromkeys(
     map(ord, "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2069\ufeff")
 )
-"""Marks of writing direction, which WhatsApp sprinkles in; they carry no words."""
+"""Bidirectional marks that WhatsApp inserts; they carry no text."""
 _SPACES: Final = dict.fromkeys(map(ord, "\u202f\u00a0\u2009"), " ")
 _LINE: Final = re.compile(
     r"\[?(?P<date>\d{1,4}[./-]\d{1,2}[./-]\d{1,4})\.?,? +(?:at |um )?"
@@ -54,7 +54,7 @@ MEDIA: Final = re.compile(
     r"|(?:görüntü|resim|video|ses|çıkartma|GIF|belge) dahil edilmedi"
     r"|(?:obraz|plik wideo|plik audio|naklejka|GIF|dokument)(?: został[oa]?)? pominięt[oya]"
     r"|(?:图像|图片|視訊|视频|音频|贴图|動態圖|文件|圖片)(?:已忽略|已省略)"
-    # A file that lies beside the chat.
+    # A file next to the chat.
     r"|[^<>\n]{1,200} \((?:file attached|Datei angehängt|archivo adjunto|fichier joint"
     r"|file allegato|(?:arquivo|ficheiro) anexado|bestand bijgevoegd|файл добавлен|添付ファイル)\)"
     r"|(?:Missed (?:voice|video) call|Verpasster (?:Sprach|Video)anruf"
@@ -72,7 +72,7 @@ MEDIA: Final = re.compile(
     r"|このメッセージ(?:は削除されました|を削除しました)|Bu mesaj silindi|Bu mesajı sildiniz"
     r"|Ta wiadomość została usunięta|Usunięto tę wiadomość"
     r"|此(?:消息|訊息)已(?:删除|刪除)|[您你]已?[删刪]除了?(?:这条消息|此訊息))[.。]?"
-    # The notice of a chat's encryption, which some phones write as said by someone.
+    # The notice of a chat's encryption, which some phones attribute to a speaker.
     r"|(?:Messages|Nachrichten|Los mensajes|Les messages|I messaggi|As mensagens|Berichten"
     r"|Сообщения|メッセージ|Mesajlar|Wiadomości|消息|訊息)"
     r"(?![^\n]{0,40}(?:Signal|Telegram|Threema|iMessage|Matrix))"
@@ -83,7 +83,7 @@ MEDIA: Final = re.compile(
     r"|端[到對]端加密)[^\n]{0,400}",
     re.IGNORECASE,
 )
-"""What stands where there was no text, or none any more; and what no one wrote."""
+"""Placeholders for media and deleted messages, and system notices."""
 _EDITED: Final = re.compile(
     r" ?<[^<>\n]*(?:edited|bearbeitet|editad[ao]|modifi|編集)[^<>\n]*>$", re.I
 )
@@ -96,7 +96,7 @@ NAMES: Final[dict[DateOrder, str]] = {
 
 @dataclass(slots=True)
 class _Entry:
-    """A message as it stands: the numbers of its date, its time, and what follows."""
+    """A raw message: the numbers of its date, its time, and the rest."""
 
     line: int
     stamp: str
@@ -106,13 +106,13 @@ class _Entry:
 
 
 def is_whatsapp(text: str) -> bool:
-    """Whether one of the first lines begins as a message does."""
+    """Whether one of the first lines begins like a message."""
     return any(_match(line) for line in text.split("\n")[:20])
 
 
 def read_whatsapp(document: Document, choices: Choices) -> Iterator[Item]:
-    """The messages in order; lines that begin no message belong to the one before. Raises
-    Unreadable when there is none."""
+    """Yields the messages in order; a line that begins no message continues the previous one.
+    Raises Unreadable if there is none."""
     entries = list(_entries(document.text))
     if not entries:
         raise Unreadable("no WhatsApp chat: no line begins with a date, a time and a speaker")
@@ -140,7 +140,7 @@ def read_whatsapp(document: Document, choices: Choices) -> Iterator[Item]:
         speaker = named(said["name"].removeprefix("~"))
         yield Utterance(
             place=place,
-            # The stamp as it stands: a longer export, read another way, is still the same chat.
+            # The raw stamp: a longer export may be read in another date order, with the same keys.
             key=keys.key(entry.stamp, speaker, text),
             text=text,
             at=at,
@@ -155,7 +155,7 @@ def read_whatsapp(document: Document, choices: Choices) -> Iterator[Item]:
 
 
 def _chat(stem: str) -> str:
-    """The name of the chat in the name of its file."""
+    """Returns the name of the chat from the name of its file."""
     stem = re.sub(r"^_?WhatsApp[ -]+Chat( with|( -))?[ -]*", "", stem, flags=re.I)
     return re.sub(r" ?\(\d+\)$", "", stem).strip("_ ")[:200]
 
@@ -193,7 +193,8 @@ def _moment(entry: _Entry, order: DateOrder) -> datetime | None:
 
 
 def date_order(entries: Sequence[_Entry]) -> tuple[DateOrder, str]:
-    """The order in which all dates exist and time never runs back; and how it was known."""
+    """Returns the order in which all dates exist and time runs back least, and how it was
+    inferred."""
     possible = [order for order in _orders(entries) if all(_moment(e, order) for e in entries)]
     if len(possible) == 1:
         return possible[0], "no other order gives dates that exist"
@@ -214,8 +215,8 @@ def date_order(entries: Sequence[_Entry]) -> tuple[DateOrder, str]:
 
 
 def _by_form(stamp: str) -> tuple[DateOrder | None, str]:
-    """What the way of writing says: points and dashes stand in languages with the day first; a
-    12-hour clock alongside numbers without a leading zero is American."""
+    """Infers the order from the notation: languages with points or dashes put the day first; a
+    12-hour clock next to numbers without a leading zero is American."""
     if re.match(r"\d+[.-]", stamp):
         return "dmy", "as dates with points or dashes are"
     if stamp.endswith("m") and not re.match(r"0\d|\d+/0", stamp):

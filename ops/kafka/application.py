@@ -1,4 +1,4 @@
-"""The parts of a worker on Kafka, joined, as `ops.embedded.application` joins the embedded."""
+"""Assembles a worker on Kafka, like `ops.embedded.application` for the embedded log."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ logger = logging.getLogger(__name__)
 
 
 def roles_of(only: Sequence[str]) -> tuple[str, ...]:
-    """The roles whose stages are named, all for none. Raises SetupError where a role's stages are
-    not all named: its members share the topics of all of them."""
+    """Returns the roles of the named stages, all if none is named. Raises SetupError if only some
+    stages of a role are named: its members share the topics of all its stages."""
     check_stages(only)
     if not only:
         return tuple(ROLES)
@@ -91,7 +91,7 @@ class ShardSet(Mapping[int, Shard]):
             self._open.pop(partition, None)
 
     def now(self) -> dict[int, Shard]:
-        """What is open at this moment."""
+        """Returns the shards that are open now."""
         with self._lock:
             return dict(sorted(self._open.items()))
 
@@ -107,7 +107,7 @@ class ShardSet(Mapping[int, Shard]):
 
 @dataclass(slots=True)
 class _Parts:
-    """Opens shards and makes runners for one role."""
+    """Opens shards and creates runners for one role."""
 
     app: KafkaApplication
     options: ShardOptions | None
@@ -124,14 +124,14 @@ class _Parts:
             self._erase(partition, shard)
         self.app.warnings += note_embedding(shard, self.app.embedding.model)
         keep_index_settings(self.app.settings)
-        with contextlib.suppress(LogError):  # they begin later where the broker is away
+        with contextlib.suppress(LogError):  # shadow deciders start later without a broker
             self.app.deciding.opened(partition, shard)
         self.app.shards.add(partition, shard)
         return shard
 
     def _erase(self, partition: int, shard: Shard) -> None:
-        """Carry out what of erasures lies in files, while the partition's stages do not work yet.
-        What cannot be done now is reported and stays due."""
+        """Executes pending erasures in files before the partition's stages start. A failure is
+        logged, and the erasure stays pending."""
         from palimpsest.ops.maintenance.erasing import carry_out_on_kafka
 
         try:
@@ -163,8 +163,8 @@ class _Parts:
 
 @dataclass(slots=True)
 class KafkaApplication:
-    """One process that runs roles: the parts that last, and those of its partitions of now.
-    `made` has the last runner of every stage and partition that this worker had."""
+    """One process that runs roles: its permanent parts, and those of its current partitions. `made`
+    holds the last runner of every stage and partition that this worker has had."""
 
     settings: Settings
     log: KafkaLog
@@ -181,13 +181,13 @@ class KafkaApplication:
     shards: ShardSet = field(default_factory=ShardSet)
     warnings: list[str] = field(default_factory=list)
     on_drained: Callable[[], Awaitable[None]] | None = None
-    """Awaited when all is processed, before the stores are closed."""
+    """Awaited when everything is processed, before the stores are closed."""
     finished: bool = False
-    """Whether `run` until all is processed came to that."""
+    """Whether `run(until_drained=True)` processed everything."""
     made: dict[tuple[str, int], StageRunner] = field(default_factory=dict)
     clock: Callable[[], datetime] = utc_now
     patient: bool = False
-    """Whether `run` waits for a broker that is away when it begins."""
+    """Whether `run` waits for a broker that is unavailable at the start."""
     waiting: Waiting = field(init=False)
     _is_connected: bool = False
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -205,7 +205,7 @@ class KafkaApplication:
 
     @property
     def wait(self) -> Wait | None:
-        """What it cannot go on without now."""
+        """What the worker waits for now."""
         return self.waiting.now
 
     @property
@@ -216,9 +216,9 @@ class KafkaApplication:
         return self.log.append(outgoing)
 
     async def run(self, until_drained: bool) -> None:
-        """Process until `stop`, or until every stage of every worker has processed all there
-        is. Raises what a stage, a store or the client ended for, LogUnavailable where another
-        process may fare better; the other roles are stopped."""
+        """Processes until `stop`, or until every stage of every worker has processed everything.
+        Raises the error of a stage, a store or the client, LogUnavailable if another process may
+        succeed; the other roles are stopped."""
         watching = asyncio.create_task(self._watch_waiting())
         try:
             if await self._connected():
@@ -227,7 +227,7 @@ class KafkaApplication:
             watching.cancel()
 
     async def _connected(self) -> bool:
-        """When the broker answers; False when it was stopped before."""
+        """Waits for the broker; returns False if stopped first."""
         while not self._stop.is_set():
             try:
                 await asyncio.to_thread(self.log.check)
@@ -276,7 +276,7 @@ class KafkaApplication:
                 raise failure
 
     def stop(self) -> None:
-        """Finish the batches under way, leave the group, then end `run`."""
+        """Finishes the current batches, leaves the group, then ends `run`."""
         self.gate.stopping = True
         self._stop.set()
 
@@ -285,14 +285,14 @@ class KafkaApplication:
         return by_stage(self._tasks(), lambda task: task.taken)
 
     def left(self) -> dict[str, int]:
-        """Records that wait for each stage here: of the log, those that were fetched."""
+        """Records that wait here for each stage: only those already fetched from the log."""
         return by_stage(self._tasks(), PartitionTask.left)
 
     async def _drained(self) -> bool:
         return await asyncio.to_thread(self.log.drained)
 
     async def _busy(self) -> bool:
-        """Whether something alongside the stages will still publish."""
+        """Whether a background task will still publish."""
         asked = any_busy(self._publishing.busy, self.deciding.busy, self._earning.once)
         return await asyncio.to_thread(asked)
 
@@ -301,8 +301,8 @@ class KafkaApplication:
 
     async def _until_drained(self) -> None:
         while not self._stop.is_set():
-            # Again at the end: what was alongside the stages may have published before it was done.
-            # Before its partitions are open, no one knows what is to be published.
+            # Checks twice: background tasks may publish before they finish. Until the partitions
+            # are open, it is unknown what is to be published.
             works = all(role.works() for role in self.roles)
             if works and await self._drained() and not await self._busy() and await self._drained():
                 self.finished = True
@@ -313,8 +313,8 @@ class KafkaApplication:
 
 
 async def until_reached(log: KafkaLog, waiting: Waiting) -> None:
-    """Return as soon as the broker answers and has the topics; `waiting` says meanwhile that it is
-    waited for. Raises LogError where the broker answers and waiting mends nothing."""
+    """Returns as soon as the broker answers and has the topics; `waiting` reports the wait. Raises
+    LogError if the broker answers with an error that waiting does not fix."""
     waiting.note("broker")
     while True:
         try:
@@ -334,10 +334,10 @@ async def kafka_application(
     clock: Callable[[], datetime] = utc_now,
     patient: bool = False,
 ) -> AsyncIterator[KafkaApplication]:
-    """Join all parts for running the stages named in `only` (all when it is empty).
+    """Assembles a process that runs the stages named in `only` (all if it is empty).
 
-    Raises SetupError and LogError, each saying what to do; a store that cannot be used is told
-    by `run`, when its partition is assigned. With `patient` `run` waits for a broker that is away.
+    Raises SetupError and LogError, each with advice; `run` reports an unusable store when its
+    partition is assigned. With `patient`, `run` waits for an unavailable broker.
     """
     names = roles_of(only)
     cluster = settings.cluster
@@ -403,6 +403,6 @@ def _add_role(
 def kafka_publisher(
     settings: Settings,
 ) -> Iterator[Callable[[Sequence[Outgoing]], list[tuple[int, int]]]]:
-    """A function that appends records durably to the cluster."""
+    """Yields a function that appends records durably to the cluster."""
     with KafkaLog.open(settings.cluster) as log:
         yield log.append

@@ -181,7 +181,7 @@ class Broker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop it, whatever happened."""
+        """Stops it, also after a failure."""
         self.stop()
 
     def _write_settings(self) -> None:

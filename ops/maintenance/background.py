@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 async def background_task(
     work: Coroutine[object, object, None], stop: Callable[[], None]
 ) -> AsyncIterator[None]:
-    """Do `work` in the background, until the block ends. What it fails for is raised at the end of
-    the block, which `stop` brings about."""
+    """Runs `work` in the background until the block ends. When `work` ends, it calls `stop`, which
+    ends the block; a failure is raised there."""
     task = asyncio.create_task(work)
     task.add_done_callback(lambda done: None if done.cancelled() else stop())
     try:

@@ -1,5 +1,5 @@
-"""Erasures reach the branches of the data folder, and what replays told, alongside the stages of a
-worker: once they are finished in the live memory, whatever is left of them elsewhere goes, too.
+"""Applies erasures to the branches of the data folder and to the output of replays, alongside the
+stages of a worker, once they are finished in the live memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from palimpsest.streams.logs.base import LogError, LogReader
 
 logger = logging.getLogger(__name__)
 AGAIN_SECONDS: Final = 60.0
-"""After which branches are looked at again: one may have been in use, or be new."""
+"""Delay before branches are checked again: one may have been in use, or be new."""
 _PASSING: Final = (
     *(RequestError, SettingsError, SetupError, LogError, FolderInUse),
     *(StoreError, StoreDamaged, StoreClosed, OSError, duckdb.Error),
@@ -44,8 +44,8 @@ _PASSING: Final = (
 
 
 class BranchErasing(LogRounds):
-    """Of the branches beside these shards, whose log is `log`. Once `stopping` says so, the branch
-    under way is the last one; what is left is done by the next worker."""
+    """Erases in the branches of these shards, whose log is `log`. Once `stopping` returns true, it
+    finishes the current branch and leaves the others to the next worker."""
 
     passing = _PASSING
     left = "what was erased may still be in branches"
@@ -82,7 +82,7 @@ class BranchErasing(LogRounds):
         self._seen, self._not_before = counts, self._monotonic() + AGAIN_SECONDS
         remove_leftovers(self._settings)
         changed = sum(self._reach(name, live) for name in self._branches() if not self._stopping())
-        # Last: what is told of a branch is told after it lost the texts.
+        # Last: a replay reports on a branch only after the branch lost the texts.
         return changed + forget_told(self._settings, live.digest)
 
     def _branches(self) -> list[str]:
@@ -90,8 +90,8 @@ class BranchErasing(LogRounds):
         return sorted(file.parent.name for file in files)
 
     def _reach(self, name: str, live: LiveErasures) -> bool:
-        """Whether a branch was brought up to date. What keeps one from it is told once, and keeps
-        no other."""
+        """Returns whether a branch was brought up to date. A failure is logged once per branch and
+        does not stop the others."""
         try:
             if reached(self._settings, name).digest == live.digest:
                 return False

@@ -1,4 +1,4 @@
-"""Checks of the set-up, each with what to do where it fails."""
+"""Checks of the setup, each with advice for a failure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PACKAGES = ("palimpsest", "duckdb", "pyarrow", "numpy", "pydantic")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: its result, and what to do where it failed."""
+    """One check: its result, and advice for a failure."""
 
     check: str
     ok: bool
@@ -50,7 +50,7 @@ class Finding:
 
 
 async def examine(settings: Settings) -> list[Finding]:
-    """All checks; none raises and none changes anything but a file that it removes again."""
+    """Runs all checks; none raises, and none changes anything except a file that it removes."""
     return [
         _versions(),
         _folder(settings.data_dir),
@@ -103,7 +103,7 @@ def _writable(data_dir: Path) -> bool:
 
 
 def _advice(data_dir: Path, otherwise: str) -> str:
-    """What to do about a folder that cannot be opened: first of all, it must be writable."""
+    """Returns the advice for a folder that cannot be opened: it must be writable first."""
     return otherwise if _writable(data_dir) else "make the folder writable, then ask again"
 
 
@@ -171,7 +171,7 @@ def _stores(settings: Settings) -> Finding:
         model = embedding_model(settings)
     except SetupError as error:
         return Finding("stores", False, str(error), "see the settings embedding.*")
-    # Only a worker may have stores open for long; one of Kafka's is known by nothing else.
+    # Only a worker keeps stores open for long; on Kafka nothing else reveals a worker.
     expected = settings.log.kind == "kafka" or worker_runs(log_lock(settings))
     busy = 0
     for folder in folders:
@@ -200,7 +200,7 @@ def _stores(settings: Settings) -> Finding:
 
 
 def _store(settings: Settings, folder: Path, model: EmbeddingModel) -> Finding | None:
-    """What is wrong with a store. Raises FolderInUse."""
+    """Returns what is wrong with a store, None if nothing is. Raises FolderInUse."""
     try:
         shard = open_shard(settings, int(folder.name), shard_options(settings, model))
         try:
@@ -224,7 +224,7 @@ def _store(settings: Settings, folder: Path, model: EmbeddingModel) -> Finding |
 
 
 def _lost(settings: Settings, there: set[int]) -> list[int]:
-    """The partitions of an embedded log that had a store and have none."""
+    """Returns the partitions of an embedded log whose store is missing."""
     if settings.log.kind == "kafka" or not has_log(settings):
         return []
     try:
@@ -237,7 +237,8 @@ def _lost(settings: Settings, there: set[int]) -> list[int]:
 
 
 def _read_through(settings: Settings, shard: Shard, partition: int) -> str | None:
-    """Read all of a store; which model its vectors are by. Raises StoreError and StoreDamaged."""
+    """Reads the whole store; returns the model of its vectors. Raises StoreError and
+    StoreDamaged."""
     if settings.log.kind != "kafka" and has_log(settings):
         with open_log(settings, "read") as log:
             check_shard(log, partition, shard)

@@ -1,10 +1,10 @@
-"""Scopes earn to update and delete, and lose it again, by what people made of what was proposed.
+"""Scopes earn and lose permission to update and delete, by people's verdicts on proposals.
 
-What counts are the newest `pipeline.earn_proposals` updates and deletes that a person judged: who
-applied or confirmed one agreed, who dismissed, corrected, forgot or took one back did not. The
-change is a command in the log, with its reason, as that of a person would be. What a person set
-for the scope is never looked behind, and nothing is earned or lost while anything is frozen, nor
-by a store that does not know yet all that people said.
+The newest `pipeline.earn_proposals` updates and deletes with a human verdict count: to apply or
+confirm one is agreement; to dismiss, correct, forget or revert one is disagreement. The change is a
+command in the log with a reason, like that of a person. A flag that a person set for the scope is
+never overridden, and nothing is earned or lost while anything is frozen, or before the store has
+applied all verdicts in the log.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 30.0
 EARNING: Final = Actor(id="earning", type="system")
 SLIGHTLY: Final = 1e-9
-"""So that 9 of 10 are 0.9, however binary numbers see it."""
+"""Tolerance, so that 9 of 10 equals 0.9 in binary floating point."""
 
 JUDGED: Final = """
 SELECT scope, count(*) AS judged, sum(is_right::INTEGER) AS agreed FROM (
@@ -50,7 +50,7 @@ CHANGES: Final = "SELECT count(*) FROM history_rows WHERE scope = ? AND event = 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Of the newest proposals that people judged, how many they agreed with."""
+    """How many of the newest judged proposals people agreed with."""
 
     proposals: int = 0
     agreed: int = 0
@@ -60,8 +60,9 @@ class Judged:
 
 
 def change_of(judged: Judged, earned: bool, settings: PipelineSettings) -> str | None:
-    """Why a scope earns it, or loses what it has `earned`; None where nothing changes. What is lost
-    needs a clearly lower share than what is earned, so that one verdict does not turn it."""
+    """Returns why a scope earns the permission, or loses one that it has `earned`; None if nothing
+    changes. Losing it takes a clearly lower share than earning it, so that a single verdict does
+    not flip it."""
     if not settings.earn_update_delete:
         return "pipeline.earn_update_delete is off" if earned else None
     bar = settings.earn_agreement
@@ -76,7 +77,8 @@ def change_of(judged: Judged, earned: bool, settings: PipelineSettings) -> str |
 
 
 class Earning:
-    """Of all scopes of the shards that `shards` tells as open."""
+    """Grants and revokes the permission for all scopes of the open shards, which `shards`
+    returns."""
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class Earning:
         self._lock = threading.Lock()
 
     def running(self, stop: Callable[[], None]) -> AbstractAsyncContextManager[None]:
-        """In the background, until the block ends; as `background_task` tells."""
+        """Runs in the background until the block ends; see `background_task`."""
         return background_task(self._run(), stop)
 
     async def _run(self) -> None:
@@ -104,8 +106,8 @@ class Earning:
             await asyncio.sleep(LOOK_SECONDS)
 
     def once(self) -> bool:
-        """Append what has to change now; whether there is anything. Blocks, also while another
-        thread does the same."""
+        """Appends the changes that are due; returns whether there are any. Blocks, also while
+        another thread runs it."""
         found = False
         with self._lock:
             shards = self._shards()
@@ -120,7 +122,8 @@ class Earning:
         return found
 
     def _look(self, partition: int, shard: Shard) -> bool:
-        """Whether there is something to change; it is changed once the store knows all."""
+        """Returns whether there is something to change; appends the change once the store has
+        applied the whole log."""
         if not self._changes(shard):
             self._applied.forget(partition)
             return False
@@ -134,13 +137,13 @@ class Earning:
         return bool(found)
 
     def _changes(self, shard: Shard) -> list[tuple[str, Outgoing]]:
-        """What was not told yet, as commands with their ids."""
+        """Returns the changes not yet appended, as commands with their ids."""
         found = []
         for scope, earned, judged in self._candidates(shard):
             why = change_of(judged, earned, self._settings)
             if why is None:
                 continue
-            # Each change of the flags makes the next one another command.
+            # The count of changes gives each further change a command id of its own.
             command = SetFlagsCommand(earned_update_delete=not earned, reason=why)
             changes = _count(shard, CHANGES, scope)
             record_id, record = own_command(scope, command, EARNING, self._clock(), changes)
@@ -149,7 +152,7 @@ class Earning:
         return found
 
     def _candidates(self, shard: Shard) -> list[tuple[str, bool, Judged]]:
-        """Scopes, whether each has earned it, and what people said."""
+        """Returns the scopes, whether each has earned the permission, and people's verdicts."""
         flags = dict(shard.flags)
         judged: dict[str, Judged] = {}
         if self._settings.earn_update_delete:
@@ -171,7 +174,7 @@ class Earning:
 
 
 def any_busy(*busy: Callable[[], bool]) -> Callable[[], bool]:
-    """Whether any of these is, asked in order."""
+    """Returns a predicate that is true if any of these is, evaluated in order."""
     return lambda: any(each() for each in busy)
 
 

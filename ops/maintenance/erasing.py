@@ -1,8 +1,8 @@
-"""The part of erasures that lies in files: the records of the embedded log, the recorded replies of
-language models, and the bytes that the stores have freed.
+"""Erasure in files: records of the embedded log, recorded replies of language models, and bytes
+that the stores have freed.
 
-It is executed while no stage works, so that nothing is on its way but what lies in the log and
-in outboxes. Every step may be repeated: after a crash the next start begins with it.
+It runs while no stage works, so that only the log and the outboxes hold data in flight. Every step
+is idempotent: after a crash the next start begins with it.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from palimpsest.streams.models.recorded import RecordedReplies
 from palimpsest.streams.runtime.output import HEADERS
 
 # --- replaced records -----------------------------------------------------------------------------
-# Going through the records of an embedded log to put others in their place.
+# Reads the records of an embedded log to replace them.
 
 READ_RECORDS: Final = 1_000
 
 
 def read_records(log: EmbeddedLog, topic: Topic, partition: int) -> Iterator[list[Record]]:
-    """All that a partition holds when this is called, some at a time."""
+    """Yields, in batches, the records that a partition holds when iteration starts."""
     offset, end = 0, log.end_offset(topic.name, partition)
     while offset < end:
         records = log.read(topic.name, partition, offset, READ_RECORDS)
@@ -65,32 +65,34 @@ def read_records(log: EmbeddedLog, topic: Topic, partition: int) -> Iterator[lis
 
 
 def null_values(partition: int, scope: str, keys: Iterable[bytes]) -> list[Outgoing]:
-    """What takes keys out of the compacted topic."""
+    """Returns tombstones that remove keys from the compacted topic."""
     topic = MEMORY_HISTORY.name
     return [Outgoing(topic, scope, key, None, HEADERS, partition=partition) for key in keys]
 
 
 def purge(log: EmbeddedLog, partition: int, scope: str, records: Sequence[Record]) -> None:
-    """Null values for these keys of a compacted topic, and then nothing of the records."""
+    """Appends tombstones for the keys of these records of a compacted topic, then erases the
+    records."""
     keys = dict.fromkeys(record.key or b"" for record in records)
     log.append(null_values(partition, scope, keys))
     log.erase(MEMORY_HISTORY.name, partition, [record.offset for record in records])
 
 
 # --- scrubbing ------------------------------------------------------------------------------------
-# The log of a scope that was erased as a whole, without what is told there and of no memory:
-# commands, names, levels of privacy, and what could not be processed.
+# Removes from the log of a scope that was erased as a whole what belongs to no memory: commands,
+# names, levels of privacy, and records that could not be processed.
 
 _IN_ORDER: Final = (MEMORY_COMMANDS, MEMORY_WRITES, MEMORY_CHANGES)
-"""Topics in which the erasure has its place: what stands before it was told before. Each record of
-one follows from a record of the topic before."""
+"""Topics that contain the erasure: records before it are older than the erasure. Each record of one
+topic follows from a record of the previous topic."""
 
 
 def scrub_log(
     log: EmbeddedLog, partition: int, scrub: Scrub, dead: Collection[tuple[str, int]]
 ) -> set[str]:
-    """`dead`: topics and offsets of records that could not be processed. Returns the ids of all
-    that was told before the erasure."""
+    """Scrubs the records of a scope from before its erasure. `dead` holds the topics and offsets of
+    records that could not be processed. Returns the ids of the commands, writes and changes from
+    before the erasure."""
     told = _Told(scrub, frozenset(dead))
     for topic in (*_IN_ORDER, *(each for each in ALL_TOPICS if each not in _IN_ORDER)):
         for records in read_records(log, topic, partition):
@@ -109,7 +111,7 @@ def scrub_log(
 
 @dataclass(slots=True)
 class _Told:
-    """What was told before the erasure, as far as the topics were read."""
+    """The records from before the erasure, as far as the topics have been read."""
 
     scrub: Scrub
     dead: frozenset[tuple[str, int]]
@@ -117,7 +119,7 @@ class _Told:
     is_over: bool = False
 
     def before(self, topic: Topic, records: Sequence[Record]) -> list[tuple[Record, bytes]]:
-        """Those of the scope that were told before, scrubbed."""
+        """Returns the scope's records from before the erasure, each with its scrubbed value."""
         found = []
         for record in records:
             raw = _message(record)
@@ -164,12 +166,12 @@ def _ids(raw: dict[str, JsonValue], *names: str) -> set[str]:
 logger = logging.getLogger(__name__)
 
 AGAIN_SECONDS: Final = 60.0
-"""After which what could not be done is tried again."""
+"""Delay before a failed erasure is retried."""
 
 
 class FileErasing:
-    """Of all shards of an embedded log, and of the recorded replies where there are some.
-    `monotonic` tells when to try again what could not be done."""
+    """Erases in all shards of an embedded log, and in the recorded replies if there are any.
+    `monotonic` is the clock that times retries."""
 
     def __init__(
         self,
@@ -186,13 +188,13 @@ class FileErasing:
 
     @property
     def due(self) -> bool:
-        """Whether there is something to carry out now."""
+        """Whether an erasure is pending and may run now."""
         pending = any(shard.has_erasures for shard in self._shards)
         return pending and self._monotonic() >= self._not_before
 
     async def execute(self) -> None:
-        """Carry out all that is due; no stage may work meanwhile. What cannot be done now, as on a
-        full disk, is reported and tried again after AGAIN_SECONDS."""
+        """Runs all pending erasures; no stage may work meanwhile. A failure, for example of a full
+        disk, is logged and retried after AGAIN_SECONDS."""
         for partition, shard in enumerate(self._shards):
             if not shard.has_erasures:
                 continue
@@ -207,7 +209,7 @@ class FileErasing:
 
     @contextlib.asynccontextmanager
     async def watching(self, wanted: Callable[[], None]) -> AsyncIterator[None]:
-        """Call `wanted` when something has become due that no batch tells of."""
+        """Calls `wanted` when an erasure has become due without a batch, until the block ends."""
 
         async def watch() -> None:
             while True:
@@ -226,7 +228,8 @@ class FileErasing:
 def carry_out_in(
     log: EmbeddedLog, partition: int, shard: Shard, replies: RecordedReplies | None = None
 ) -> None:
-    """The same for one partition. Raises LogError, OSError, duckdb.Error, StoreError."""
+    """Runs the pending erasures of one partition. Raises LogError, OSError, duckdb.Error and
+    StoreError."""
     with shard.writing() as connection:
         erasures = unfinished(connection)
         in_log = [erasure for erasure in erasures if erasure.phase == "log"]
@@ -251,8 +254,9 @@ def carry_out_on_kafka(
     shard: Shard,
     replies: RecordedReplies | None = None,
 ) -> None:
-    """The same where single records cannot be removed: null values for what the compacted topic
-    holds, and the files of the stores. Before the partition's stages work."""
+    """Runs the pending erasures of one partition on Kafka, where single records cannot be removed:
+    appends tombstones to the compacted topic and rewrites the files of the stores. Call it before
+    the partition's stages work."""
     with shard.writing() as connection:
         in_log = [each for each in unfinished(connection) if each.phase == "log"]
         for erasure in in_log:
@@ -267,13 +271,13 @@ def carry_out_on_kafka(
 
 
 def _forget_replies(replies: RecordedReplies | None, erasures: Sequence[Erasure]) -> None:
-    """All of the scopes: which turn a reply is about is not kept."""
+    """Erases all replies of the scopes: replies do not record the turn that they are about."""
     if replies is not None:
         replies.erase([erasure.scope for erasure in erasures])
 
 
 def _redact_log(log: EmbeddedLog, partition: int, redactions: Sequence[Redaction]) -> None:
-    """Every record is changed by one redaction after another: it is read once for all of them."""
+    """Applies all redactions to each record in turn, so that the log is read once."""
     for topic in ALL_TOPICS:
         for records in read_records(log, topic, partition):
             changed = [
@@ -289,7 +293,8 @@ def _redact_log(log: EmbeddedLog, partition: int, redactions: Sequence[Redaction
 
 
 def _redacted(record: Record, redactions: Sequence[Redaction]) -> tuple[str, bytes] | None:
-    """The scope of what changes the record first, and its new value; None where it stays."""
+    """Returns the scope of the first redaction that changes the record, and the record's new value;
+    None if no redaction changes it."""
     if record.value is None:
         return None
     value, scope = record.value, None

@@ -1,4 +1,4 @@
-"""Whether an error says that the disk is full, and what a person is told then."""
+"""Recognizes errors of a full disk and phrases the advice for users."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ADVICE = (
 
 
 def full_disk(error: BaseException | None) -> str | None:
-    """One line for an error that a full disk (or quota, or limit) is the cause of; else None."""
+    """Returns one line for an error caused by a full disk, quota or file size limit, else None."""
     while error is not None:
         numbered = isinstance(error, OSError) and error.errno in FULL
         first = str(error).partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Rounds through the records of an embedded log, alongside the stages that read them."""
+"""Periodic passes over the records of an embedded log, alongside the stages that read them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ READ_RECORDS: Final = 500
 
 
 class LogRounds(ABC):
-    """Goes round every LOOK_SECONDS, if `wanted`; `wait` passes them. A round that fails for one of
-    `passing` is reported, as `left` says, and the next one does what it has left."""
+    """Runs a round every LOOK_SECONDS, if `wanted`; `wait` sleeps that long. A round that fails
+    with one of `passing` is logged with the text `left`, and the next round does the rest."""
 
     passing: ClassVar[tuple[type[Exception], ...]]
     left: ClassVar[str]
@@ -30,17 +30,17 @@ class LogRounds(ABC):
         self._lock = threading.Lock()
 
     def once(self) -> int:
-        """How many records were changed. Blocks; raises what is `passing`."""
-        with self._lock:  # a round that was cancelled goes on in its thread
+        """Returns the number of changed records. Blocks; raises the errors in `passing`."""
+        with self._lock:  # a cancelled round continues in its thread
             return self._round()
 
     @abstractmethod
     def _round(self) -> int:
-        """Go through what came since the last one."""
+        """Processes what arrived since the last round."""
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """In the background, until the block ends, and once more at its end."""
+        """Runs in the background until the block ends, and once more at its end."""
         if not self._wanted:
             yield
             return

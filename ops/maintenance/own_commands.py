@@ -1,4 +1,4 @@
-"""Commands that the worker gives itself, as records of the log."""
+"""Commands that the worker submits to itself, as records of the log."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from palimpsest.streams.runtime.output import published
 def own_command(
     scope: str, command: Command, actor: Actor, at: datetime, number: int = 0
 ) -> tuple[str, Outgoing]:
-    """The command's id and record. The same command of the same `number` has the same id, so that
-    to give it again changes nothing."""
+    """Returns the command's id and record. The same command with the same `number` has the same id,
+    so submitting it again changes nothing."""
     command_id = derived_id("own-command", scope, command.model_dump_json(), number)
     return command_id, published(
         MEMORY_COMMANDS, command_id, scope, at, MemoryCommand(command=command, actor=actor)

@@ -1,8 +1,8 @@
-"""What looks at every open partition again and again alongside the stages, and publishes.
+"""Timers that check every open partition periodically alongside the stages, and publish.
 
-Its only traces are records of the log. What is on its way there already is waited for: only when
-all that was in the log is applied does a partition's store tell what is still to be done, also
-where it is rebuilt or was not worked on for days.
+Their only output is records of the log. They wait for records in flight: only a store that has
+applied the whole log shows what is still to do, also while it is rebuilt or after days without a
+worker.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from palimpsest.streams.stage import Stage
 logger = logging.getLogger(__name__)
 
 SOON_SECONDS = 0.5
-"""After which it is looked again whether what was on its way is applied."""
+"""Delay before checking again whether records in flight have been applied."""
 PUBLISHED = (CONVERSATION_TURNS.name, MEMORY_COMMANDS.name)
 
 
 @dataclass(slots=True)
 class _Seen:
-    """How far the stages of a shard have to come, before what it tells is how it is."""
+    """The positions that the stages of a shard must reach before the shard is up to date."""
 
     shard: Shard
     published: Mapping[str, int]
@@ -45,7 +45,8 @@ class _Seen:
 
 
 class Applied:
-    """Whether the shard of a partition knows all that was in the log when that was first asked."""
+    """Whether the shard of a partition has applied everything that was in the log at the first
+    call."""
 
     def __init__(self, log: LogReader) -> None:
         self._log = log
@@ -53,21 +54,21 @@ class Applied:
 
     @property
     def waiting(self) -> bool:
-        """Whether that was asked of some partition, and is not forgotten."""
+        """Whether some partition is waited for."""
         return bool(self._seen)
 
     def forget(self, partition: int) -> None:
-        """When it is asked next, it is asked again."""
+        """Forgets the partition: the next call is its first again."""
         self._seen.pop(partition, None)
 
     def keep(self, shards: Mapping[int, Shard]) -> None:
-        """Forget what is not open any more, or is again: a partition may go and come back."""
+        """Forgets partitions that were closed or reopened: a partition may leave and come back."""
         for partition, seen in [*self._seen.items()]:
             if shards.get(partition) is not seen.shard:
                 self.forget(partition)
 
     def __call__(self, partition: int, shard: Shard) -> bool:
-        """Blocks. Raises LogError and what a shard raises."""
+        """Blocks. Raises LogError and the errors of a shard."""
         writes = MEMORY_WRITES.name
         seen = self._seen.get(partition)
         if seen is None:
@@ -83,8 +84,8 @@ class Applied:
 
 @dataclass(eq=False)
 class PartitionTimer(ABC):
-    """Looks at all open shards that `shards` returns, which may change at any time, every
-    `seconds`, sooner where something waits; `wait` passes them. `what` names it in warnings."""
+    """Checks all open shards that `shards` returns, which may change at any time, every `seconds`,
+    sooner if records are in flight; `wait` sleeps that long. `what` names it in warnings."""
 
     what: ClassVar[str]
     seconds: ClassVar[float]
@@ -101,20 +102,20 @@ class PartitionTimer(ABC):
 
     @abstractmethod
     def waits(self, shard: Shard) -> bool:
-        """Whether there seems to be something to do; what is on its way may settle it."""
+        """Whether there seems to be something to do; records in flight may settle it."""
 
     @abstractmethod
     async def act(self, shard: Shard) -> None:
-        """Do what is to be done, now that the store knows all that was in the log."""
+        """Does what is due, once the store has applied everything that was in the log."""
 
     def running(self, stop: Callable[[], None]) -> AbstractAsyncContextManager[None]:
-        """In the background, until the block ends; as `background_task` tells."""
+        """Runs in the background until the block ends; see `background_task`."""
         return background_task(self._run(), stop)
 
     def busy(self) -> bool:
         """Whether there is something to do in some partition."""
         for shard in self.shards().values():
-            with contextlib.suppress(StoreClosed):  # the partition has moved on meanwhile
+            with contextlib.suppress(StoreClosed):  # the partition has moved to another worker
                 if self.waits(shard):
                     return True
         return False
@@ -130,12 +131,12 @@ class PartitionTimer(ABC):
         try:
             await self.look(partition, shard)
         except StoreClosed:
-            pass  # the partition has moved on meanwhile
+            pass  # the partition has moved to another worker
         except (LogError, duckdb.Error, StoreDamaged) as error:
             logger.warning("%s of partition %d wait: %s", self.what, partition, error)
 
     async def look(self, partition: int, shard: Shard) -> None:
-        """Act, once all is applied that was in the log when there first was something to do."""
+        """Acts once everything is applied that was in the log when work was first found."""
         if not await asyncio.to_thread(self.waits, shard):
             self._applied.forget(partition)
         elif await asyncio.to_thread(self._applied, partition, shard):
@@ -144,5 +145,5 @@ class PartitionTimer(ABC):
 
 
 def applies_commands(stages: Sequence[Stage]) -> bool:
-    """Whether what is published here gets into the store by these stages."""
+    """Whether these stages apply published commands to the store."""
     return {"normalize", "apply-writes"} <= {stage.name for stage in stages}

@@ -1,5 +1,4 @@
-"""All that publishes alongside the stages of a worker: fetched documents, ends and summaries of
-sessions."""
+"""Publishers alongside the stages of a worker: fetched documents, session ends and summaries."""
 
 from __future__ import annotations
 
@@ -28,7 +27,8 @@ from palimpsest.streams.settings import Flags
 
 
 class Publishing:
-    """Its timers over the shards that `shards` tells as open, which may change at any time."""
+    """Runs its timers over the open shards, which `shards` returns and which may change at any
+    time."""
 
     def __init__(
         self,
@@ -46,23 +46,24 @@ class Publishing:
             self._others.append(SummaryTimer(*known, models))
 
     def busy(self) -> bool:
-        """Whether something is left to publish that a run until all is processed waits for. It
-        waits for no summary: a model may be away for long."""
+        """Whether a run until everything is processed still waits for something to be published.
+        It does not wait for summaries: a model may be unavailable for long."""
         return any(timer.busy() for timer in self._awaited)
 
     @contextlib.asynccontextmanager
     async def running(self, stop: Callable[[], None]) -> AsyncIterator[None]:
-        """In the background, until the block ends; a failure ends it by `stop` and is raised."""
+        """Runs in the background until the block ends; a failure ends the block through `stop` and
+        is raised."""
         async with contextlib.AsyncExitStack() as running:
             for timer in (*self._awaited, *self._others):
                 await running.enter_async_context(timer.running(stop))
             yield
 
 
-# Sessions that have fallen silent are ended, though no one says anything more in their scope.
+# Ends silent sessions, even if no further turn arrives in their scope.
 
 AT_ONCE = 500
-"""Sessions that one look ends."""
+"""Maximum number of sessions that one check ends."""
 SILENCE = Actor(id="silence", type="system")
 _SILENT = (
     "ended_at IS NULL AND session_id <> '' AND last_recorded_at <= ?"
@@ -74,9 +75,9 @@ _SILENT = (
 @dataclass(eq=False)
 class SilenceTimer(PartitionTimer):
     """Publishes a `session-end` for every session that has been silent for `silence_minutes`. It
-    names the newest turn, so a turn that is on its way lets the session go on, and its id is made
-    of both, so that the same silence ends a session once. Scopes whose flag `autonomous_frozen` is
-    on are left as they are."""
+    names the newest turn, so a turn in flight keeps the session open, and its id derives from the
+    session and that turn, so the same silence ends a session once. Scopes with the flag
+    `autonomous_frozen` are skipped."""
 
     what = "silent sessions"
     seconds = 5.0
@@ -94,7 +95,7 @@ class SilenceTimer(PartitionTimer):
             self._published.setdefault(shard.folder, set()).update(map(_command_id, silent))
 
     def _silent(self, shard: Shard) -> list[SessionRow]:
-        """Those that are not being ended; one whose end was refused is not ended again."""
+        """Returns the silent sessions without a published end; a refused end is not repeated."""
         silence = timedelta(minutes=self.settings.sessions.silence_minutes)
         known = [self.clock() - silence, *exceptions(shard, self.settings.pipeline)]
         with shard.reading() as reader:
@@ -106,8 +107,8 @@ class SilenceTimer(PartitionTimer):
 
 
 def exceptions(shard: Shard, flags: Flags) -> tuple[list[str], bool]:
-    """The scopes whose flag `autonomous_frozen` is another than that of all, and whether only in
-    these something may be done."""
+    """Returns the scopes whose flag `autonomous_frozen` differs from the default, and whether only
+    these scopes may be changed."""
     frozen = flags.autonomous_frozen
     named = [
         scope
@@ -118,7 +119,7 @@ def exceptions(shard: Shard, flags: Flags) -> tuple[list[str], bool]:
 
 
 def _command_id(session: SessionRow) -> str:
-    # With the number of its ends: the same turn may be the last one twice, once by another end.
+    # Includes the number of ends: the same turn may be the last one twice, after another end.
     return derived_id(
         "session-silent", session.scope, session.session_id, session.last_turn, session.ends
     )

@@ -1,7 +1,7 @@
-"""Raw records with a secret leave the embedded log once all who read them have done so.
+"""Removes raw records with a secret from the embedded log once all their readers have read them.
 
-What a third-party producer sends lies in the log as it was sent; the stages take it without what
-is sensitive. Our own ways of publishing take that out before they append.
+The log holds what a third-party producer sends unchanged; the stages read it without the sensitive
+parts. Palimpsest's own publishers remove those before they append.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.settings import PiiSettings
 
 CONSUMER: Final = "purge"
-"""Whose position in the log tells how far raw records were looked through."""
+"""The consumer whose position in the log marks how far raw records have been checked."""
 READERS: Final[dict[Topic, Sequence[str]]] = {
     CONVERSATION_TURNS: ("normalize", "audit"),
     MEMORY_COMMANDS: ("normalize",),
@@ -26,8 +26,8 @@ READERS: Final[dict[Topic, Sequence[str]]] = {
 
 
 class Purge(LogRounds):
-    """Removes raw records of an embedded log, opened for processing. A record is removed before
-    that is noted, so a crash between the two repeats a removal of what is gone."""
+    """Removes raw records of an embedded log opened for processing. It removes a record before it
+    moves the position, so a crash between the two only repeats the removal."""
 
     passing = (LogError,)
     left = "raw records with secrets stay in the log for now"

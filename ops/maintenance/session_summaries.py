@@ -1,7 +1,7 @@
-"""A language model sums up sessions that are idle or have ended, alongside the stages.
+"""A language model summarizes sessions that are idle or have ended, alongside the stages.
 
-The summary becomes a command of the log, so a rebuild asks no model. It names the turns that it was
-made from: what is forgotten, said or written meanwhile makes it void, not wrong.
+The summary becomes a command in the log, so a rebuild calls no model. It names its source turns: a
+concurrent erasure, turn or write invalidates the summary, so it is never wrong.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from palimpsest.streams.runtime.output import published
 logger = logging.getLogger(__name__)
 
 LEAST_TURNS = 3
-"""Of a session that is worth a summary."""
+"""Minimum length of a session that gets a summary."""
 MOST_CHARACTERS = 2_000
-"""Of a summary that is requested: it shares a context with much else."""
+"""Maximum length of a requested summary: it shares a context with other content."""
 AT_ONCE = 8
 SUMMARIZER = Actor(id="summarizer", type="system")
 _DUE = f"""
@@ -62,10 +62,10 @@ class _Tried:
 
 @dataclass(eq=False)
 class SummaryTimer(PartitionTimer):
-    """Sums up each session once for its newest turn. Not one whose last user turn asks to have
-    something remembered for good, that an application has summed up, or whose scope's flags say no
-    (`enabled`, `mutations_frozen`, `autonomous_frozen`). What fails is tried again later,
-    `worker.max_attempts` times in all."""
+    """Summarizes each session once per newest turn. Skips a session whose last user turn requests
+    permanent memory, that an application has summarized, or whose scope's flags forbid it
+    (`enabled`, `mutations_frozen`, `autonomous_frozen`). A failure is retried later, up to
+    `worker.max_attempts` attempts in all."""
 
     what = "summaries"
     seconds = 5.0
@@ -106,7 +106,7 @@ class SummaryTimer(PartitionTimer):
         )
         tried = self._tried.setdefault(due, _Tried())
         if kept is None or len(kept.turns) < LEAST_TURNS or kept.turns[-1].id != due.last_turn:
-            tried.times = self.settings.worker.max_attempts  # forgotten: nothing to sum up
+            tried.times = self.settings.worker.max_attempts  # the turns are gone: do not retry
             return
         most = min(MOST_CHARACTERS, settings.characters)
         prompt = summary_prompt([(said.who, said.content) for said in kept.turns], most)
@@ -120,7 +120,7 @@ class SummaryTimer(PartitionTimer):
             return
         turns = tuple(said.id for said in kept.turns)
         await asyncio.to_thread(self.append, [_record(due, turns, summary, self.clock())])
-        # Paid for: whatever becomes of it, it is not asked for again.
+        # The call is paid for: never request the summary again, even if it is rejected.
         tried.times = self.settings.worker.max_attempts
 
     def _failed(self, due: _Due, tried: _Tried, why: str) -> None:

@@ -1,10 +1,10 @@
-"""Further deciders, alongside the stages: they are shown what the live one decided about, and what
-they would do is recorded.
+"""Shadow deciders run alongside the stages: they receive the live decider's decisions and record
+what they would do.
 
-They read `memory-writes` behind apply-writes, so that neither their slowness nor their failure
-reaches a live decision, and their only traces are commands in the log: who folds the log has what
-they said, and asks no one. What the live one decided without asking anyone (by its bands) is not
-shown to them. They begin with what comes after they were set.
+They read `memory-writes` behind apply-writes, so that neither their latency nor their failures
+affect a live decision. Their only output is commands in the log: a rebuild reads their proposals
+from there and calls no model. Decisions that the live decider made by its bands alone are not shown
+to them. They begin with the records that follow their configuration.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ from palimpsest.streams.runtime.model_usage import Usage
 from palimpsest.streams.stage import Generate
 
 # --- deciders -------------------------------------------------------------------------------------
-# A further decider: the rules, or a model at some address, asked about one decision.
+# A shadow decider: the rules, or a model at some address, queried for one decision.
 
 NO_ANSWER = "the provider did not answer, or refused"
 LATE = "no answer within pipeline.shadow_seconds"
 MOST_CHARACTERS = 2_000
-"""Of a reason that is kept."""
+"""Maximum length of a recorded reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was to be decided: `source_id` is the memory that the fact was drawn from, a turn or
+    """A decision to take: `source_id` is the memory that the fact was extracted from, a turn or
     (`is_remembered`) a remembered text, and `source` its text."""
 
     scope: str
@@ -76,15 +76,15 @@ class Decision:
 
 class Decider(Protocol):
     async def proposed(self, decision: Decision) -> ShadowProposal:
-        """What it would do, or why it says nothing. Never raises what a provider does."""
+        """Returns what it would do, or why it has no answer. Never raises a provider's errors."""
         ...
 
     async def close(self) -> None: ...
 
 
 def deciders_of(settings: Settings, replies: RecordedReplies | None, usage: Usage) -> list[Decider]:
-    """Those that are set, in their order; in `usage` each counts as `shadow:` and its name. Raises
-    SetupError where none can be made."""
+    """Returns the configured deciders, in order; `usage` counts each as `shadow:` and its name.
+    Raises SetupError if one cannot be created."""
     named = settings.pipeline.shadow_deciders
     return [_decider(name, settings, replies, usage) for name in named]
 
@@ -100,7 +100,7 @@ def _decider(
     language = language_model(chosen)
     port = ModelPort(
         language,
-        HashingEmbeddingModel(),  # it is asked for no vectors
+        HashingEmbeddingModel(),  # computes no vectors here
         chosen.concurrency,
         usage=usage,
         replies=kept,
@@ -111,7 +111,7 @@ def _decider(
 
 
 class RulesDecider:
-    """As `decision.decider = rules` decides."""
+    """Decides like `decision.decider = rules`."""
 
     def __init__(self, name: str, near: float) -> None:
         self._name = name
@@ -134,7 +134,7 @@ class RulesDecider:
 
 
 class ModelDecider:
-    """Asks once, and waits `seconds`: nobody retries for it."""
+    """Sends one request and waits up to `seconds`; does not retry."""
 
     def __init__(self, name: str, language: LanguageModel, port: ModelPort, seconds: float) -> None:
         self._name = name
@@ -204,17 +204,18 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 0.5
 AT_ONCE: Final = 16
-"""Records that are looked at together."""
+"""Records processed together."""
 IN_A_COMMAND: Final = 50
-"""Proposals: with their reasons they must fit into a record."""
+"""Maximum number of proposals: with their reasons they must fit into a record."""
 STATE: Final = "shadow_deciders_next_offset"
-"""Of a shard: the next offset of memory-writes to be shown; empty where there are none set."""
+"""Key of a shard's state: the next offset of memory-writes to process; empty if no shadow decider
+is configured."""
 SHADOW: Final = Actor(id="shadow-deciders", type="system")
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Decisions of some records, as the store stood after so many `erasures`."""
+    """Decisions of a batch of records, from the store after this number of `erasures`."""
 
     decisions: tuple[Decision, ...]
     next_offset: int
@@ -222,8 +223,8 @@ class _Read:
 
 
 class ShadowDeciding:
-    """Asks every shadow decider, for all shards that `shards` tells as open, which may change at
-    any time."""
+    """Queries every shadow decider for all open shards, which `shards` returns and which may change
+    at any time."""
 
     def __init__(
         self,
@@ -245,8 +246,8 @@ class ShadowDeciding:
 
     @contextlib.asynccontextmanager
     async def running(self, stop: Callable[[], None]) -> AsyncIterator[None]:
-        """In the background, until the block ends. What it fails for is raised at the end of the
-        block, which `stop` brings about."""
+        """Runs in the background until the block ends. A failure calls `stop`, which ends the
+        block, and is raised there."""
         for partition, shard in self._shards().items():
             await self._begin(partition, shard)
         if not self._deciders:
@@ -256,12 +257,12 @@ class ShadowDeciding:
             yield
 
     async def close(self) -> None:
-        """Let go of their models."""
+        """Closes their models."""
         for decider in self._deciders:
             await decider.close()
 
     def busy(self) -> bool:
-        """Whether something that was decided was not shown to them yet."""
+        """Whether they have not yet seen every decision."""
         return any(
             self._next_of(partition, shard) < self._log.end_offset(MEMORY_WRITES.name, partition)
             for partition, shard in (self._shards().items() if self._deciders else ())
@@ -271,7 +272,7 @@ class ShadowDeciding:
         while True:
             found = False
             shards = self._shards()
-            # What is not open any more is not held on to.
+            # Drop shards that are no longer open.
             self._next = {
                 number: known
                 for number, known in self._next.items()
@@ -281,7 +282,7 @@ class ShadowDeciding:
                 try:
                     found |= await self._look(partition, shard)
                 except StoreClosed:
-                    continue  # the partition has moved on meanwhile
+                    continue  # the partition has moved to another worker
                 except (LogError, duckdb.Error, StoreDamaged) as error:
                     logger.warning("further deciders of partition %d wait: %s", partition, error)
             if not found:
@@ -294,8 +295,8 @@ class ShadowDeciding:
             await asyncio.to_thread(self.opened, partition, shard)
 
     def opened(self, partition: int, shard: Shard) -> None:
-        """Take up where an earlier process ended; where there was none, at what comes now. Called
-        before the stages work on the shard, or under its lock. Blocks. Raises LogError."""
+        """Resumes where an earlier process ended, or at the end of the log if there was none. Call
+        it before the stages work on the shard, or under its lock. Blocks. Raises LogError."""
         with shard.writing():
             kept = shard.state(STATE)
             if not self._deciders:
@@ -308,14 +309,14 @@ class ShadowDeciding:
         self._next[partition] = (shard, int(kept))
 
     def _next_of(self, partition: int, shard: Shard) -> int:
-        """0 for a shard that was opened just now."""
+        """Returns the next offset; 0 for a shard that was just opened."""
         known, offset = self._next.get(partition, (None, 0))
         return offset if known is shard else 0
 
     # --- the work ----------------------------------------------------------------------------
 
     async def _look(self, partition: int, shard: Shard) -> bool:
-        """Show them the next decisions; whether there were records to look at."""
+        """Submits the next decisions to them; returns whether there were records to process."""
         if self._next.get(partition, (None, 0))[0] is not shard:
             await self._begin(partition, shard)
         read = await asyncio.to_thread(self._read, partition, shard)
@@ -337,8 +338,8 @@ class ShadowDeciding:
             for scope, proposals in by_scope.items()
             for some in _batched(proposals)
         ]
-        # While nothing is erased: what is appended then is either redacted with the log, or it
-        # was made from records that were.
+        # Under the lock, so that nothing is erased meanwhile: what is appended here is either
+        # redacted with the log later, or was derived from redacted records.
         async with shard.lock:
             await asyncio.to_thread(self._keep, partition, shard, read, records)
         return True
@@ -360,11 +361,11 @@ class ShadowDeciding:
         return _Read(decisions, records[-1].offset + 1, erasures)
 
     def _contested(self, record: Record, shard: Shard) -> list[Decision]:
-        """What the live decider had to make up its mind about."""
+        """Returns the decisions of a record that the bands alone did not settle."""
         try:
             message = decode(record.value, MEMORY_WRITES, record.timestamp)
         except InvalidRecord:
-            return []  # apply-writes has made a dead letter of it
+            return []  # apply-writes wrote a dead letter for it
         body = message.body
         if not isinstance(body, MemoryWrite) or not isinstance(body.write, ProposalsIntent):
             return []
@@ -387,7 +388,7 @@ class ShadowDeciding:
 
     def _keep(self, partition: int, shard: Shard, read: _Read, records: Sequence[Outgoing]) -> None:
         if _erasures(shard) != read.erasures:
-            return  # they are read again, as they are now
+            return  # the next round reads the redacted records again
         if records:
             self._append(records)
         with shard.writing():

@@ -1,4 +1,4 @@
-"""Taking snapshots of the stores, also alongside a running worker, and restoring them."""
+"""Takes snapshots of the stores, also alongside a running worker, and restores them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from palimpsest.streams.sensitive.policy import Policy
 
 
 def partitions_of(settings: Settings) -> int:
-    """How many partitions there are. Raises LogError and SetupError."""
+    """Returns the number of partitions. Raises LogError and SetupError."""
     if settings.log.kind == "kafka":
         return settings.cluster.partitions
     with open_log(settings, "read") as log:
@@ -44,8 +44,8 @@ def partitions_of(settings: Settings) -> int:
 async def take_snapshot(
     queries: Queries, numbers: Sequence[int], partitions: int, out: Path, as_parquet: bool
 ) -> None:
-    """Write a snapshot of the partitions `numbers`. `out` is there at the end, whole, or not at
-    all. Raises RequestError, also for an `out` that is there before."""
+    """Writes a snapshot of the partitions `numbers`. `out` appears whole or not at all. Raises
+    RequestError, also if `out` exists."""
     _check_new(out)
     with tempfile.TemporaryDirectory(
         prefix=f".{out.name}.", suffix=".partial", dir=out.parent
@@ -83,8 +83,8 @@ def _sync(path: Path) -> None:
 
 
 def restore_snapshot(settings: Settings, snapshot: Path) -> list[SnapshotShard]:
-    """Make the stores of a snapshot those of a data folder, which has the log that they were made
-    from and no stores of these partitions. Each is there whole or not at all.
+    """Restores the stores of a snapshot into a data folder that has the log they were built from
+    and no stores of these partitions. Each store appears whole or not at all.
 
     Raises RequestError, SnapshotError, SetupError, LogError and FolderInUse.
     """
@@ -135,7 +135,7 @@ def _check_log(log: LogReader, snapshot: Path, shard: SnapshotShard, policy: Pol
         if record.offset != offset:
             continue  # it has expired
         try:
-            # As it is taken now, and as a program before this one took it.
+            # As this version reads it, and as an earlier version read it.
             taken = (policy.record(record).value, record.value)
             messages = [decode(value, CONVERSATION_TURNS, record.timestamp) for value in taken]
             found = tuple(key for message in messages for key in items_of(message).item_ids)

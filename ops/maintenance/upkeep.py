@@ -1,9 +1,9 @@
-"""What goes on alongside the stages: on every open shard LanceDB follows DuckDB, and memories that
-came while the embedding provider was away get their vectors; records of the embedded log leave it
-when they are older than their topic keeps them (on Kafka the broker sees to that).
+"""Maintenance alongside the stages: on every open shard LanceDB follows DuckDB, and memories that
+arrived while the embedding provider was unavailable get their vectors; records of the embedded log
+expire after the retention time of their topic (on Kafka the broker does that).
 
-`autonomous_frozen` stops what changes anything: vectors that come later (for a scope or for all)
-and what leaves the log. LanceDB follows all the same: it is a copy.
+`autonomous_frozen` stops everything that changes data: late vectors (for a scope or for all) and
+expiry of the log. LanceDB still follows: it is a copy.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from palimpsest.streams.runtime.model_port import LONG_CHARACTERS
 from palimpsest.streams.store_port import KeepVector, PriorityLock
 
 # --- embedding tracker ----------------------------------------------------------------------------
-# Catching up on vectors: memories without one of the model in use get it.
+# Embeds memories that have no vector of the model in use.
 #
-# There are such memories after an outage of the provider and after a change of the model. They are
-# embedded in batches; each batch is written in one transaction and seen by recall at once.
+# An outage of the provider and a change of the model leave such memories. They are embedded in
+# batches; each batch is written in one transaction and is visible to recall immediately.
 
 BATCH = 64
 BATCH_SECONDS = 1.0
@@ -82,7 +82,8 @@ class TrackedShard(Readable, Protocol):
 
 @dataclass(slots=True)
 class CatchUp:
-    """Memories `embedded` and `failed` in one run, and why the last of these failed."""
+    """How many memories one run embedded and failed to embed, and why the last failure
+    happened."""
 
     embedded: int = 0
     failed: int = 0
@@ -101,8 +102,8 @@ class _Missing:
 
     @property
     def text(self) -> str:
-        """The text whose hash is the row's key: a turn's outline where no person wrote it; the key
-        of older turns leaves out their day."""
+        """The text whose hash is the row's key: a turn's outline if no person wrote the turn; the
+        keys of older turns leave out the day."""
         row = (self.type, self.who, self.content, self.occurred_at)
         texts = [linked_text(*row[:3]), embedding_text(*row, role="assistant")]
         known = (text for text in texts if embedding_key(text) == self.embedding_key)
@@ -110,7 +111,7 @@ class _Missing:
 
 
 def missing_count(shard: TrackedShard, model: str) -> int:
-    """Memories without a vector of `model`."""
+    """Returns the number of memories without a vector of `model`."""
     with shard.reading() as reader:
         found = reader.execute(
             "SELECT count(*) FROM memory_rows m WHERE NOT m.is_deleted AND NOT EXISTS"
@@ -127,11 +128,12 @@ async def catch_up(
     batch: int = BATCH,
     skip: Callable[[str], bool] = lambda scope: False,
 ) -> CatchUp:
-    """Embed what has no vector, but in scopes to `skip`. What the provider cannot embed is counted
-    and passed over; while the provider is away the run ends early. Never raises ModelError.
+    """Embeds memories without a vector, except in scopes to `skip`. It counts and skips texts that
+    the provider cannot embed, and ends early while the provider is unavailable. Never raises
+    ModelError.
 
-    What is kept together took about a second, whatever the model costs, and is `batch` memories at
-    most: a stop throws away no more."""
+    A batch takes about a second, regardless of the model's speed, and holds up to `batch` memories:
+    a stop loses no more than one batch."""
     done = CatchUp()
     after = ""
     size = 1
@@ -153,7 +155,7 @@ async def catch_up(
 
 
 def _fitting(count: int, seconds: float) -> int:
-    """How many take about BATCH_SECONDS, where so many took so long."""
+    """Returns how many memories take about BATCH_SECONDS, if `count` of them took `seconds`."""
     return max(1, min(GROWTH * count, int(count * BATCH_SECONDS / max(seconds, 1e-6))))
 
 
@@ -166,7 +168,7 @@ async def _embed(
 ) -> None:
     texts = [row.text for row in rows]
     try:
-        # Long ones alone: what is stored meanwhile waits for one of them at most.
+        # Long texts go one by one: concurrent writes wait for at most one of them.
         is_divided = len(rows) > 1 and any(len(text) > LONG_CHARACTERS for text in texts)
         made = [] if is_divided else await embeddings(model, texts)
     except TransientModelError:
@@ -219,14 +221,14 @@ logger = logging.getLogger(__name__)
 
 NO_FLAGS = Flags()
 LOOK_SECONDS = 0.5
-"""How long to wait at least before it is looked again whether a shard has changed."""
+"""Minimum pause before shards are checked for changes again."""
 SHARE = 0.05
-"""Part of the time that may be spent on syncs. One takes 10 to 50 ms however little there is to
-write, and no one waits for it: recall finds what is new in the resident index."""
+"""Share of the time that syncs may take. A sync takes 10 to 50 ms however little it writes, and
+nothing waits for it: recall finds new memories in the resident index."""
 MOST_SECONDS = 10.0
-"""How long to wait at most: the first sync of a process compares everything."""
+"""Maximum pause: the first sync of a process compares everything."""
 TRACK_SECONDS = 5.0
-"""How often memories without a vector are looked for, where there may be some."""
+"""Interval between searches for memories without a vector, if there may be some."""
 
 
 @dataclass(slots=True)
@@ -239,8 +241,8 @@ class _Kept:
 
 
 class Upkeep:
-    """Keeps up all shards that `shards` tells as open, which may change at any time. `flags` are
-    those of scopes that have none of their own."""
+    """Maintains the open shards, which `shards` returns and which may change at any time. `flags`
+    apply to scopes without flags of their own."""
 
     def __init__(
         self,
@@ -248,7 +250,7 @@ class Upkeep:
         embedding: EmbeddingModel,
         flags: Flags = NO_FLAGS,
     ) -> None:
-        # It takes more than a second: here, and not when stages and readers are at work.
+        # The import takes more than a second: do it before stages and readers are at work.
         import palimpsest.stores.index.lance  # noqa: F401
 
         self._shards = shards
@@ -258,7 +260,7 @@ class Upkeep:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """In the background, until the block ends."""
+        """Runs in the background until the block ends."""
         task = asyncio.create_task(self._run())
         try:
             yield
@@ -267,8 +269,8 @@ class Upkeep:
             await asyncio.gather(task, return_exceptions=True)
 
     async def finish(self, stopped: asyncio.Event | None = None) -> bool:
-        """Once more for every shard, whatever was looked at last, or as much of it as is done when
-        `stopped` is set; whether it was all."""
+        """Maintains every shard once more, regardless of its last check, until done or until
+        `stopped` is set; returns whether it finished."""
         doing = asyncio.create_task(self._finish())
         stopping = asyncio.create_task((stopped or asyncio.Event()).wait())
         await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -291,13 +293,13 @@ class Upkeep:
         while True:
             syncing = 0.0
             shards = self._shards()
-            # What is not open any more must not keep its resident indexes.
+            # A closed shard must not keep its resident indexes alive.
             self._kept = {number: kept for number, kept in self._kept.items() if number in shards}
             for partition, shard in shards.items():
                 try:
                     syncing += await self._keep(self._of(partition, shard))
                 except StoreClosed:
-                    continue  # the partition has moved on meanwhile
+                    continue  # the partition has moved to another worker
                 except (duckdb.Error, StoreDamaged) as error:
                     logger.warning(
                         "upkeep of partition %d, to be tried again: %s", partition, error
@@ -311,7 +313,7 @@ class Upkeep:
         return kept
 
     async def _keep(self, kept: _Kept) -> float:
-        """The seconds that the sync took."""
+        """Returns the seconds that the sync took."""
         if time.monotonic() - kept.tracked_at >= TRACK_SECONDS:
             kept.tracked_at = time.monotonic()
             await self._track(kept)
@@ -323,12 +325,12 @@ class Upkeep:
         return time.monotonic() - began
 
     async def _sync(self, kept: _Kept, newest: int) -> None:
-        """Recall does not need LanceDB's copy, and the next sync makes again what is damaged: an
-        error ends nothing. It is reported once."""
+        """Syncs LanceDB. An error is logged once and is not raised: recall does not need LanceDB's
+        copy, and the next sync repairs damage."""
         try:
             syncing = asyncio.get_running_loop().run_in_executor(None, kept.table.sync)
         except RuntimeError:
-            return  # the interpreter is ending, and begins nothing in a thread any more
+            return  # the interpreter is shutting down and starts no more threads
         try:
             await syncing
         except StoreClosed:
@@ -344,7 +346,7 @@ class Upkeep:
         shard, model = kept.shard, self._embedding.model
         if not shard.may_lack_vectors:
             return
-        shard.may_lack_vectors = False  # before the count: what comes after it sets it again
+        shard.may_lack_vectors = False  # before the count: later arrivals set it again
         missing = None
         try:
             missing = await asyncio.to_thread(missing_count, shard, model)
@@ -361,16 +363,16 @@ class Upkeep:
 
 
 class Expiring(Protocol):
-    """What keeps things for a time."""
+    """Anything with a retention time."""
 
     def expire(self, now: datetime) -> int:
-        """Remove what is too old; how many went. Raises LogError."""
+        """Removes what is too old; returns how many were removed. Raises LogError."""
         ...
 
 
 class Expiry:
-    """Removes what is too old: from the embedded log what is older than its topic keeps it, and of
-    replies those that were kept long enough. Once, and then every `seconds`. `wait` passes them."""
+    """Removes records of the embedded log and recorded replies past their retention time, once and
+    then every `seconds`. `wait` sleeps that long."""
 
     def __init__(
         self,
@@ -385,8 +387,8 @@ class Expiry:
         self._wait = wait
 
     async def once(self) -> int:
-        """How many went. A file that cannot be written now is reported; whoever writes to it finds
-        out, too."""
+        """Returns how many were removed. Logs a file that cannot be written now; writers of the
+        file see the same error."""
         try:
             return await asyncio.to_thread(self._kept.expire, self._clock())
         except LogError as error:
@@ -395,7 +397,8 @@ class Expiry:
 
     @contextlib.asynccontextmanager
     async def running(self, unless: bool = False) -> AsyncIterator[None]:
-        """At once, then in the background until the block ends; not at all `unless`."""
+        """Expires once immediately, then in the background until the block ends; never if
+        `unless`."""
         if unless:
             yield
             return
@@ -420,7 +423,7 @@ async def expiring(
     seconds: float,
     unless: bool = False,
 ) -> AsyncIterator[None]:
-    """Expiry of all of these that there are, until the block ends; none of it `unless`."""
+    """Expires each of these that is not None until the block ends; does nothing if `unless`."""
     async with contextlib.AsyncExitStack() as going_on:
         for each in filter(None, kept):
             await going_on.enter_async_context(Expiry(each, clock, seconds).running(unless))
@@ -428,5 +431,5 @@ async def expiring(
 
 
 def pause_after(syncing: float) -> float:
-    """Seconds to wait after syncs that took so many."""
+    """Returns the pause, in seconds, after syncs that took `syncing` seconds."""
     return min(max(LOOK_SECONDS, syncing / SHARE), MOST_SECONDS)

@@ -1,8 +1,8 @@
-"""The embedded log keeps nothing of turns that may not be kept but their count.
+"""Of private turns that may not be stored, the embedded log keeps only the count.
 
-apply-writes says which these are, in the order of the log. What it had to read until then lies in
-the log as it was sent: the raw record, and the intent that normalize made of it. Both lose all that
-was said once every stage that reads them is past them, and stay what they count as.
+apply-writes identifies them, in log order. Until then the log holds what it reads: the raw record,
+and the intent that normalize derived from it. Both lose their content once every stage that reads
+them has passed them, and still count as turns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.privacy import is_withheld, rejected
 
 CONSUMER: Final = "withholding"
-"""Whose position in the log tells how far records were looked through."""
+"""The consumer whose position in the log marks how far records have been checked."""
 _WITHHELD: Final = (
     "SELECT item_id FROM outcomes WHERE item_kind = 'turn' AND event = 'rejected' AND reason = ?"
     " AND item_id IN (SELECT unnest(?))"
@@ -36,8 +36,8 @@ _WITHHELD: Final = (
 
 
 class PrivacyRedactor(LogRounds):
-    """Takes out of an embedded log, opened for processing, what was said in turns that are not
-    kept. Records are changed before that is noted, so a crash between the two repeats it."""
+    """Removes the content of withheld turns from an embedded log opened for processing. It changes
+    records before it moves the position, so a crash between the two repeats the change."""
 
     passing = (LogError, StoreClosed, duckdb.Error)
     left = "turns that are not kept stay in the log for now"
@@ -63,15 +63,15 @@ class PrivacyRedactor(LogRounds):
         return changed
 
     def _raw_end(self, partition: int) -> int:
-        """Through where it is known of raw turns whether they are kept: apply-writes has all that
-        normalize had made of them when it was looked last."""
+        """Returns the offset up to which it is known whether raw turns are kept: apply-writes has
+        applied everything that normalize had written for them at the last check."""
         applied = self._log.position("apply-writes", MEMORY_WRITES.name, partition)
         known, waited_for = self._marks.get(partition, (0, 0))
         if applied < waited_for:
             return 0
         turns = CONVERSATION_TURNS.name
         read = min(self._log.position(each, turns, partition) for each in ("normalize", "audit"))
-        # After the positions: it holds all that was sent before they were noted.
+        # Read after the positions: the log then holds everything sent before they were committed.
         end = self._log.end_offset(MEMORY_WRITES.name, partition)
         self._marks[partition] = (read, end)
         return read if applied >= end else known
@@ -93,8 +93,8 @@ class PrivacyRedactor(LogRounds):
     def _without_words(
         self, topic: Topic, partition: int, records: Sequence[Record]
     ) -> dict[int, bytes]:
-        """New values by offset, also of records that have them already: a crash may have left
-        bytes of theirs elsewhere in the log's files."""
+        """Returns new values by offset, also for records that have them already: a crash may have
+        left old bytes elsewhere in the log's files."""
         shard = self._shards[partition]
         turns = [
             (record, message)
@@ -113,7 +113,7 @@ class PrivacyRedactor(LogRounds):
 
 
 def _turn(topic: Topic, record: Record) -> Envelope[Frozen] | None:
-    """The message, where it is a turn that says something."""
+    """Returns the message if it is a turn with content, else None."""
     try:
         message = decode(record.value, topic, record.timestamp)
     except InvalidRecord:
@@ -125,7 +125,8 @@ def _turn(topic: Topic, record: Record) -> Envelope[Frozen] | None:
 
 
 def _unread(shard: Shard, records: Iterable[Record]) -> dict[int, bytes]:
-    """What is no valid turn and says that it is private, or is of a private speaker."""
+    """Returns new values for invalid turns that are marked private or come from a private
+    speaker."""
     values = {}
     for record in records:
         if record.value is None or not (shard.privacy or says_withheld(record.value)):

@@ -1,4 +1,4 @@
-"""The result of a query in SQL as bytes: JSON, CSV, an Arrow stream, Parquet."""
+"""Serializes the result of a SQL query as JSON, CSV, an Arrow stream or Parquet."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 
 
 def json_rows(table: pa.Table) -> list[Row]:
-    """The rows as JSON objects. Times are RFC 3339, whole decimals integers, other decimals
-    floats, bytes base64; NaN and infinity, which JSON has not, are null."""
+    """Returns the rows as JSON objects. Times are RFC 3339, whole decimals integers, other decimals
+    floats, bytes base64; NaN and infinity, which JSON lacks, are null."""
     named = table.rename_columns(_apart(table.column_names))
     return [{name: json_value(value) for name, value in row.items()} for row in named.to_pylist()]
 
 
 def as_json(table: pa.Table) -> bytes:
-    """An array of `json_rows`."""
+    """Returns the rows as a JSON array of `json_rows`."""
     return json.dumps(json_rows(table), indent=2, ensure_ascii=False).encode() + b"\n"
 
 
 FORMULA: Final = r"^[=+\-@\t\r\n＝＋－＠]"
-"""What a spreadsheet takes for the beginning of a formula, which may reach out of the sheet."""
+"""Characters that start a formula in a spreadsheet; a formula may access data outside the sheet."""
 
 
 def as_csv(table: pa.Table) -> bytes:
-    """With a header; lists and structs as JSON text, bytes as base64: CSV has no other way to hold
-    them. A text that a spreadsheet would run has a quotation mark (') before it."""
+    """Returns CSV with a header; lists and structs are JSON text, bytes base64, as CSV has no type
+    for them. Text that a spreadsheet would evaluate gets a leading quotation mark (')."""
     sink = pa.BufferOutputStream()
     columns = [_in_csv(column) for column in table.columns]
     csv.write_csv(pa.table(columns, names=table.column_names), sink)
@@ -64,7 +64,7 @@ def _in_csv(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
 
 
 def as_arrow(table: pa.Table) -> bytes:
-    """An Arrow IPC stream."""
+    """Returns an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -83,7 +83,7 @@ FORMS: Final[Mapping[str, tuple[str, Callable[[pa.Table], bytes]]]] = {
     "arrow": (ARROW_TYPE, as_arrow),
     "parquet": ("application/vnd.apache.parquet", as_parquet),
 }
-"""By name, the media type and what writes it."""
+"""Media type and serializer by name."""
 
 
 def _bytes(sink: pa.BufferOutputStream) -> bytes:
@@ -92,7 +92,7 @@ def _bytes(sink: pa.BufferOutputStream) -> bytes:
 
 
 def _apart(names: list[str]) -> list[str]:
-    """The names, those that were there before with a number."""
+    """Returns unique names: a repeated name gets a number."""
     found: list[str] = []
     for name in names:
         number, unlike = 1, name
@@ -103,7 +103,7 @@ def _apart(names: list[str]) -> list[str]:
 
 
 def json_value(value: object) -> Json:
-    """A value of a result as JSON has it, as `json_rows` tells."""
+    """Returns a value of a result as JSON; see `json_rows`."""
     if isinstance(value, Decimal):
         whole = value.is_finite() and value == value.to_integral_value()
         return int(value) if whole else float(value)

@@ -1,5 +1,5 @@
-"""The processes in which queries in SQL run, few at once: none of them has a thread, memory or a
-lock of this process, and each is killed when its time is over."""
+"""Processes that run SQL queries, a few at a time: they share no thread, memory or lock with this
+process, and each is killed at its timeout."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PLACE_SECONDS: Final = 2.0
-"""How long a query waits for a place."""
+"""How long a query waits for a free slot."""
 GRACE_SECONDS: Final = 1.0
-"""That a process has to end a query by itself, after its time."""
+"""Time that a process has, after the query's timeout, to end the query by itself."""
 START_SECONDS: Final = 30.0
-"""That a process has to begin, which is not the query's time."""
+"""Time that a process has to start, which does not count as the query's time."""
 MOST_QUERIES: Final = 100
-"""Of one process: what its libraries lose goes with it."""
+"""Maximum number of queries of one process: memory that its libraries leak goes with it."""
 REFUSED: Final = {
     kind.__name__: kind for kind in (QueryRefused, QueryInvalid, QueryTooLarge, QueryTooSlow)
 }
 
 
 class QueryProcess:
-    """One process. Methods block, and raise what the query is refused for."""
+    """One process. Methods block, and raise the error that refuses the query."""
 
     def __init__(self, memory_mib: int) -> None:
         program = "palimpsest.stores.database.query_process"
@@ -50,7 +50,7 @@ class QueryProcess:
             [sys.executable, "-m", program, str(memory_mib)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the process that asks
+            start_new_session=True,  # Ctrl-C is meant for the parent process
         )
         self._late = False
         self.answered = 0
@@ -58,7 +58,7 @@ class QueryProcess:
 
     @property
     def is_there(self) -> bool:
-        """Whether it has not ended by itself."""
+        """Whether the process is still running."""
         assert self._process.stdout is not None
         return not select.select([self._process.stdout], [], [], 0.0)[0]
 
@@ -74,7 +74,7 @@ class QueryProcess:
 
     @contextlib.contextmanager
     def killed_after(self, seconds: float) -> Iterator[None]:
-        """Raises QueryTooSlow out of a block that took longer."""
+        """Kills the process if the block takes longer; raises QueryTooSlow then."""
 
         def late() -> None:
             self._late = True
@@ -95,7 +95,8 @@ class QueryProcess:
             timer.cancel()
 
     def told(self, command: dict[str, Any], parts: Sequence[pa.Table] = ()) -> dict[str, Any]:
-        """The answer to a command, without its table. Raises OSError for a disk that is full."""
+        """Sends a command and returns its reply, without its table. Raises OSError for a full
+        disk."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -140,8 +141,8 @@ def _checked(told: dict[str, Any]) -> dict[str, Any]:
 
 
 class QueryProcesses:
-    """As many as are set, begun when they are first needed. For one event loop; `close` may come
-    from anywhere."""
+    """The configured number of processes, started when first needed. For one event loop; `close`
+    may be called from any thread."""
 
     def __init__(self, settings: StoreSettings) -> None:
         self._memory_mib = settings.sql_memory_limit
@@ -157,8 +158,8 @@ class QueryProcesses:
 
     @contextlib.asynccontextmanager
     async def place(self, caller: str = "") -> AsyncIterator[None]:
-        """One of the places for queries; a caller with a name leaves one to others. Raises
-        UnavailableError where none gets free."""
+        """Takes one of the slots for queries; a caller with a name leaves one slot to others.
+        Raises UnavailableError if no slot becomes free."""
         async with contextlib.AsyncExitStack() as taken:
             try:
                 async with asyncio.timeout(PLACE_SECONDS):
@@ -173,7 +174,7 @@ class QueryProcesses:
             yield
 
     async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Blocking work of a query, in a thread that only queries use."""
+        """Runs a query's blocking work in a thread that only queries use."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._count, "sql")
         loop = asyncio.get_running_loop()
@@ -181,7 +182,7 @@ class QueryProcesses:
 
     @contextlib.asynccontextmanager
     async def process(self, seconds: float) -> AsyncIterator[QueryProcess]:
-        """A process for the length of a block, killed after so many seconds. Within `place`."""
+        """Yields a process for the block and kills it after `seconds`. Use it within `place`."""
         process = await self.in_thread(self._taken)
         self._at_work.add(process)
         usable = False
@@ -212,7 +213,7 @@ class QueryProcesses:
         return begun
 
     def close(self) -> None:
-        """End all of them, those at work too."""
+        """Ends all processes, also busy ones."""
         self._closed = True
         for process in [*self._at_work]:
             process.kill()

@@ -1,8 +1,8 @@
-"""Queries in SQL: of one partition, or of all together, over copies of their stores.
+"""SQL queries over copies of the stores of one partition or of all.
 
-A query never touches the store that the stages write: it runs in a process of its own
-(`sql_processes`), which copies the store's file first. Commits wait for the last and small part of
-that only, which is done here.
+A query never touches the store that the stages write: it runs in a separate process
+(`sql_processes`), which first copies the store's file. Commits wait only for the last, small part
+of the copy, which this process makes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAX_SECONDS = 3600.0
 MAX_ROWS = 10_000_000
 LEAST_SECONDS = 0.001
 COPY_TRIES: Final = 3
-"""Of copying a file between two checkpoints; then commits wait for it."""
+"""Attempts to copy a file between two checkpoints; in the last one commits wait for the copy."""
 NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}
 _KINDS = {
     QueryInvalid: SqlInvalidError,
@@ -53,7 +53,7 @@ _KINDS = {
 
 
 async def sql(sources: Sources, request: SqlRequest) -> pa.Table:
-    """The result of the request's query; runs until it is there. Raises RequestError."""
+    """Runs the request's query and returns its result. Raises RequestError."""
     limits = limits_of(request)
     number = numbered(request, sources.partitions)
     if len(request.query) > MAX_CHARACTERS:
@@ -82,7 +82,7 @@ async def sql(sources: Sources, request: SqlRequest) -> pa.Table:
 async def joined(
     processes: QueryProcesses, request: SqlRequest, parts: Sequence[pa.Table], limits: QueryLimits
 ) -> pa.Table:
-    """The result of a request's query over what all partitions gave. Raises RequestError."""
+    """Runs a request's query over the parts of all partitions. Raises RequestError."""
     command = {
         "do": "join",
         "query": request.query,
@@ -96,7 +96,7 @@ async def joined(
 
 
 def numbered(request: SqlRequest, partitions: int) -> int | None:
-    """The one partition to ask; None for all. Raises RequestError for one that there is not."""
+    """Returns the partition to query, None for all. Raises RequestError if it does not exist."""
     number = 0 if request.partition is None and partitions == 1 else request.partition
     if number is not None and not 0 <= number < partitions:
         raise RequestError(f"there is no partition {number}; there are {partitions}")
@@ -104,7 +104,7 @@ def numbered(request: SqlRequest, partitions: int) -> int | None:
 
 
 def limits_of(request: SqlRequest) -> QueryLimits:
-    """The limits of a request. Raises RequestError for those that nobody may ask for."""
+    """Returns the limits of a request. Raises RequestError for limits out of range."""
     if not 0 < request.seconds <= MAX_SECONDS:
         raise RequestError(f"a query may take up to {MAX_SECONDS:g} seconds, not {request.seconds}")
     if not 0 < request.rows <= MAX_ROWS:
@@ -113,13 +113,13 @@ def limits_of(request: SqlRequest) -> QueryLimits:
 
 
 def rest(limits: QueryLimits, deadline: float) -> QueryLimits:
-    """The limits with the time that is left."""
+    """Returns the limits with the remaining time."""
     return replace(limits, seconds=max(LEAST_SECONDS, deadline - time.monotonic()))
 
 
 @contextlib.contextmanager
 def refusals_told(seconds: float) -> Iterator[None]:
-    """Turns a refused query into a RequestError of its kind; it had so many seconds in all."""
+    """Turns a refused query into the matching RequestError; `seconds` is the query's timeout."""
     try:
         yield
     except QueryTooSlow as error:
@@ -129,16 +129,16 @@ def refusals_told(seconds: float) -> Iterator[None]:
 
 
 # ---- copies ----
-# The process that uses a folder of copies holds its lock, so that what a killed process left is
-# known by a lock that no one holds.
+# The process that uses a folder of copies holds its lock, so a free lock identifies the folder of
+# a killed process.
 PREFIX: Final = "sql-"
-"""In a data folder."""
+"""Prefix of folders in a data folder."""
 TEMPORARY_PREFIX: Final = "palimpsest-sql-"
-"""Where the system has its temporary files, with those of others."""
+"""Prefix of folders in the system's temporary folder, which other programs share."""
 
 
 class CopyFolder:
-    """A new folder in the data folder, or with None where the system has its temporary files, until
+    """A new folder in the data folder, or for None in the system's temporary folder, until
     `cleanup`. Raises OSError."""
 
     def __init__(self, data_dir: Path | None) -> None:
@@ -151,7 +151,7 @@ class CopyFolder:
                 _lock(self._lock)
                 if self.path.exists():
                     return
-                os.close(self._lock)  # removed as abandoned before it was locked
+                os.close(self._lock)  # another process removed it before it was locked
 
     def cleanup(self) -> None:
         self._folder.cleanup()
@@ -159,7 +159,7 @@ class CopyFolder:
 
 
 def remove_abandoned(data_dir: Path) -> None:
-    """Remove the folders of processes that are no longer there."""
+    """Removes the folders of processes that have ended."""
     temporary = Path(tempfile.gettempdir()).glob(f"{TEMPORARY_PREFIX}*")
     for folder in (*data_dir.glob(f"{PREFIX}*"), *temporary):
         with contextlib.suppress(OSError):
@@ -172,7 +172,7 @@ def remove_abandoned(data_dir: Path) -> None:
 
 
 def _lock(descriptor: int) -> bool:
-    """Whether the lock was free. A file system without locks has none that are."""
+    """Takes the lock; returns whether it was free. On a file system without locks none is."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -184,9 +184,9 @@ def _lock(descriptor: int) -> bool:
 async def _copied(
     sources: Sources, process: QueryProcess, shards: dict[int, Shard], query: str
 ) -> AsyncIterator[list[dict[str, Any]]]:
-    """A copy of each store for the length of a block: beside the stores, where their blocks can be
-    shared, or where the system has its temporary files when there is no room. Raises
-    UnavailableError where there is none either."""
+    """Yields a copy of each store for the block: in the data folder, where copies can share blocks
+    with the stores, or in the system's temporary folder if the disk is full. Raises
+    UnavailableError if that is full, too."""
     for folder in (sources.settings.data_dir, None):
         made = None
         try:
@@ -234,7 +234,7 @@ async def _copy(
 
 
 def _first(shard: Shard, process: QueryProcess, place: dict[str, str]) -> list[int]:
-    with shard.reading():  # so that the file is not exchanged meanwhile
+    with shard.reading():  # so that the file is not replaced meanwhile
         seen: list[int] = process.told({**place, "do": "copy"})["seen"]
         return seen
 
@@ -242,6 +242,7 @@ def _first(shard: Shard, process: QueryProcess, place: dict[str, str]) -> list[i
 def _last(
     shard: Shard, completed: Callable[[], bool]
 ) -> tuple[bool, tuple[dict[tuple[str, str], int], list[tuple[str, bytes]]]]:
-    """Under the store's lock: whether the copy is whole, and how far the stages were then."""
+    """Returns whether the copy is whole, and the progress of the stages. Call it under the store's
+    lock."""
     with shard.reading() as reader:
         return completed(), progress_of(reader)

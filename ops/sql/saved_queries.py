@@ -1,4 +1,4 @@
-"""Queries that come with the program, for what analysts ask first."""
+"""Built-in queries for analysts' most common questions."""
 
 from __future__ import annotations
 
