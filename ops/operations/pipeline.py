@@ -141,12 +141,11 @@ WHERE warning LIKE '% facts over the limit of %'"""
 
 def not_drawn(sources: Sources) -> Row:
     """Counts the turns of people without a fact, all turns of people, and the facts left out
-    because their turn had too many."""
-    counted = _summed(all_rows(sources, _WITHOUT_FACTS))
-    over = _summed(all_rows(sources, _OVER_LIMIT))
+    because their turn had too many; zeros where no partition is open here."""
+    turns = all_rows(sources, _WITHOUT_FACTS)
     return {
-        "without_facts": [counted["without"], counted["turns"]],
-        "facts_over_limit": over["facts"],
+        "without_facts": [sum(row[name] for row in turns) for name in ("without", "turns")],
+        "facts_over_limit": sum(row["facts"] for row in all_rows(sources, _OVER_LIMIT)),
     }
 
 

@@ -14,6 +14,7 @@ from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations.graph import GetEntity
 from palimpsest.ops.operations.memories import Weak
 from palimpsest.ops.operations.operation import Read
+from palimpsest.ops.operations.pipeline import not_drawn
 from palimpsest.ops.operations.scopes import Stats
 from palimpsest.ops.service.queries import DirectQueries
 from palimpsest.ops.settings.sections import Settings
@@ -61,6 +62,12 @@ def ask(pipeline: Pipeline, request: Read[Any]) -> Any:
         Settings(), pipeline.log, {0: pipeline.shard}, 1, pipeline.embedding, lambda _: None
     )
     return asyncio.run(DirectQueries(sources).answer(request))
+
+
+def test_a_worker_without_partitions_counts_no_turns(pipeline: Pipeline) -> None:
+    """As `run --once` on Kafka, where others have all partitions."""
+    nothing = Sources(Settings(), pipeline.log, {}, 1, pipeline.embedding, lambda _: None)
+    assert not_drawn(nothing) == {"without_facts": [0, 0], "facts_over_limit": 0}
 
 
 def contents(answer: Any) -> list[str]:
