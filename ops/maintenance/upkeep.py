@@ -346,7 +346,7 @@ class Upkeep:
         shard, model = kept.shard, self._embedding.model
         if not shard.may_lack_vectors:
             return
-        shard.may_lack_vectors = False  # before the count: later arrivals set it again
+        shard.may_lack_vectors = False  # before the count: later memories set it again
         missing = None
         try:
             missing = await asyncio.to_thread(missing_count, shard, model)
