@@ -15,7 +15,6 @@ from palimpsest.ops.sources import Sources
 from palimpsest.stores.recall.query import Query
 from palimpsest.streams.models.base import ModelError, TokenEmbeddingModel
 from palimpsest.streams.rules.explicit_intent import asks_to_remember
-from palimpsest.streams.runtime.offload import computed
 from palimpsest.streams.sensitive.detection import redacted
 from palimpsest.streams.sensitive.policy import Policy
 
@@ -38,7 +37,7 @@ async def recall(sources: Sources, request: Query) -> JsonValue:
     """Returns the answer in the shape of `recall --json`, with the memories added for the query's
     intent (`related`) and, for `explain`, the interpretation of the query."""
     found = await retrieved(sources, request)
-    answer = await computed(_as_json, found.answer) | {"query": request.query}
+    answer = _as_json(found.answer) | {"query": request.query}
     answer["related"] = [
         {
             "id": each.id,
@@ -84,17 +83,18 @@ async def context(
     permanently."""
     from palimpsest.stores.recall.intent import complexity
 
-    text, query = query.query, _bounded(query)
-    retriever, embedding = await _retriever(sources, query)
-    budget = complexity(query.query).budget if budget is None else budget
+    searched = _bounded(query)
+    retriever, embedding = await _retriever(sources, searched)
+    budget = complexity(searched.query).budget if budget is None else budget
+    # The session's part compares the whole query with the messages of the session.
     block, offers = await _session_part(sources, query, session_id, budget)
     shown = frozenset() if block is None else frozenset(block.ids)
     # Two tokens for the blank line between the parts.
     rest = budget if block is None else budget - block.tokens - 2
-    recalled = await retriever.context(query, embedding, rest, shown)
+    recalled = await retriever.context(searched, embedding, rest, shown)
     parts = [part for part in (block, recalled) if part is not None]
     answer: JsonObject = {
-        "query": text,
+        "query": query.query,
         "text": "\n\n".join(part.text for part in parts) or None,
         "tokens": sum(part.tokens for part in parts) + 2 * (len(parts) - 1) if parts else 0,
         "ids": {},
@@ -179,8 +179,9 @@ async def _embedding(sources: Sources, text: str) -> QueryEmbedding | None:
     from palimpsest.stores.recall.token_leg import QueryEmbedding
 
     model = sources.embedding
-    kinds = Policy.of(sources.settings.pii).kinds
-    text = await computed(redacted, text, kinds)  # the model may belong to a third party
+    text = redacted(
+        text, Policy.of(sources.settings.pii).kinds
+    )  # the model may belong to a third party
     try:
         if isinstance(model, TokenEmbeddingModel):
             found = await model.embed_query_tokens(text)

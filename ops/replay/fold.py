@@ -431,7 +431,13 @@ class _Fold:
 
     def _runner(self, stage: Stage, sent_before: Mapping[str, int]) -> FoldingRunner:
         # The stages of a fold request only embeddings; the rules model makes no calls in any case.
-        models = ModelPort(RulesLanguageModel(), self.embeddings, embed_batch=BATCH_RECORDS)
+        # Vectors of long texts come from the live stores, too, and nobody catches up on them here.
+        models = ModelPort(
+            RulesLanguageModel(),
+            self.embeddings,
+            embed_batch=BATCH_RECORDS,
+            defers_long=False,
+        )
         return FoldingRunner(
             stage,
             self.partition,

@@ -74,6 +74,9 @@ class ModelPort:
     usage: Usage = field(default_factory=Usage)
     replies: RecordedReplies | None = None
     address: str = ""
+    defers_long: bool = True
+    """Whether texts over LONG_CHARACTERS go without a vector at first: only where upkeep makes it
+    later."""
     called: str | None = None
     """The name under which its calls are counted; None: `llm:` and the provider."""
     on_outage: Callable[[str, Outage], None] | None = None
@@ -148,7 +151,7 @@ class ModelPort:
         missing = [
             text
             for text, found in made.items()
-            if found is None and (required or len(text) <= LONG_CHARACTERS)
+            if found is None and (required or not self.defers_long or len(text) <= LONG_CHARACTERS)
         ]
         failures: dict[str, str] = {}
         down: TransientModelError | None = None

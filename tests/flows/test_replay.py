@@ -52,6 +52,16 @@ def test_stores_are_made_anew_read_and_exchanged(program: Program) -> None:
     assert program.json("run", "--once")["balance"]["holds"] is True
 
 
+def test_stores_made_anew_have_the_vectors_of_long_texts(program: Program) -> None:
+    long = "The zebra report is long. " * 1_000
+    program.ok("ingest", program.turns(long, *SAID), "--scope", "home")
+    program.ok("run", "--once")
+    live = program.json("stats")
+    assert live["embedded"] == live["active"]
+    assert program.json("replay", "rebuild")["equal"] is True
+    assert program.json("stats", "--branch", "rebuild")["embedded"] == live["embedded"]
+
+
 def test_log_and_stores_in_another_number_of_partitions(program: Program) -> None:
     for scope in ("home", "team"):
         program.ok("ingest", program.turns(SAID[1], name=f"{scope}.jsonl"), "--scope", scope)

@@ -267,6 +267,17 @@ def test_a_context_does_not_repeat_the_message_that_is_asked(pipeline: Pipeline)
     assert told["ids"]["session"] == [turn_memory_id("ana", "t1")]
 
 
+def test_a_long_message_that_is_asked_is_not_repeated_either(tmp_path: Path) -> None:
+    # Only its beginning is searched.
+    long = "Where is Oslo? " + "It snows a lot there. " * 600
+    with Pipeline(tmp_path, settings(characters=50_000)) as pipeline:
+        pipeline.say("I like tea", long)
+        pipeline.run()
+        assert said(pipeline) == ["I like tea", long.strip()]
+        told = context(pipeline, long, budget=50_000)
+    assert told["ids"]["session"] == [turn_memory_id("ana", "t1")]
+
+
 def test_after_a_summary_only_later_turns_are_shown(pipeline: Pipeline) -> None:
     pipeline.say("We go to Oslo", "in May")
     pipeline.run()
