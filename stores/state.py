@@ -4,6 +4,7 @@ Written under `lock` and in one transaction per batch; read by any thread."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -56,6 +57,8 @@ class ShardState:
         self.readers = Readers(connection)
         self.tables = Tables(connection)
         self.lock = StoreLock()
+        self.unshown = threading.RLock()
+        """Held from a commit until the indexes in memory have what it stored."""
         self._stages: dict[str, _StageState] = {}
         if self.state("write_seq") is None:
             self.set_state("write_seq", "0")
@@ -87,6 +90,11 @@ class ShardState:
         """A cursor of its own to read with, for the length of a block, also while a commit is under
         way. Raises StoreClosed."""
         return self.readers.reading()
+
+    def wait_until_shown(self) -> None:
+        """Waits until searches find what was read from the tables before."""
+        with self.unshown:
+            pass
 
     def vector_table(self) -> VectorTable:
         """The shard's vectors in LanceDB, not yet opened: the first sync does that."""

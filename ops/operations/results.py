@@ -93,6 +93,9 @@ def command_results(sources: Sources, command_ids: Sequence[str]) -> dict[str, R
     for row in all_rows(sources, f"{_RESULTS} UNION ALL {_FAILED}", {"ids": [*command_ids]}):
         row["result"] = json.loads(row["result"])
         found[row["command_id"]] = row
+    if found:
+        for shard in sources.shards.values():
+            shard.wait_until_shown()
     for erasure in all_rows(sources, _ERASURES, {"ids": [*found]}) if found else ():
         row = found[erasure["erasure_id"]]
         row["erasure"] = "done" if erasure["phase"] == "done" else "pending"
@@ -142,7 +145,9 @@ class TurnResults(Read[SettledTurns]):
     def read(self, sources: Sources) -> Json:
         # Dead letters come first, so that the stored outcome of a turn replaces its dead letter.
         parameters = {"scope": self.scope, "ids": [*self.item_ids]}
-        found = rows(sources.shard_of(self.scope), _TURNS, parameters)
+        shard = sources.shard_of(self.scope)
+        found = rows(shard, _TURNS, parameters)
+        shard.wait_until_shown()
         return {"turns": [*{row["item_id"]: row for row in found}.values()]}
 
 

@@ -319,25 +319,31 @@ class UnitOfWork:
 
         After an error nothing is stored and the unit must be discarded; after CommittedButNotShown
         all is stored, and the shard must be discarded."""
-        try:
-            self._write(progress, may_be_there=False)
-        except duckdb.ConstraintException:
-            self._write(progress, may_be_there=True)
-        try:
-            self._note_keys()
-            # Before the sequence number is known: a decision may see more than it says, never less.
-            self._refresh_indexes()
-            self._erasures.show()
-            self._shard.note_progress(progress)
-            # Another stage may have written while this one waited for a model.
-            self._shard.write_seq = max(self.write_seq, self._shard.write_seq)
-        except Exception as error:
-            raise CommittedButNotShown(
-                f"a batch of {progress.stage} is stored, but what is cached in memory could not"
-                f" take it ({type(error).__name__}: {error}); start the worker again"
-            ) from error
+        with contextlib.ExitStack() as until_shown:
+            try:
+                self._write(progress, until_shown, may_be_there=False)
+            except duckdb.ConstraintException:
+                self._write(progress, until_shown, may_be_there=True)
+            try:
+                self._show(progress)
+            except Exception as error:
+                raise CommittedButNotShown(
+                    f"a batch of {progress.stage} is stored, but what is cached in memory could not"
+                    f" take it ({type(error).__name__}: {error}); start the worker again"
+                ) from error
 
-    def _write(self, progress: Progress, may_be_there: bool) -> None:
+    def _show(self, progress: Progress) -> None:
+        self._note_keys()
+        # Before the sequence number is known: a decision may see more than it says, never less.
+        self._refresh_indexes()
+        self._erasures.show()
+        self._shard.note_progress(progress)
+        # Another stage may have written while this one waited for a model.
+        self._shard.write_seq = max(self.write_seq, self._shard.write_seq)
+
+    def _write(
+        self, progress: Progress, until_shown: contextlib.ExitStack, may_be_there: bool
+    ) -> None:
         """`may_be_there`: rows that were not looked up may be repeats. They hardly ever are, and
         skipping the check is much faster."""
         with self._shard.writing() as connection:
@@ -351,6 +357,7 @@ class UnitOfWork:
                 if self.write_seq > self._shard.write_seq:
                     self._shard.keep_write_seq(self.write_seq)
                 self._shard.write_progress(progress)
+                until_shown.enter_context(self._shard.unshown)
                 connection.execute("COMMIT")
             except BaseException:
                 # A commit that failed, as on a full disk, has ended the transaction already.

@@ -17,10 +17,13 @@ import pytest
 
 import palimpsest
 from palimpsest import Actor, AsyncMemory, Memory, NotDoneError, NotFoundError, RequestError
+from palimpsest.ops.awaited_results import LOOK_SECONDS
 from palimpsest.ops.library.memory_methods import MemoryMethods
 from palimpsest.ops.operations.answers import Changes
 from palimpsest.ops.operations.executing import NotYetAppliedError
 from palimpsest.ops.operations.forgetting import ForgetPreview
+from palimpsest.schemas.rows import MemoryRow
+from palimpsest.stores.writing.unit_of_work import UnitOfWork
 from palimpsest.streams.runtime.runner import StageRunner
 from tests.flows.program import PATIENCE_S, Program
 
@@ -106,6 +109,27 @@ def test_what_was_added_or_commanded_is_seen_at_once(memory: Memory) -> None:
         assert memory.get(change.id, scope="seen").version == 1
         memory.forget([change.id], reason="test", scope="seen")
         assert memory.get(change.id, scope="seen").is_deleted
+
+
+def test_what_was_remembered_is_found_also_when_its_result_is_read_between_commit_and_index(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recalled = threading.Event()
+    real = UnitOfWork._refresh_indexes
+
+    def slow(unit: UnitOfWork) -> None:
+        if any(
+            row.content == "The ladder stands in the barn." for row in unit._rows.staged(MemoryRow)
+        ):
+            recalled.wait(4 * LOOK_SECONDS)
+        real(unit)
+
+    memory.recall("ladder", scope="between")  # the index of the scope is resident
+    monkeypatch.setattr(UnitOfWork, "_refresh_indexes", slow)
+    made = memory.remember("The ladder stands in the barn.", scope="between")
+    found = memory.recall("ladder barn", scope="between").results
+    recalled.set()
+    assert [each.id for each in found] == [made.id]
 
 
 def turns_found(memory: Memory, text: str, **given: Any) -> set[str]:
