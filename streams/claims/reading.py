@@ -25,12 +25,10 @@ MAX_SENTENCE_CHARACTERS: Final = 600
 MAX_CLAUSES: Final = 12
 
 _LEAD: Final = expression("reading_lead")
-_VOCATIVE: Final = expression("vocative")
 _WISH: Final = expression("wish")
 _AS_SOMEONE: Final = re.compile(r"^As (?:someone|somebody|a person) who (?P<what>[^,]{3,60}), ")
 _AS_A: Final = re.compile(r"^[Aa]s (?P<what>an? [^,]{3,60}), (?=(?:I|my|we)\b)")
 _GIVEN: Final = re.compile(r"^(?:Since|As|Because|Given that|Now that) (?=(?:I|my|we|our)\b)")
-_ASIDE: Final = expression("aside")
 
 _SPLIT: Final = expression("split")
 _QUESTION_PART: Final = expression("question_part")
@@ -42,9 +40,7 @@ _DOUBT: Final = expression("doubt")
 _ALL_DOUBTED: Final = expression("all_doubted")
 _INVENTED: Final = expression("invented")
 _UNSAFE: Final = expression("unsafe")
-_WHOSE_WORDS: Final = expression("whose_words")
 _LABEL: Final = re.compile(r"^[^\W\d_][\w'.-]{0,30}(?: [^\W\d_a-z][\w'.-]{0,30}){0,2}: ")
-_ASKS: Final = expression("asks")
 _SUBJECT_DROPPED: Final = expression("subject_dropped")
 _MARKS: Final = expression("marks")
 _AND: Final = re.compile(r",? (?:and|but)(?: (?:also|now|then))? ")
@@ -62,15 +58,15 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
         return []
     is_question = "?" in text
     text = _SUBJECT_DROPPED.sub("I ", text)
-    text = _ASIDE.sub(",", expanded(text)).rstrip(" .!?~")
+    text = expanded(text).rstrip(" .!?~")
     text = _GIVEN.sub("", _without_lead(text))
     by_the_way = [] if _INVENTED.search(text) else _mentioned(text, speaker, today)
     found: list[Claim] = []
     if is_question:
         cut = _QUESTION_PART.sub("", text)
-        text = "" if _ASKS.match(text) or cut == text else cut
-    if _UNSAFE.search(text) or _WHOSE_WORDS.match(text) or _LABEL.match(text):
-        return [] if _LABEL.match(text) or _WHOSE_WORDS.match(text) else by_the_way
+        text = "" if cut == text else cut
+    if _UNSAFE.search(text) or _LABEL.match(text):
+        return [] if _LABEL.match(text) else by_the_way
     text = _AS_SOMEONE.sub(r"I \g<what>, ", text)
     as_a = _AS_A.match(text)
     if as_a is not None:
@@ -206,7 +202,7 @@ _NO_NAMES: Final = word_set("no_names")
 
 def _without_lead(text: str) -> str:
     for _ in range(6):
-        shorter = _VOCATIVE.sub("", _WISH.sub("", _LEAD.sub("", text, count=1), count=1), count=1)
+        shorter = _WISH.sub("", _LEAD.sub("", text, count=1), count=1)
         if shorter == text:
             break
         text = shorter
