@@ -20,6 +20,7 @@ from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.fulltext import terms_of
 from palimpsest.stores.index.postings import Places
 from palimpsest.stores.index.scope_graph import ScopeGraph, known_name
+from palimpsest.stores.index.search_plan import SearchPlan
 from palimpsest.stores.index.segment import Segment, StringInterner
 from palimpsest.stores.index.vector_column import Codes, Vector
 
@@ -32,7 +33,10 @@ again: they only choose which places are scored exactly."""
 
 
 class ScopeIndex:
-    """Raw turns (`turns`) and everything else (`facts`) of a scope, and how they hang together."""
+    """Raw turns (`turns`) and everything else (`facts`) of a scope, and how they are related."""
+
+    is_whole = True
+    """Whether it has all memories of the scope, and its graph."""
 
     def __init__(self, dimensions: int, folder: Path | None = None) -> None:
         """`folder` is for the vectors of a large scope (`stores.index.vector_column`)."""
@@ -40,7 +44,7 @@ class ScopeIndex:
         self.numbers = StringInterner()
         self.turns = Segment(dimensions, self.numbers, folder)
         self.facts = Segment(dimensions, self.numbers, folder)
-        self.graph = ScopeGraph(self.turns, self.facts)
+        self.graph = ScopeGraph(self.turns, self.facts, self.lock)
         self.turns_by_session: dict[int, array[int]] = {}
         """Places of a session's turns by position, by the session's number; -1 for a gap."""
         self.drawn_from: dict[str, tuple[str, ...]] = {}
@@ -72,6 +76,10 @@ class ScopeIndex:
 
     def segment_of(self, memory_type: str) -> Segment:
         return self.turns if memory_type == "episodic" else self.facts
+
+    def search(self, plan: SearchPlan) -> ScopeIndex:
+        """Returns an index that has at least what the plan needs."""
+        return self
 
     def including(self, memory_ids: Collection[str]) -> ScopeIndex:
         """Returns an index of the scope that also has these memories, if they exist."""
@@ -148,7 +156,7 @@ class ScopeIndex:
                 column[column == before] = place
             elif row.version > 1:
                 self._pair_recovered(row.memory_id)
-            self.graph.seat(row.memory_id)
+            self.graph.note_place(row.memory_id)
 
     def _put_turn(
         self, row: MemoryRow, terms: Mapping[str, int], vector: Vector | None, before: int | None

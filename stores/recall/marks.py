@@ -6,7 +6,7 @@ turn, so the turn of the newest text has no mark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -164,9 +164,14 @@ class _Known:
 _KNOWN: WeakKeyDictionary[ScopeIndex, _Known] = WeakKeyDictionary()
 
 
-def marks_of_index(shard: Readable, scope: str, index: ScopeIndex, now: datetime) -> Marks:
-    """Returns all marks of a resident scope. They are read again after a change and after an
-    end."""
+def marks_in(shard: Readable, scope: str, index: ScopeIndex, ids: Set[str], now: datetime) -> Marks:
+    """Returns the marks of those of these memories that have any. Those of a resident scope are
+    read at once, and again after a change and after an end; most scopes have none."""
+    if not index.is_whole:
+        with shard.reading() as reader:
+            return marks_of(reader, scope, ids, now)
+    if not index.has_changes:
+        return {}
     known = _KNOWN.get(index)
     if (
         known is None
@@ -179,7 +184,7 @@ def marks_of_index(shard: Readable, scope: str, index: ScopeIndex, now: datetime
             marks = marks_of(reader, scope, None, now)
             [[until]] = reader.execute(_NEXT_END, {"scope": scope, "now": now}).fetchall()
         known = _KNOWN[index] = _Known(changes, now, until, marks)
-    return known.marks
+    return {memory_id: known.marks[memory_id] for memory_id in ids & known.marks.keys()}
 
 
 def _changed(

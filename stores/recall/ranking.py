@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from palimpsest.stores.recall.asked_speaker import AskedSpeaker
+from palimpsest.stores.recall.intent import RequestedSpeaker
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -263,14 +263,14 @@ def reciprocal_rank_fusion(
 def weigh_roles(
     scores: Floats,
     of_assistant: Mask,
-    asked: AskedSpeaker,
+    speaker: RequestedSpeaker,
     parameters: RankingParameters,
 ) -> Floats:
     """Returns scores (n,) times a prior by speaker: statements of an assistant (`of_assistant`, n)
     seldom answer, unless the question asks for them."""
-    if asked == "assistant":
+    if speaker == "assistant":
         return np.where(of_assistant, scores, scores * parameters.people_prior)
-    if asked == "people":
+    if speaker == "people":
         return np.where(of_assistant, scores * parameters.assistant_prior, scores)
     return scores
 
@@ -307,11 +307,11 @@ def propagate_to_neighbours(
     for offset, weight in weights:
         found = np.minimum(np.searchsorted(ordered, keys + offset), len(ordered) - 1)
         there = ordered[found] == keys + offset
-        here, beside = rows[there], rows[order[found[there]]]
+        here, other = rows[there], rows[order[found[there]]]
         share = np.full(len(here), weight)
         if offset == -1:
-            share[asks[beside]] = asking_weight
-        raised[here] += share / (1.0 + share) * np.maximum(scores[beside] - scores[here], 0.0)
+            share[asks[other]] = asking_weight
+        raised[here] += share / (1.0 + share) * np.maximum(scores[other] - scores[here], 0.0)
     return np.minimum(raised, 1.0)
 
 

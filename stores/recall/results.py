@@ -1,4 +1,4 @@
-"""Builds the results shown, from the resident index: no table is read."""
+"""Builds the results shown, from the index: no table is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from palimpsest.stores.recall.ranking_steps import Ranking
 
 Ranks = Mapping[str, list[int | None]]
 WORDS_BEFORE: Final = 40
-"""Of the turn before, its last ones: time grows with the length."""
+"""Maximum number of words of the previous turn, its last ones: time grows with the length."""
 
 
 def shown(
@@ -30,8 +30,8 @@ def shown(
     now: int,
     unlikely: float = 0.0,
 ) -> tuple[RecallResult, ...]:
-    """The results in their order. One that was deleted meanwhile is no longer there. `now` (in
-    microseconds) tells what has expired; scores below `unlikely` are marked so."""
+    """The results in their order, without those that were deleted meanwhile. What has expired is so
+    at `now` (in microseconds); results with a score below `unlikely` are marked."""
     ranks: Ranks = {}
     if query.explain:
         legs = {"keyword": rows.keyword, "vector": rows.vector}
@@ -63,7 +63,7 @@ def readings(index: ScopeIndex, rows: Ranking) -> list[tuple[str, ...]]:
         if not before:
             return (own,)
         both = f"{' '.join(before.split()[-WORDS_BEFORE:])} {own}"
-        return (both,) if asks(before) and not rows.asks[head] else (own, both)
+        return (both,) if asks(before) and not rows.questions[head] else (own, both)
 
     with index.lock:
         return [read(head) for head in rows.results]

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from palimpsest.stores.recall.context import estimate_tokens
 from palimpsest.stores.recall.marks import with_marks
 from palimpsest.stores.recall.query import Mark
-from palimpsest.stores.recall.token_estimate import estimate_tokens
 
 TITLE: Final = "## This conversation"
 CUT: Final = "…"
