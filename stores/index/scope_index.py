@@ -112,7 +112,7 @@ class ScopeIndex:
         self._note_changes(row)
         if row.is_deleted:
             self.remove(row.memory_id)
-            self._keep_seat(row)
+            self._keep_position(row)
         else:
             self.put(row, terms_of(row, language), vector)
 
@@ -126,7 +126,7 @@ class ScopeIndex:
         if row.version > 1 or row.is_deleted or row.valid_until is not None:
             self.note_changes()
 
-    def _keep_seat(self, row: MemoryRow) -> None:
+    def _keep_position(self, row: MemoryRow) -> None:
         """A turn that was deleted before it was ever seen here still has its place in the session,
         as the edges between turns have it."""
         session = self.numbers.of(row.session_id)
@@ -161,7 +161,7 @@ class ScopeIndex:
     def _put_turn(
         self, row: MemoryRow, terms: Mapping[str, int], vector: Vector | None, before: int | None
     ) -> int:
-        """A turn that was there before keeps its seat in the session; a new one takes the next."""
+        """Keeps a turn's earlier position in the session; a new turn gets the next one."""
         session = self.numbers.of(row.session_id)
         if session < 0:
             return self.turns.put(row, terms, vector)
@@ -269,8 +269,8 @@ class ScopeIndex:
         return named[0] if len(named) == 1 else None
 
     def speaker_names(self, language: str) -> dict[int, list[frozenset[str]]]:
-        """By a speaker's number, the terms of each name that tells them from the others: the whole,
-        and its first word where no other speaker's name has it."""
+        """By a speaker's number, the terms of each name that distinguishes them from the others:
+        the whole, and its first word if no other speaker's name has it."""
         speaking = self._speaking()
         if self._names[:2] != (speaking, language):
             terms = {who: frozenset(query_tokens(self._name(who), language)) for who in speaking}

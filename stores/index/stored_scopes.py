@@ -85,16 +85,16 @@ WHERE scope = $scope AND entity_id IN (SELECT entity_id FROM name_rows WHERE sco
 """All names of the entities of which one may be in a query. Tokens are alphanumeric, so the pattern
 needs no escapes."""
 _RELATED = """
-WITH ids AS (SELECT name_id FROM name_rows WHERE scope = $scope AND list_contains($ids, entity_id)),
-around AS (
-    SELECT target_name_id AS name_id, mentions, confidence
-    FROM living_relations JOIN ids ON ids.name_id = source_name_id
-    UNION ALL
-    SELECT source_name_id, mentions, confidence
-    FROM living_relations JOIN ids ON ids.name_id = target_name_id)
-SELECT n.entity_id, around.mentions, around.confidence
-FROM around JOIN name_rows n USING (name_id) JOIN name_rows main ON main.name_id = n.entity_id
-WHERE NOT list_contains($ids, n.entity_id)"""
+WITH known AS (SELECT list(name_id) AS names FROM name_rows
+    WHERE scope = $scope AND list_contains($ids, entity_id))
+SELECT n.entity_id, r.mentions, r.confidence
+FROM living_relations r CROSS JOIN known JOIN name_rows n ON n.name_id = CASE
+    WHEN list_contains(known.names, r.source_name_id) THEN r.target_name_id
+    ELSE r.source_name_id END
+JOIN name_rows main ON main.name_id = n.entity_id
+WHERE r.scope = $scope AND NOT list_contains($ids, n.entity_id)
+    AND (list_contains(known.names, r.source_name_id)
+        OR list_contains(known.names, r.target_name_id))"""
 _MENTIONED = """
 WITH wanted AS (SELECT unnest($ids) AS entity_id, generate_subscripts($ids, 1) - 1 AS entity)
 SELECT w.entity, m.memory_id, max(m.confidence) AS confidence,
@@ -347,8 +347,8 @@ def _with_related(reader: duckdb.DuckDBPyConnection, plan: SearchPlan, ids: set[
         adjacent |= (new := edges_of(_TEMPORAL, edge))
         edge = {end for ends in new for end in ends} - turns
         turns |= edge
-    drawn = edges_of(_DERIVED.format("target_id"), turns)
-    derived |= edges_of(_DERIVED.format("source_id"), {fact for fact, _ in drawn})
+    facts = edges_of(_DERIVED.format("target_id"), turns)
+    derived |= edges_of(_DERIVED.format("source_id"), {fact for fact, _ in facts})
     found = {(DERIVED_FROM, *pair) for pair in derived} | {("temporal", *pair) for pair in adjacent}
     return _Edges(turns | {end for ends in derived for end in ends}, found)
 

@@ -19,10 +19,10 @@ from palimpsest.stores.index.vector_column import HalfVectors, Vector
 from palimpsest.stores.settings import ShardOptions
 
 NEAREST: Final = 6
-"""Times as many as are wanted come from LanceDB: its order is by products, the search's by cosines
-of centred vectors."""
+"""Factor on the count requested from LanceDB: its order is by products, the search's by cosines of
+centred vectors."""
 FEW: Final = 2_000
-"""Memories that pass a filter and are all looked at."""
+"""Maximum number of memories that pass a filter and are all compared."""
 BATCH: Final = 4_096
 """Vectors read at once."""
 
@@ -55,7 +55,7 @@ class VectorCopy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """Of the vectors of a scope that had so many documents."""
+    """Of the vectors of a scope when it had this number of documents."""
 
     documents: int
     vector_sum: Integers
