@@ -47,7 +47,7 @@ class ScopeIndex:
         self.graph = ScopeGraph(self.turns, self.facts, self.lock)
         self.turns_by_session: dict[int, array[int]] = {}
         """Places of a session's turns by position, by the session's number; -1 for a gap."""
-        self.drawn_from: dict[str, tuple[str, ...]] = {}
+        self.derived_from: dict[str, tuple[str, ...]] = {}
         """Ids that a memory was derived from, by its id."""
         self._pairs = np.zeros((16, 2), dtype=np.int32)
         self._pair_count = 0
@@ -202,7 +202,7 @@ class ScopeIndex:
 
     def _pair_recovered(self, memory_id: str) -> None:
         """The links of a memory that was deleted when this index was loaded."""
-        for derived, sources in self.drawn_from.items():
+        for derived, sources in self.derived_from.items():
             for source in sources:
                 if memory_id in (derived, source):
                     self._pair(derived, source)
@@ -224,10 +224,10 @@ class ScopeIndex:
                 self.graph.put_mention(row)
 
     def link_ids(self, derived: str, source: str) -> None:
-        sources = self.drawn_from.get(derived, ())
+        sources = self.derived_from.get(derived, ())
         if source in sources:
             return
-        self.drawn_from[derived] = (*sources, source)
+        self.derived_from[derived] = (*sources, source)
         self._pair(derived, source)
 
     def _pair(self, derived: str, source: str) -> None:
@@ -296,7 +296,7 @@ class ScopeIndex:
         return self._speakers[1]
 
     def bytes_used(self) -> int:
-        links = 250 * len(self.drawn_from) + int(self._pairs.nbytes)
+        links = 250 * len(self.derived_from) + int(self._pairs.nbytes)
         slots = sum(4 * len(slots) + 100 for slots in self.turns_by_session.values())
         segments = self.turns.bytes_used() + self.facts.bytes_used()
         return segments + links + slots + self.graph.bytes_used()

@@ -52,7 +52,7 @@ class _Rows:
         if self.segment is self.index.facts:
             turns = self.index.turns
             said = _Rows(self.index, turns, turns.places).named(column, names, str.casefold)
-            for memory_id, sources in self.index.drawn_from.items():
+            for memory_id, sources in self.index.derived_from.items():
                 place = self.segment.place_of.get(memory_id, self.places)
                 if place < self.places and not mask[place]:
                     found = (turns.place_of.get(source) for source in sources)

@@ -48,17 +48,17 @@ said AS MATERIALIZED (
     WHERE f.scope = $scope AND o.scope = $scope AND o.event IN {SAID_AGAIN}
         AND f.turn_memory_id <> o.memory_id),
 edges AS MATERIALIZED (
-    SELECT source_id AS drawn, target_id AS source FROM memory_edges
+    SELECT source_id AS derived, target_id AS source FROM memory_edges
     WHERE scope = $scope AND relation_type = 'derived_from'
         AND (source_id IN (SELECT memory_id FROM changed)
             OR target_id IN (SELECT memory_id FROM changed))),
-told AS (
+statements AS (
     SELECT memory_id AS id, memory_id, NULL AS statement, 'itself' AS part FROM changed
-    UNION ALL SELECT id, memory_id, statement, 'drawn' FROM said
-    UNION ALL SELECT source, drawn, NULL, 'drawn' FROM edges
-        WHERE (source, drawn) NOT IN (SELECT (id, memory_id) FROM said)
-    UNION ALL SELECT drawn, source, r.content, 'source'
-        FROM edges JOIN memory_rows r ON r.memory_id = drawn)
+    UNION ALL SELECT id, memory_id, statement, 'derived' FROM said
+    UNION ALL SELECT source, derived, NULL, 'derived' FROM edges
+        WHERE (source, derived) NOT IN (SELECT (id, memory_id) FROM said)
+    UNION ALL SELECT derived, source, r.content, 'source'
+        FROM edges JOIN memory_rows r ON r.memory_id = derived)
 SELECT t.id, m.memory_id, t.part, t.statement, s.occurred_at, m.content, m.is_deleted,
     m.valid_until, m.occurred_at, list(DISTINCT {{'version': a.version, 'content': a.content,
         'reason': a.reason, 'until': a.archived_at,
@@ -66,7 +66,7 @@ SELECT t.id, m.memory_id, t.part, t.statement, s.occurred_at, m.content, m.is_de
         FILTER (WHERE a.version IS NOT NULL),
     list(DISTINCT {{'content': h.content, 'stated': h.occurred_at}})
         FILTER (WHERE h.content IS NOT NULL AND h.turn_memory_id <> t.id)
-FROM told t JOIN changed m ON m.memory_id = t.memory_id
+FROM statements t JOIN changed m ON m.memory_id = t.memory_id
     JOIN memory_rows s ON s.memory_id = t.id AND s.scope = $scope
     LEFT JOIN memory_archive a ON a.memory_id = m.memory_id
     LEFT JOIN held h ON h.memory_id = m.memory_id
@@ -128,7 +128,7 @@ def described(mark: Mark) -> str:
 
 
 def with_marks(text: str, marks: Sequence[Mark]) -> str:
-    """The text with its marks in words."""
+    """Returns the text with its marks in words."""
     return " ".join((text, *map(described, marks)))
 
 
@@ -229,7 +229,7 @@ def _marks(changed: _Changed, now: datetime) -> Iterator[Mark]:
     match changed.part:
         case "itself":
             yield from _of_its_own(changed, "", now)
-        case "drawn":
+        case "derived":
             yield from _of_statement(changed, now)
         case "source":
             yield from _of_source(changed)

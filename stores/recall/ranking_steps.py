@@ -268,12 +268,12 @@ def boost_graph(rows: Ranking, context: RankingContext) -> None:
     derived from."""
     if not context.graph:
         return
-    strengths, drawn_from = context.graph, context.index.drawn_from
+    strengths, derived_from = context.graph, context.index.derived_from
     scores = {}
     with context.index.lock:
         for row in rows.results:
             shown = rows.shown_id(row)
-            reached = (strengths.get(each, 0.0) for each in (shown, *drawn_from.get(shown, ())))
+            reached = (strengths.get(each, 0.0) for each in (shown, *derived_from.get(shown, ())))
             scores[row] = float(rows.scores[row]) * (
                 1.0 + context.settings.graph_weight * max(reached)
             )

@@ -97,7 +97,7 @@ def _result(
         return None
     segment, place = found
     meta = segment.meta[place]
-    derived_from = tuple(sorted(index.drawn_from.get(rows.ids[row], ())))
+    derived_from = tuple(sorted(index.derived_from.get(rows.ids[row], ())))
     kind = segment.numbers.name(int(meta["kind"]))
     texts = [found] if kind == "episodic" else [s for i in derived_from if (s := index.find(i))]
     sources = (each.source_ids[there] for each, there in texts)
