@@ -1,4 +1,4 @@
-"""The analyzer: which terms a text is indexed under, and which terms a query asks for.
+"""The analyzer: which terms a text is indexed under, and which terms a query searches for.
 
 One analysis serves both sides, so whatever is written can be found the way it was written:
 
@@ -197,15 +197,15 @@ def tokens(text: str, language: str = "english") -> list[str]:
 
 
 def query_tokens(text: str, language: str = "english") -> list[str]:
-    """The distinct terms that a query asks for, in reading order.
+    """The distinct terms that a query searches for, in reading order.
 
     Stems only (whatever is indexed has its stem indexed), without the function words of the
     language as long as another word remains. Raises ValueError as `tokens` does.
     """
     words = _analysed(text, language)
-    terms = dict.fromkeys(term for word in words if not word.is_stop for term in word.asked)
+    terms = dict.fromkeys(term for word in words if not word.is_stop for term in word.query_terms)
     if not terms:
-        terms = dict.fromkeys(term for word in words for term in word.asked)
+        terms = dict.fromkeys(term for word in words for term in word.query_terms)
     return list(terms)
 
 
@@ -226,10 +226,10 @@ class _Stemmer(Protocol):
 
 
 class _Word(NamedTuple):
-    """Terms to index, distinct terms to ask for, and whether it is all function words."""
+    """Terms to index, distinct terms to search for, and whether it is all function words."""
 
     indexed: tuple[str, ...]
-    asked: tuple[str, ...]
+    query_terms: tuple[str, ...]
     is_stop: bool
 
 

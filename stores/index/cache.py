@@ -17,7 +17,7 @@ from palimpsest.stores.database.cursors import Reading
 from palimpsest.stores.index.loading import CopiedVectors, load_index
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.search_plan import SearchPlan
-from palimpsest.stores.index.stored_scopes import StoredScopes
+from palimpsest.stores.index.stored_scopes import StoredScope, StoredScopes
 from palimpsest.stores.settings import ShardOptions
 
 LOAD_LOCKS = 64
@@ -26,7 +26,7 @@ LOAD_LOCKS = 64
 MANY_PLACES = 20_000
 """Loading this many leaves several times their size unused in the allocators."""
 
-BYTES_BESIDE = 1_100
+BYTES_BESIDES_CODES = 1_100
 """Bytes of a resident memory in addition to its codes: 100,000 of 384 dimensions take 137 MiB."""
 
 Change = Callable[[ScopeIndex], None]
@@ -34,7 +34,7 @@ Change = Callable[[ScopeIndex], None]
 
 def most_resident(options: ShardOptions) -> int:
     """The maximum number of memories of a resident scope."""
-    return options.store.index_bytes // (BYTES_BESIDE + options.dimensions)
+    return options.store.index_bytes // (BYTES_BESIDES_CODES + options.dimensions)
 
 
 class IndexCache:
@@ -71,11 +71,14 @@ class IndexCache:
             index = self.resident(scope)
             return self._load(scope) if index is None else index
 
-    def search(self, need: SearchPlan) -> ScopeIndex:
-        """Returns an index with what a search needs of a scope: all of it, unless it is too large
-        to be resident."""
-        index = self.warm(need.scope)
-        return self._stored.search(need) if index is None else index
+    def scope(self, scope: str) -> ScopeIndex | StoredScope:
+        """Returns a scope to search: its index, unless it is too large to be resident."""
+        index = self.warm(scope)
+        return self._stored.scope(scope) if index is None else index
+
+    def search(self, plan: SearchPlan) -> ScopeIndex:
+        """Returns an index with what a search needs of a scope."""
+        return self.scope(plan.scope).search(plan)
 
     def warm(self, scope: str) -> ScopeIndex | None:
         """Returns the index of a scope that will be searched; None if it is too large to be

@@ -141,7 +141,7 @@ class VectorTable:
         Found by the index of scopes, where DuckDB looks through the vectors of all scopes. None
         where that is as quick, or this table cannot be read.
         """
-        if self._asked(lambda table: table.count_rows() >= HELD_FROM):
+        if self._query(lambda table: table.count_rows() >= HELD_FROM):
             return self._found(f"scope = {_literal(scope)}", ["embedding_key", "vector"])
         return None
 
@@ -154,7 +154,7 @@ class VectorTable:
     ) -> pa.Table | None:
         """`memory_id` and `vector` of `count` memories of a scope whose product with a vector is
         large, as of the last sync: nearly those with the largest, by the index if there is one; or
-        just those, by a look at all vectors. None where this table cannot be read."""
+        just those, by comparing all vectors. None if this table cannot be read."""
 
         def search(table: Any) -> pa.Table:
             here = f"scope = {_literal(scope)}" + (" AND NOT is_turn" if facts_only else "")
@@ -163,7 +163,7 @@ class VectorTable:
             query = query.bypass_vector_index() if exact else _widely(query)
             return query.select(["memory_id", "vector", "_distance"]).to_arrow()
 
-        return self._asked(search)
+        return self._query(search)
 
     @property
     def position(self) -> int:
@@ -186,15 +186,15 @@ class VectorTable:
         }
 
     def _found(self, condition: str, columns: list[str]) -> pa.Table | None:
-        return self._asked(lambda table: table.search().where(condition).select(columns).to_arrow())
+        return self._query(lambda table: table.search().where(condition).select(columns).to_arrow())
 
-    def _asked(self, ask: Callable[[Any], T]) -> T | None:
+    def _query(self, query: Callable[[Any], T]) -> T | None:
         """Queries the table; returns None if it cannot be read."""
         table = self._table
         if table is None:
             return None
         try:
-            return ask(table)
+            return query(table)
         except Exception:  # any LanceDB error: the next sync rebuilds it from DuckDB
             self._distrust(table)
             return None

@@ -113,7 +113,7 @@ def fill(
             index.link_ids(source, target)
         else:
             following[source] = target
-    _seat(index, following, gap)
+    _order_turns(index, following, gap)
 
 
 def vectors_of(
@@ -224,9 +224,9 @@ def _load_postings(segment: Segment, postings: pa.Table, ids: pa.ChunkedArray) -
     )
 
 
-def _seat(index: ScopeIndex, following: dict[str, str], gap: int) -> None:
+def _order_turns(index: ScopeIndex, following: dict[str, str], gap: int) -> None:
     """Positions of the turns in their sessions: the order in which they arrived, as the temporal
-    edges tell it. A turn of the chain that is gone leaves its seat empty."""
+    edges have it. A missing turn of the chain leaves its position empty."""
     segment = index.turns
     followed = set(following.values())
     starts = [i for i in [*following, *segment.ids] if i not in followed]

@@ -2,14 +2,19 @@
 
 It is kept next to the scope's index and updated with it, under its lock. Relations and mentions are
 kept per name, as in the tables (stores/database/graph_views.py): names are resolved to entities,
-and mentions to those of present texts, when they are requested."""
+and mentions to those of present texts, when they are requested. `Graph` is what recall reads, of
+any scope."""
 
 from __future__ import annotations
 
+import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +27,11 @@ from palimpsest.stores.index.name_words import (
     stands_whole,
     words_of_name,
 )
-from palimpsest.stores.index.segment import Floats, Mask, Segment, digest
+from palimpsest.stores.index.segment import Floats, Mask, Segment, digest, microseconds
 
 MemoryNumbers = NDArray[np.int32]
 
-Told = tuple[int, float]
+Stated = tuple[int, float]
 """How often a relation was stated, and its confidence."""
 
 
@@ -51,15 +56,39 @@ def known_name(row: NameRow) -> KnownName:
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
-    """Memories whose present texts have an entity, each once, and how sure that is of each."""
+class Mentions:
+    """The memories whose present texts mention some entities, each memory once per entity, as
+    columns (n,): `entities` are places among the requested ones, `memories` numbers, whose ids are
+    `ids`. `column` returns the "importance" or "occurred" of memories by number."""
 
-    numbers: MemoryNumbers
+    entities: NDArray[np.intp]
+    memories: MemoryNumbers
     confidences: Floats
+    ids: Sequence[str]
+    column: Callable[[MemoryNumbers, str], Floats]
+
+
+class Graph(Protocol):
+    """The graph of one scope, in memory or in the tables; readable by any thread."""
+
+    def documents(self) -> int:
+        """Returns the number of memories of the scope."""
+
+    def named(
+        self, query: str, tokens: frozenset[str], language: str
+    ) -> Mapping[str, Sequence[KnownName]]:
+        """Returns all names of each entity, by its id, of which a name has one of the tokens as a
+        whole word, or is in a script without spaces and occurs in the folded query."""
+
+    def related(self, entity_ids: Collection[str]) -> Sequence[tuple[str, Stated]]:
+        """Returns the other entity of each living relation of these, in either direction, unless it
+        is one of them; and how the relation was stated."""
+
+    def mentions(self, entity_ids: Sequence[str]) -> Mentions: ...
 
 
 @dataclass(slots=True)
-class _Mentions:
+class _NameMentions:
     """Of one name, in columns: memory, digest of the text, confidence, number of the words."""
 
     memories: array[int] = field(default_factory=lambda: array("i"))
@@ -107,18 +136,21 @@ class _NameTokens:
 
 
 class ScopeGraph:
-    """For reading and writing under the index's lock. A memory has a number once it is mentioned;
-    `ids` are the memories by number."""
+    """The graph of a resident scope (`Graph`); written under the index's lock, which reading takes.
+    A memory has a number once it is mentioned; `ids` are the memories by number."""
 
-    def __init__(self, turns: Segment, facts: Segment) -> None:
+    def __init__(
+        self, turns: Segment, facts: Segment, lock: AbstractContextManager[object]
+    ) -> None:
         self._segments = (turns, facts)
+        self._lock = lock
         self.names: dict[str, KnownName] = {}
         self.ids: list[str] = []
         self._first_known: list[KnownName] = []
         self._names_of: dict[str, set[str]] = {}
-        self._relations: dict[str, dict[tuple[str, str, bool], Told]] = {}
+        self._relations: dict[str, dict[tuple[str, str, bool], Stated]] = {}
         self._relation_count = 0
-        self._mentions: dict[str, _Mentions] = {}
+        self._mentions: dict[str, _NameMentions] = {}
         self._mention_count = 0
         self._numbers: dict[str, int] = {}
         self._turns = array("b")
@@ -147,7 +179,7 @@ class ScopeGraph:
         self._relations.setdefault(target, {})[source, kind, False] = weight
 
     def put_mention(self, row: MentionRow) -> None:
-        held = self._mentions.setdefault(row.name_id, _Mentions())
+        held = self._mentions.setdefault(row.name_id, _NameMentions())
         self._mention_count -= len(held.memories)
         number = self._number_of(row.memory_id)
         words = self._segments[0].numbers.of(row.mention_text)
@@ -172,7 +204,7 @@ class ScopeGraph:
         of_name = names.indices.to_numpy()
         starts = [0, *(np.flatnonzero(np.diff(of_name)) + 1).tolist(), len(of_name)]
         for start, end in pairwise(starts):
-            self._mentions[names.dictionary[int(of_name[start])].as_py()] = _Mentions(
+            self._mentions[names.dictionary[int(of_name[start])].as_py()] = _NameMentions(
                 array("i", of_row[start:end].tobytes()),
                 array("q", texts[start:end].tobytes()),
                 array("d", confidences[start:end].tobytes()),
@@ -180,8 +212,8 @@ class ScopeGraph:
             )
         self._mention_count = rows.num_rows
 
-    def seat(self, memory_id: str) -> None:
-        """Note where a memory is now."""
+    def note_place(self, memory_id: str) -> None:
+        """Notes where a memory is now."""
         number = self._numbers.get(memory_id)
         if number is not None:
             self._slots[number] = self._find(memory_id, self._slots[number])
@@ -189,13 +221,13 @@ class ScopeGraph:
     def _number_of(self, memory_id: str) -> int:
         number = self._numbers.get(memory_id)
         if number is None:
-            seat = self._find(memory_id, -1)
-            if seat >= 0:
-                memory_id = self._segments[seat & 1].ids[seat >> 1]  # one object for both
+            slot = self._find(memory_id, -1)
+            if slot >= 0:
+                memory_id = self._segments[slot & 1].ids[slot >> 1]  # one object for both
             number = self._numbers[memory_id] = len(self.ids)
             self.ids.append(memory_id)
-            self._slots.append(seat)
-            self._turns.append(seat >= 0 and not seat & 1)
+            self._slots.append(slot)
+            self._turns.append(slot >= 0 and not slot & 1)
         return number
 
     def _find(self, memory_id: str, otherwise: int) -> int:
@@ -207,23 +239,53 @@ class ScopeGraph:
 
     # --- reading ---------------------------------------------------------------------------
 
+    def documents(self) -> int:
+        return sum(map(len, self._segments))
+
+    def named(
+        self, query: str, tokens: frozenset[str], language: str
+    ) -> dict[str, list[KnownName]]:
+        with self._lock:
+            index = self._tokens.setdefault(language, _NameTokens())
+            index.catch_up(self._first_known, language)
+            found = {name_id for token in tokens for name_id in index.by_word.get(token, ())}
+            found.update(name_id for name_id, name in index.unspaced.items() if name in query)
+            entities = {self.names[name_id].entity_id for name_id in found}
+            return {entity_id: self.names_of(entity_id) for entity_id in entities}
+
+    def related(self, entity_ids: Collection[str]) -> list[tuple[str, Stated]]:
+        with self._lock:
+            support = _Support(self, microseconds(datetime.now(UTC)))
+            return [
+                (other.entity_id, stated)
+                for entity_id in entity_ids
+                for name in self.names_of(entity_id)
+                for other_id, kind, out, stated in self.relations_of(name.name_id)
+                if (other := self.names.get(other_id)) is not None
+                and other.entity_id not in entity_ids
+                and other.entity_id in self.names
+                and not support.is_lost(entity_id, other.entity_id, kind, out)
+            ]
+
+    def mentions(self, entity_ids: Sequence[str]) -> Mentions:
+        with self._lock:
+            present = [self._present_of(entity_id) for entity_id in entity_ids]
+        return Mentions(
+            np.repeat(np.arange(len(present)), [len(numbers) for numbers, _ in present]),
+            np.concatenate([np.zeros(0, np.int32), *(numbers for numbers, _ in present)]),
+            np.concatenate([np.zeros(0), *(confidences for _, confidences in present)]),
+            self.ids,
+            self._column,
+        )
+
     def names_of(self, entity_id: str) -> list[KnownName]:
         return [self.names[name_id] for name_id in self._names_of.get(entity_id, ())]
 
-    def named_in(self, query: str, tokens: Iterable[str], language: str) -> Iterator[KnownName]:
-        """The names of which a whole token is one of these, and those in a script without spaces
-        that stand in the folded query."""
-        index = self._tokens.setdefault(language, _NameTokens())
-        index.catch_up(self._first_known, language)
-        found = {name_id for token in tokens for name_id in index.by_word.get(token, ())}
-        found.update(name_id for name_id, name in index.unspaced.items() if name in query)
-        return (self.names[name_id] for name_id in found)
-
-    def related(self, name_id: str) -> Iterator[tuple[str, str, bool, Told]]:
+    def relations_of(self, name_id: str) -> Iterator[tuple[str, str, bool, Stated]]:
         """Yields the names related to this one: name, type, whether the relation starts at this
         one, and how often and with what confidence it was stated."""
-        for (other, kind, out), weight in self._relations.get(name_id, {}).items():
-            yield other, kind, out, weight
+        for (other, kind, out), stated in self._relations.get(name_id, {}).items():
+            yield other, kind, out, stated
 
     def lost_with(self, entity_id: str, now: int) -> dict[str, bool]:
         """The entities that occur in a lost text together with this one, and whether any of these
@@ -254,13 +316,13 @@ class ScopeGraph:
         first, second = self._words_in_texts(a, now), self._words_in_texts(b, now)
         found = []
         for number in first.keys() & second.keys():
-            seat = self._slots[number]
-            text = self._segments[seat & 1].contents[seat >> 1]
+            slot = self._slots[number]
+            text = self._segments[slot & 1].contents[slot >> 1]
             if self._turns[number]:
-                stands = with_turns
+                names_both = with_turns
             else:
-                stands = all(any(w in text for w in each[number]) for each in (first, second))
-            if stands:
+                names_both = all(any(w in text for w in each[number]) for each in (first, second))
+            if names_both:
                 found.append(text)
         return found
 
@@ -288,8 +350,8 @@ class ScopeGraph:
             )
         return self._all_mentions
 
-    def present(self, entity_id: str) -> Present:
-        """Returns the memories that mention the entity now, by number."""
+    def _present_of(self, entity_id: str) -> tuple[MemoryNumbers, Floats]:
+        """Returns the memories that mention the entity now, each once, with the confidence."""
         found = [
             self._present(held)
             for name_id in self._names_of.get(entity_id, ())
@@ -297,18 +359,17 @@ class ScopeGraph:
         ]
         if len(found) == 1:
             return found[0]
-        numbers = np.concatenate([np.zeros(0, np.int32), *(each.numbers for each in found)])
-        confidences = np.concatenate([np.zeros(0), *(each.confidences for each in found)])
+        numbers = np.concatenate([np.zeros(0, np.int32), *(numbers for numbers, _ in found)])
+        confidences = np.concatenate([np.zeros(0), *(confidences for _, confidences in found)])
         unique, places = np.unique(numbers, return_inverse=True)
         surest = np.full(len(unique), -np.inf)
         np.maximum.at(surest, places, confidences)
-        return Present(unique, surest)
+        return unique, surest
 
-    def _present(self, held: _Mentions) -> Present:
+    def _present(self, held: _NameMentions) -> tuple[MemoryNumbers, Floats]:
         numbers = np.array(held.memories, dtype=np.int32)
-        texts = np.array(held.texts, dtype=np.int64)
-        live = self._having(numbers, texts)
-        return Present(numbers[live], np.array(held.confidences)[live])
+        live = self._having(numbers, np.array(held.texts, dtype=np.int64))
+        return numbers[live], np.array(held.confidences)[live]
 
     def _having(
         self, numbers: MemoryNumbers, texts: NDArray[np.int64], now: int | None = None
@@ -324,19 +385,63 @@ class ScopeGraph:
                 live[here] &= segment.meta["ends"][places] > now
         return live
 
-    def column(self, numbers: MemoryNumbers, name: str) -> Floats:
+    def _column(self, numbers: MemoryNumbers, name: str) -> Floats:
         """A column of `META` of memories that are present, exact below 2**53."""
-        slots = np.frombuffer(self._slots, dtype=np.int32)[numbers]
-        values = np.zeros(len(slots))
-        for number, segment in enumerate(self._segments):
-            here = (slots & 1) == number
-            values[here] = segment.meta[name][slots[here] >> 1]
+        with self._lock:
+            slots = np.frombuffer(self._slots, dtype=np.int32)[numbers]
+            values = np.zeros(len(slots))
+            for number, segment in enumerate(self._segments):
+                here = (slots & 1) == number
+                values[here] = segment.meta[name][slots[here] >> 1]
         return values
 
     def bytes_used(self) -> int:
         """A close estimate of resident bytes."""
         names = 900 * len(self.names) + 500 * self._relation_count
         return names + 130 * len(self.ids) + 24 * self._mention_count
+
+
+@dataclass(slots=True)
+class _Support:
+    """Which relations of a graph no memory supports any more, `now` in microseconds; as the view
+    `living_relations` has it (`stores.database.graph_views`)."""
+
+    graph: ScopeGraph
+    now: int
+    _lost: dict[str, dict[str, bool]] = field(default_factory=dict)
+    _unsupported: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+
+    def is_lost(self, entity_id: str, other_id: str, kind: str, out: bool) -> bool:
+        """Whether the relation of this type between the two, from the first where `out`, is."""
+        if entity_id not in self._lost:
+            self._lost[entity_id] = self.graph.lost_with(entity_id, self.now)
+        by_fact = self._lost[entity_id].get(other_id)
+        if by_fact is None:
+            return False
+        ends = (entity_id, other_id) if out else (other_id, entity_id)
+        if ends not in self._unsupported:
+            self._unsupported[ends] = self._without_support(*ends, by_fact)
+        return kind in self._unsupported[ends]
+
+    def _without_support(self, source: str, target: str, by_fact: bool) -> set[str]:
+        targets = {name.name_id for name in self.graph.names_of(target)}
+        kinds = {
+            kind
+            for name in self.graph.names_of(source)
+            for other, kind, out, _ in self.graph.relations_of(name.name_id)
+            if out and other in targets
+        }
+        left = set(kinds)
+        for text in self.graph.texts_naming(source, target, not by_fact, self.now):
+            stated = {kind for kind in kinds if _relation_key(kind) in text.lower()}
+            left -= stated or kinds
+        return left
+
+
+def _relation_key(kind: str) -> str:
+    """The beginning of the longest word of a relation's type, by which a text states it."""
+    word = max(re.split(r"[\s_]+", kind.lower()), key=lambda word: (len(word), word))
+    return word[: max(3, len(word) - 2)]
 
 
 NAMES = f"SELECT {', '.join(NAME_COLUMNS)} FROM name_rows WHERE scope = $scope"

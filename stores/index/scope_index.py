@@ -20,6 +20,7 @@ from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.fulltext import terms_of
 from palimpsest.stores.index.postings import Places
 from palimpsest.stores.index.scope_graph import ScopeGraph, known_name
+from palimpsest.stores.index.search_plan import SearchPlan
 from palimpsest.stores.index.segment import Segment, StringInterner
 from palimpsest.stores.index.vector_column import Codes, Vector
 
@@ -32,7 +33,10 @@ again: they only choose which places are scored exactly."""
 
 
 class ScopeIndex:
-    """Raw turns (`turns`) and everything else (`facts`) of a scope, and how they hang together."""
+    """Raw turns (`turns`) and everything else (`facts`) of a scope, and how they are related."""
+
+    is_whole = True
+    """Whether it has all memories of the scope, and its graph."""
 
     def __init__(self, dimensions: int, folder: Path | None = None) -> None:
         """`folder` is for the vectors of a large scope (`stores.index.vector_column`)."""
@@ -40,10 +44,10 @@ class ScopeIndex:
         self.numbers = StringInterner()
         self.turns = Segment(dimensions, self.numbers, folder)
         self.facts = Segment(dimensions, self.numbers, folder)
-        self.graph = ScopeGraph(self.turns, self.facts)
+        self.graph = ScopeGraph(self.turns, self.facts, self.lock)
         self.turns_by_session: dict[int, array[int]] = {}
         """Places of a session's turns by position, by the session's number; -1 for a gap."""
-        self.drawn_from: dict[str, tuple[str, ...]] = {}
+        self.derived_from: dict[str, tuple[str, ...]] = {}
         """Ids that a memory was derived from, by its id."""
         self._pairs = np.zeros((16, 2), dtype=np.int32)
         self._pair_count = 0
@@ -72,6 +76,10 @@ class ScopeIndex:
 
     def segment_of(self, memory_type: str) -> Segment:
         return self.turns if memory_type == "episodic" else self.facts
+
+    def search(self, plan: SearchPlan) -> ScopeIndex:
+        """Returns an index that has at least what the plan needs."""
+        return self
 
     def including(self, memory_ids: Collection[str]) -> ScopeIndex:
         """Returns an index of the scope that also has these memories, if they exist."""
@@ -104,7 +112,7 @@ class ScopeIndex:
         self._note_changes(row)
         if row.is_deleted:
             self.remove(row.memory_id)
-            self._keep_seat(row)
+            self._keep_position(row)
         else:
             self.put(row, terms_of(row, language), vector)
 
@@ -118,7 +126,7 @@ class ScopeIndex:
         if row.version > 1 or row.is_deleted or row.valid_until is not None:
             self.note_changes()
 
-    def _keep_seat(self, row: MemoryRow) -> None:
+    def _keep_position(self, row: MemoryRow) -> None:
         """A turn that was deleted before it was ever seen here still has its place in the session,
         as the edges between turns have it."""
         session = self.numbers.of(row.session_id)
@@ -148,12 +156,12 @@ class ScopeIndex:
                 column[column == before] = place
             elif row.version > 1:
                 self._pair_recovered(row.memory_id)
-            self.graph.seat(row.memory_id)
+            self.graph.note_place(row.memory_id)
 
     def _put_turn(
         self, row: MemoryRow, terms: Mapping[str, int], vector: Vector | None, before: int | None
     ) -> int:
-        """A turn that was there before keeps its seat in the session; a new one takes the next."""
+        """Keeps a turn's earlier position in the session; a new turn gets the next one."""
         session = self.numbers.of(row.session_id)
         if session < 0:
             return self.turns.put(row, terms, vector)
@@ -194,7 +202,7 @@ class ScopeIndex:
 
     def _pair_recovered(self, memory_id: str) -> None:
         """The links of a memory that was deleted when this index was loaded."""
-        for derived, sources in self.drawn_from.items():
+        for derived, sources in self.derived_from.items():
             for source in sources:
                 if memory_id in (derived, source):
                     self._pair(derived, source)
@@ -216,10 +224,10 @@ class ScopeIndex:
                 self.graph.put_mention(row)
 
     def link_ids(self, derived: str, source: str) -> None:
-        sources = self.drawn_from.get(derived, ())
+        sources = self.derived_from.get(derived, ())
         if source in sources:
             return
-        self.drawn_from[derived] = (*sources, source)
+        self.derived_from[derived] = (*sources, source)
         self._pair(derived, source)
 
     def _pair(self, derived: str, source: str) -> None:
@@ -261,8 +269,8 @@ class ScopeIndex:
         return named[0] if len(named) == 1 else None
 
     def speaker_names(self, language: str) -> dict[int, list[frozenset[str]]]:
-        """By a speaker's number, the terms of each name that tells them from the others: the whole,
-        and its first word where no other speaker's name has it."""
+        """By a speaker's number, the terms of each name that distinguishes them from the others:
+        the whole, and its first word if no other speaker's name has it."""
         speaking = self._speaking()
         if self._names[:2] != (speaking, language):
             terms = {who: frozenset(query_tokens(self._name(who), language)) for who in speaking}
@@ -288,7 +296,7 @@ class ScopeIndex:
         return self._speakers[1]
 
     def bytes_used(self) -> int:
-        links = 250 * len(self.drawn_from) + int(self._pairs.nbytes)
+        links = 250 * len(self.derived_from) + int(self._pairs.nbytes)
         slots = sum(4 * len(slots) + 100 for slots in self.turns_by_session.values())
         segments = self.turns.bytes_used() + self.facts.bytes_used()
         return segments + links + slots + self.graph.bytes_used()

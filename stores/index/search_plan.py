@@ -25,15 +25,15 @@ class Centred(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """The memories that a search will look at, for an index that need not hold all of a scope:
-    the best `count` by `terms` and by `vector` (and where `reach` is given and these are fewer, the
-    newest), those of `ids`, facts `written_after` a write
-    sequence, and those that have a term of each of `words`; beside them, up to `reach` turns away
-    in their session, the turns, and what hangs together with these (None: nothing).
+    """The memories that a search considers, for an index that need not contain all of a scope:
+    the best `count` by `terms` and by `vector` (if `reach` is given and these are fewer, the newest
+    too), those with these `ids`, facts `written_after` a write sequence, and those that have a term
+    of each of `words`; with them the turns up to `reach` places away in their sessions, and the
+    facts and turns that these were derived from or into (None: none).
 
-    Without `centred` all vectors are looked at. With it an index may be: nearest is then what has
-    the best cosines when the vector is `centred` by the mean of the scope's vectors and their
-    number.
+    Without `centred` all vectors are compared. With it an approximate index may be used: the
+    nearest are then those with the highest cosines when the vector is `centred` by the mean of the
+    scope's vectors and their number.
 
     `facts_only` leaves turns out, also of the statistics; `passes` is a condition on the best, in
     SQL over `memory_rows m` with `values`. `k1` and `b` are those of the search.

@@ -51,7 +51,7 @@ META = np.dtype(
         ("pinned", "?"),
     ]
 )
-"""What is known of a place alongside its text: `digest` of its content hash, `text` of its
+"""The columns of a place besides its text: `digest` of its content hash, `text` of its
 `embedding_key`, times in microseconds since 1970, `kind`, `who`, `role`, `session` and `project`
 as numbers of `StringInterner`, -1 for none; `position` in the session."""
 

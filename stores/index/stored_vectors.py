@@ -19,10 +19,10 @@ from palimpsest.stores.index.vector_column import HalfVectors, Vector
 from palimpsest.stores.settings import ShardOptions
 
 NEAREST: Final = 6
-"""Times as many as are wanted come from LanceDB: its order is by products, the search's by cosines
-of centred vectors."""
+"""Factor on the count requested from LanceDB: its order is by products, the search's by cosines of
+centred vectors."""
 FEW: Final = 2_000
-"""Memories that pass a filter and are all looked at."""
+"""Maximum number of memories that pass a filter and are all compared."""
 BATCH: Final = 4_096
 """Vectors read at once."""
 
@@ -55,13 +55,13 @@ class VectorCopy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """Of the vectors of a scope that had so many documents."""
+    """Of the vectors of a scope when it had this number of documents."""
 
     documents: int
     vector_sum: Integers
     vector_count: int
 
-    def side(self, centred: Callable[[Vector, int], Centred]) -> Centred:
+    def centre(self, centred: Callable[[Vector, int], Centred]) -> Centred:
         mean = self.vector_sum / (UNIT * max(self.vector_count, 1))
         return centred(mean.astype(np.float32), self.vector_count)
 
@@ -75,7 +75,7 @@ class _Near:
 
 
 class StoredVectors:
-    """Of one shard. `copy` is that in LanceDB, if there is one. Any thread may ask."""
+    """Of one shard. `copy` is that in LanceDB, if there is one. Any thread may search."""
 
     def __init__(self, options: ShardOptions, copy: Callable[[], VectorCopy | None]) -> None:
         self._options = options
@@ -95,77 +95,77 @@ class StoredVectors:
         return known
 
     def near(
-        self, reader: duckdb.DuckDBPyConnection, need: SearchPlan, mean: Mean | None
+        self, reader: duckdb.DuckDBPyConnection, plan: SearchPlan, mean: Mean | None
     ) -> set[str]:
-        """At least nearly all of the `count` nearest to the needed vector; of few that pass a
+        """At least nearly all of the `count` nearest to the vector; of few that pass a
         filter all."""
-        assert need.vector is not None
-        if need.passes != EVERYTHING:
-            query = f"{_PASSING.format(need.passes)} LIMIT {FEW + 1}"
-            rows = reader.execute(query, {"scope": need.scope, **need.values}).fetchall()
+        assert plan.vector is not None
+        if plan.passes != EVERYTHING:
+            query = f"{_PASSING.format(plan.passes)} LIMIT {FEW + 1}"
+            rows = reader.execute(query, {"scope": plan.scope, **plan.values}).fetchall()
             if len(rows) <= FEW:
                 return {row[0] for row in rows}
-        side = None if mean is None or need.centred is None else mean.side(need.centred)
-        vector = need.vector if side is None else side.query
+        centred = None if mean is None or plan.centred is None else mean.centre(plan.centred)
+        vector = plan.vector if centred is None else centred.query
         copy = self._copy()
-        after = -1 if copy is None else copy.position  # before it is asked: it may go on meanwhile
-        copied = None if copy is None else self._copied(reader, copy, need, vector)
-        newer = self._newer(reader, need, vector, -1 if copied is None else after)
+        after = -1 if copy is None else copy.position  # before the search: it may advance meanwhile
+        copied = None if copy is None else self._copied(reader, copy, plan, vector)
+        newer = self._newer(reader, plan, vector, -1 if copied is None else after)
         found = [near for near in (copied, newer) if near is not None]
         ids = [memory_id for near in found for memory_id in near.ids]
-        if side is None or len(ids) <= need.count:
+        if centred is None or len(ids) <= plan.count:
             return set(ids)
-        cosines = side.cosines(np.concatenate([near.vectors for near in found]))
-        best = np.argpartition(-cosines, need.count)[: need.count]
+        cosines = centred.cosines(np.concatenate([near.vectors for near in found]))
+        best = np.argpartition(-cosines, plan.count)[: plan.count]
         return {ids[place] for place in best.tolist()}
 
     def _copied(
-        self, reader: duckdb.DuckDBPyConnection, copy: VectorCopy, need: SearchPlan, vector: Vector
+        self, reader: duckdb.DuckDBPyConnection, copy: VectorCopy, plan: SearchPlan, vector: Vector
     ) -> _Near | None:
-        """As many as pass the filter, by asking for more where they do not."""
-        count = NEAREST * need.count
+        """As many as are needed after the filter: requests more while too few pass."""
+        count = NEAREST * plan.count
         while True:
-            exact = need.centred is None
-            found = copy.nearest(need.scope, vector, count, need.facts_only, exact)
+            exact = plan.centred is None
+            found = copy.nearest(plan.scope, vector, count, plan.facts_only, exact)
             if found is None:
                 return None
             near = _near(found, self._options.dimensions)
-            if need.passes == EVERYTHING:
+            if plan.passes == EVERYTHING:
                 return near
-            query = f"{_PASSING.format(need.passes)} AND m.memory_id IN (SELECT unnest($ids))"
-            values = {"scope": need.scope, "ids": near.ids, **need.values}
+            query = f"{_PASSING.format(plan.passes)} AND m.memory_id IN (SELECT unnest($ids))"
+            values = {"scope": plan.scope, "ids": near.ids, **plan.values}
             passing = {row[0] for row in reader.execute(query, values).fetchall()}
-            if len(passing) >= NEAREST * need.count or len(near.ids) < count:
+            if len(passing) >= NEAREST * plan.count or len(near.ids) < count:
                 places = [n for n, memory_id in enumerate(near.ids) if memory_id in passing]
                 return _Near([near.ids[place] for place in places], near.vectors[places])
             count *= 4
 
     def _newer(
-        self, reader: duckdb.DuckDBPyConnection, need: SearchPlan, vector: Vector, after: int
+        self, reader: duckdb.DuckDBPyConnection, plan: SearchPlan, vector: Vector, after: int
     ) -> _Near | None:
-        """The nearest of what was written after a write sequence, by a look at all of it."""
-        if not reader.execute(_ANY_AFTER, {"scope": need.scope, "after": after}).fetchall():
+        """The nearest of what was written after a write sequence, by comparing all of it."""
+        if not reader.execute(_ANY_AFTER, {"scope": plan.scope, "after": after}).fetchall():
             return None
-        count = NEAREST * need.count
+        count = NEAREST * plan.count
         keys: list[str] = []
         near = np.zeros((0, self._options.dimensions), dtype=np.float16)
-        for some, vectors in self._read(reader, need, after):
+        for some, vectors in self._read(reader, plan, after):
             keys, near = keys + some, np.concatenate((near, vectors))
             if len(keys) > count:
                 kept = np.argpartition(-(near.astype(np.float32) @ vector), count)[:count]
                 keys, near = [keys[place] for place in kept.tolist()], near[kept]
         place_of = {key: place for place, key in enumerate(keys)}
-        rows = reader.execute(_IDS, {"scope": need.scope, "keys": keys}).fetchall()
+        rows = reader.execute(_IDS, {"scope": plan.scope, "keys": keys}).fetchall()
         return _Near([row[1] for row in rows], near[[place_of[row[0]] for row in rows]])
 
     def _read(
-        self, reader: duckdb.DuckDBPyConnection, need: SearchPlan, after: int
+        self, reader: duckdb.DuckDBPyConnection, plan: SearchPlan, after: int
     ) -> Iterator[tuple[list[str], HalfVectors]]:
         """Embedding keys and vectors of what passes, some at a time."""
-        facts = " AND m.type NOT IN ('episodic', 'document_chunk')" if need.facts_only else ""
-        query = VECTORS.format(keys=_KEYS.format(need.passes) + facts)
+        facts = " AND m.type NOT IN ('episodic', 'document_chunk')" if plan.facts_only else ""
+        query = VECTORS.format(keys=_KEYS.format(plan.passes) + facts)
         model = self._options.embedding_model
-        values = {"scope": need.scope, "after": after, "model": model, **need.values}
+        values = {"scope": plan.scope, "after": after, "model": model, **plan.values}
         for batch in reader.sql(query, params=values).to_arrow_reader(BATCH):
             yield keyed_vectors(batch, self._options.dimensions)
 

@@ -19,7 +19,7 @@ from palimpsest.stores.index.segment import digest
 CACHE_BYTES = 32 * 1024 * 1024
 """Some 14,000 memories of the length of a chat's turns."""
 ENTRY_BYTES = 300
-"""What a cached text takes alongside its tokens: its key, and the objects of Python."""
+"""Bytes of a cached text besides its tokens: its key, and the objects of Python."""
 
 _KEYS = (
     "SELECT memory_id, embedding_key FROM memory_rows"
@@ -57,7 +57,7 @@ Texts = Callable[[Sequence[str]], dict[str, int | None]]
 
 
 class TokenReader:
-    """Reads the tokens of one shard and model, the newest from memory. Any thread may ask."""
+    """Reads the tokens of one shard and model, the newest from memory. Any thread may read."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeVar
 
 from palimpsest.stores.recall.context import ContextSettings
 from palimpsest.stores.recall.filters import VisibilityMask
-from palimpsest.stores.recall.graph_boost import LIMITS, GraphBoostLimits, NamedEntity
+from palimpsest.stores.recall.graph import LIMITS, GraphBoostLimits, NamedEntity
 from palimpsest.stores.recall.intent import Complexity, Intent, IntentGuess
 from palimpsest.stores.recall.query import Mark, Neighbour, RecallAnswer, RecallResult
 from palimpsest.stores.recall.ranking import DEFAULTS as RANKING
@@ -108,16 +108,16 @@ class Retrieval:
         if not texts:
             return self
 
-        def said(each: ShownT) -> ShownT:
+        def earlier(each: ShownT) -> ShownT:
             text = texts.get(each.id)
             return each if text is None else replace(each, content=text, marks=())
 
         results = tuple(
-            replace(said(result), neighbours=tuple(map(said, result.neighbours)))
+            replace(earlier(result), neighbours=tuple(map(earlier, result.neighbours)))
             for result in self.results
         )
         answer = replace(self.answer, results=results)
-        return replace(self, answer=answer, related=tuple(map(said, self.related)))
+        return replace(self, answer=answer, related=tuple(map(earlier, self.related)))
 
     @property
     def results(self) -> tuple[RecallResult, ...]:
@@ -129,25 +129,25 @@ class Retrieval:
 
     def explain(self) -> Mapping[str, object]:
         """Returns the parts as plain data, for JSON."""
-        told = self.explained
+        explained = self.explained
         return {
-            "intent": told.intent.intent,
-            "intent_by": told.intent.by,
-            "intent_matched": told.intent.matched,
-            "intent_score": round(told.intent.score, 6),
-            "complexity": told.complexity.name,
-            "depth": told.complexity.depth,
-            "time_words": list(told.times.words),
-            "since": None if told.since is None else told.since.isoformat(),
-            "until": None if told.until is None else told.until.isoformat(),
-            "times_used": told.times_used,
-            "entities": list(told.entities),
-            "boosted": told.boosted,
-            "boost_timed_out": told.timed_out,
-            "boost_error": told.error,
+            "intent": explained.intent.intent,
+            "intent_by": explained.intent.by,
+            "intent_matched": explained.intent.matched,
+            "intent_score": round(explained.intent.score, 6),
+            "complexity": explained.complexity.name,
+            "depth": explained.complexity.depth,
+            "time_words": list(explained.times.words),
+            "since": None if explained.since is None else explained.since.isoformat(),
+            "until": None if explained.until is None else explained.until.isoformat(),
+            "times_used": explained.times_used,
+            "entities": list(explained.entities),
+            "boosted": explained.boosted,
+            "boost_timed_out": explained.timed_out,
+            "boost_error": explained.error,
             "related": [
                 {"id": each.id, "score": round(each.score, 6), "reason": each.reason}
                 for each in self.related
             ],
-            "reranked": told.reranked,
+            "reranked": explained.reranked,
         }

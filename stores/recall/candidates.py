@@ -88,38 +88,38 @@ class CandidateSearch:
         overlay.waiting.append((row, vector))
         overlay.newest.note(row)
 
-    def candidates(self, ask: FindCandidates, as_of: int) -> Candidates:
+    def candidates(self, request: FindCandidates, as_of: int) -> Candidates:
         """Returns up to `limit` active memories by the blended score, best first, ties by id.
 
         score = alpha x cosine + (1 - alpha) x keyword, keyword being the share of the fact's
         information that the memory holds (`ranking.keyword_coverage`) by the statistics of the
         scope's facts. Both legs score every memory that either of them brought into the pool."""
-        index = self._shard.indexes.search(self._need(ask))
+        index = self._shard.indexes.search(self._plan(request))
         with index.lock:
-            found = self._search(index, ask)
+            found = self._search(index, request)
         return Candidates(found, as_of)
 
-    def near_duplicates(self, ask: NearDuplicates, as_of: int) -> Candidates:
+    def near_duplicates(self, request: NearDuplicates, as_of: int) -> Candidates:
         """Returns memories that the decision could not have seen and that have nearly the same
         content."""
-        newest = (self._waiting(ask.scope).newest, self._shard.newest_facts.of(ask.scope))
-        if not any(each.may_be_unseen(ask) for each in newest):
+        newest = (self._waiting(request.scope).newest, self._shard.newest_facts.of(request.scope))
+        if not any(each.may_be_unseen(request) for each in newest):
             return Candidates((), as_of)
         found: list[ScoredCandidate] = []
-        index = self._shard.indexes.search(self._need(ask))
+        index = self._shard.indexes.search(self._plan(request))
         with index.lock:
-            seen = self._segments(index, ask.scope)
-            unseen = [_unseen(segment, visible, ask) for segment, visible in seen]
+            seen = self._segments(index, request.scope)
+            unseen = [_unseen(segment, visible, request) for segment, visible in seen]
             if not any(map(len, unseen)):
                 return Candidates((), as_of)
-            words = self._word_shares(ask, seen, unseen)
+            words = self._word_shares(request, seen, unseen)
             for (segment, _), places, shares in zip(seen, unseen, words, strict=True):
                 closeness = shares
-                if ask.vector is not None:
-                    cosines = row_cosines(segment.vectors[places], ask.vector)
+                if request.vector is not None:
+                    cosines = row_cosines(segment.vectors[places], request.vector)
                     closeness = np.where(segment.has_vector[places], cosines, shares)
-                same = segment.meta["digest"][places] == digest(ask.content_hash)
-                near = same | (closeness >= ask.cosine)
+                same = segment.meta["digest"][places] == digest(request.content_hash)
+                near = same | (closeness >= request.cosine)
                 found += [
                     _shown(_Score(segment, place, segment.ids[place], score, score, None))
                     for place, score in zip(
@@ -129,22 +129,22 @@ class CandidateSearch:
         found.sort(key=lambda candidate: (-candidate.score, candidate.memory_id))
         return Candidates(tuple(found), as_of)
 
-    def _need(self, ask: FindCandidates | NearDuplicates) -> SearchPlan:
-        hidden = self._overlay(ask.scope).hidden
-        need = SearchPlan(
-            ask.scope,
-            terms=query_tokens(ask.text, self._shard.options.search.language),
+    def _plan(self, request: FindCandidates | NearDuplicates) -> SearchPlan:
+        hidden = self._overlay(request.scope).hidden
+        plan = SearchPlan(
+            request.scope,
+            terms=query_tokens(request.text, self._shard.options.search.language),
             ids=hidden,
             facts_only=True,
         )
-        if isinstance(ask, NearDuplicates):
-            return replace(need, written_after=ask.as_of)
+        if isinstance(request, NearDuplicates):
+            return replace(plan, written_after=request.as_of)
         # Rows that the batch hides must not take the places of others.
-        return replace(need, vector=ask.vector, count=POOL + len(hidden))
+        return replace(plan, vector=request.vector, count=POOL + len(hidden))
 
     def _word_shares(
         self,
-        ask: NearDuplicates,
+        request: NearDuplicates,
         seen: Sequence[tuple[Segment, Mask | None]],
         unseen: Sequence[Integers],
     ) -> list[Floats]:
@@ -154,9 +154,9 @@ class CandidateSearch:
             bool(segment.has_vector[places].all())
             for (segment, _), places in zip(seen, unseen, strict=True)
         )
-        if ask.vector is not None and have_all:
+        if request.vector is not None and have_all:
             return [np.zeros(len(places)) for places in unseen]
-        terms = query_tokens(ask.text, self._shard.options.search.language)
+        terms = query_tokens(request.text, self._shard.options.search.language)
         sums, query_idf = keyword_sums(
             [segment for segment, _ in seen], terms, [visible for _, visible in seen]
         )
@@ -180,33 +180,33 @@ class CandidateSearch:
                 for place in _with_all_words(segment, wanted)
             }
 
-    def _search(self, index: ScopeIndex, ask: FindCandidates) -> tuple[ScoredCandidate, ...]:
-        seen = self._segments(index, ask.scope)
+    def _search(self, index: ScopeIndex, request: FindCandidates) -> tuple[ScoredCandidate, ...]:
+        seen = self._segments(index, request.scope)
         segments = [segment for segment, _ in seen]
         masks = [visible for _, visible in seen]
         search = self._shard.options.search
-        sums, query_idf = keyword_sums(segments, query_tokens(ask.text, search.language), masks)
+        sums, query_idf = keyword_sums(segments, query_tokens(request.text, search.language), masks)
         near = [at_least_best(found, POOL) for found in sums]
         hits = [found[places] for found, places in zip(sums, near, strict=True)]
         pools = best_of_segments(segments, near, hits, POOL)
-        if ask.vector is not None:
-            pools = self._with_vector_hits(segments, masks, ask, pools)
+        if request.vector is not None:
+            pools = self._with_vector_hits(segments, masks, request, pools)
         scored: list[_Score] = []
         for segment, found, places in zip(segments, sums, pools, strict=True):
             if len(places):
                 keyword = keyword_coverage(found[places], query_idf)
-                scored += _scores(segment, places, keyword, ask, search.candidate_alpha)
+                scored += _scores(segment, places, keyword, request, search.candidate_alpha)
         scored.sort(key=lambda found: (-found.score, found.memory_id))
-        return tuple(_shown(found) for found in scored[: ask.limit])
+        return tuple(_shown(found) for found in scored[: request.limit])
 
     def _with_vector_hits(
         self,
         segments: Sequence[Segment],
         masks: Sequence[Mask | None],
-        ask: FindCandidates,
+        request: FindCandidates,
         pools: Sequence[Integers],
     ) -> list[Integers]:
-        vector = ask.vector
+        vector = request.vector
         assert vector is not None
         products = [segment.codes.products(vector[None, :])[0] for segment in segments]
         visible = [masked(found, mask) for found, mask in zip(products, masks, strict=True)]
@@ -249,14 +249,14 @@ def _visible(segment: Segment, hidden: set[str] | tuple[()]) -> Mask | None:
     return visible
 
 
-def _unseen(segment: Segment, visible: Mask | None, ask: NearDuplicates) -> Integers:
+def _unseen(segment: Segment, visible: Mask | None, request: NearDuplicates) -> Integers:
     """Positions that the decision could not have seen."""
-    if segment.newest_write <= ask.as_of:
+    if segment.newest_write <= request.as_of:
         return np.zeros(0, dtype=np.int64)
     meta = segment.meta
     order = meta["decision_order"]
-    unseen = meta["write_seq"] > ask.as_of
-    unseen &= (order < 0) | (order >= ask.decision_order)
+    unseen = meta["write_seq"] > request.as_of
+    unseen &= (order < 0) | (order >= request.decision_order)
     if visible is not None:
         unseen &= visible
     return np.flatnonzero(unseen)
@@ -290,14 +290,14 @@ def _scores(
     segment: Segment,
     places: Integers,
     keyword: Floats,
-    ask: FindCandidates,
+    request: FindCandidates,
     alpha: float,
 ) -> list[_Score]:
     """Returns the positions of the pool that are worth showing, scored to six digits."""
     cosines: list[float | None] = [None] * len(places)
     scores = keyword
-    if ask.vector is not None:
-        exact = row_cosines(segment.vectors[places], ask.vector)
+    if request.vector is not None:
+        exact = row_cosines(segment.vectors[places], request.vector)
         scores = alpha * np.maximum(exact, 0.0) + (1.0 - alpha) * keyword
         cosines = list(np.round(exact, 6).tolist())
     rounded = np.round(scores, 6).tolist()
@@ -305,7 +305,7 @@ def _scores(
     return [
         _Score(segment, place, segment.ids[place], rounded[n], cosines[n], keywords[n])
         for n, place in enumerate(places.tolist())
-        if rounded[n] >= ask.min_score
+        if rounded[n] >= request.min_score
     ]
 
 

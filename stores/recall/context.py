@@ -8,14 +8,13 @@ under the day of each. Pure."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from itertools import chain
 from types import MappingProxyType
 from typing import Final, Literal
-
-from palimpsest.stores.recall.excerpts import ELLIPSIS, LEAD, Stems, excerpt, folded
-from palimpsest.stores.recall.token_estimate import estimate_tokens
 
 Section = Literal["profile", "lines"]
 PROFILE_TITLE: Final = "## Profile"
@@ -29,6 +28,8 @@ MONTHS: Final = (
 )
 """Date format of headings: two tokens shorter than 2026-03-16, and usual in answers."""
 _WORD: Final = re.compile(r"\w+")
+
+Stems = Callable[[str], Set[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +81,13 @@ class Profile:
 @dataclass(frozen=True, slots=True)
 class Found:
     """What a question found, most relevant first; `neighbors` fill the remaining room: turns next
-    to found ones, then unlikely results. `asked` are the stems of the question's words, and `stems`
+    to found ones, then unlikely results. `wanted` are the stems of the question's words; `stems`
     returns those of any text."""
 
     question: str
     pieces: Sequence[Piece]
     neighbors: Sequence[Piece]
-    asked: Set[str]
+    wanted: Set[str]
     stems: Stems
 
 
@@ -213,7 +214,7 @@ class _Block:
     def _form(self, piece: Piece, characters: int | None) -> str:
         if characters is None:
             return folded(piece.text)
-        return excerpt(piece.text, characters, self._found.asked, self._found.stems)
+        return excerpt(piece.text, characters, self._found.wanted, self._found.stems)
 
 
 def _cost(line: str) -> int:
@@ -233,3 +234,105 @@ def same_words(text: str) -> str:
     """Returns a key that is equal for texts with the same words; empty for one without a word."""
     words = " ".join(_WORD.findall(text.casefold()))
     return f"{words}?" if words and text.rstrip().endswith("?") else words
+
+
+# --- excerpts: the parts of a long text that matter to a question ---------------------------
+
+ELLIPSIS: Final = "…"
+LEAD: Final = 60
+"""Characters of the lead, which then extends to the end of the sentence: less does not show the
+subject of a turn."""
+LONGEST: Final = 160
+"""Maximum characters of a sentence that is not divided."""
+SLACK: Final = 1.25
+"""A text longer than requested by no more than this factor stays whole."""
+MOST: Final = 20_000
+"""Maximum characters of a text that are read; the rest is ignored."""
+_END: Final = re.compile(r"(?<=\D[.!?…])\s+|(?<=[。！？])|\n\s*|\s(?=\[image: )")
+_SPACE: Final = re.compile(r"\s+")
+
+
+def folded(text: str) -> str:
+    """Returns the text on one line, so that it opens no section of its own."""
+    return _SPACE.sub(" ", text).strip()
+
+
+def excerpt(text: str, characters: int, wanted: Set[str], stems: Stems) -> str:
+    """Returns the text on one line, about `characters` long: the lead, then the sentences with most
+    of the words `wanted`, in their order, with "…" for each omission. The best of them is included
+    even if it is longer. Words that occur in fewer of the sentences count for more."""
+    whole = folded(text)
+    if len(whole) <= characters * SLACK:
+        return whole
+    sentences = _sentences(text)
+    kept = {0}
+    length = len(sentences[0])
+    while length < LEAD and len(kept) < len(sentences):
+        length += 1 + len(sentences[len(kept)])
+        kept.add(len(kept))
+    held = [wanted & stems(sentence) for sentence in sentences]
+    often = Counter(chain.from_iterable(held))
+    hits = [sum(1 / often[stem] for stem in sorted(each)) for each in held]
+    best = max(hits[number] for number in kept)
+    for number in sorted(range(len(sentences)), key=lambda number: (-hits[number], number)):
+        fits = length + len(sentences[number]) < characters
+        if number not in kept and (fits or hits[number] > best):
+            kept.add(number)
+            length += 1 + len(sentences[number])
+            best = max(best, hits[number])
+    return _joined(sentences, kept, len(text) > MOST)
+
+
+def _joined(sentences: Sequence[str], kept: Set[int], is_cut: bool) -> str:
+    parts: list[str] = []
+    before = -1
+    for number in sorted(kept):
+        if number != before + 1:
+            parts.append(ELLIPSIS)
+        parts.append(sentences[number])
+        before = number
+    if before != len(sentences) - 1 or is_cut:
+        parts.append(ELLIPSIS)
+    return " ".join(parts)
+
+
+def _sentences(text: str) -> list[str]:
+    """Returns the sentences, each on one line; splits a long one, between words if it has any."""
+    found: list[str] = []
+    for sentence in _END.split(text[:MOST]):
+        rest = folded(sentence)
+        while len(rest) > LONGEST:
+            space = rest.rfind(" ", LONGEST // 2, LONGEST)
+            end = LONGEST if space < 0 else space
+            found.append(rest[:end].rstrip())
+            rest = rest[end:].lstrip()
+        if rest:
+            found.append(rest)
+    return found or [""]
+
+
+# --- tokens, estimated without a tokenizer ---------------------------------------------------
+
+_UNSPACED: Final = (
+    r"\u0e00-\u0eff\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uff9f"
+)
+_TOKEN: Final = re.compile(
+    r"(?<![A-Za-z])[A-Za-z]{1,8}|[A-Za-z]{1,5}|[0-9]{1,3}|[!-/:-@\[-`{-~]{1,2}"
+    rf"|[{_UNSPACED}\n\u2010-\u2027]"
+    rf"|[^\W\d_{_UNSPACED}A-Za-z]{{1,2}}"
+    r"|([^\s])"
+)
+"""One match a token; the group holds a sign, which counts two."""
+
+
+def estimate_tokens(text: str) -> int:
+    """The estimate: about four characters of English a token.
+
+    A word in the Latin script of up to eight characters counts one, and one more for every five
+    characters begun after them; a word of another alphabet one for every two characters begun; a
+    number one for every three digits; a run of ASCII marks one for every two; a character of a
+    script without spaces, a typographic mark and a line break one each; other signs (emoji) two.
+    Additive over lines: of two texts joined by a line break it is the sum and one.
+    """
+    found = _TOKEN.findall(text)
+    return 2 * len(found) - found.count("")

@@ -13,8 +13,7 @@ from typing import Final
 from palimpsest.schemas.rows import DOCUMENT_CHUNK
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.recall.answers import Retrieval
-from palimpsest.stores.recall.context import Found, Piece
-from palimpsest.stores.recall.excerpts import Stems
+from palimpsest.stores.recall.context import Found, Piece, Stems
 from palimpsest.stores.recall.marks import described
 from palimpsest.stores.recall.query import Neighbour, RecallResult
 
@@ -69,9 +68,9 @@ def found_pieces(found: Retrieval, language: str, left_out: frozenset[str]) -> F
         if turn.id not in turns and turn.id not in left_out
     }
     question = found.answer.query
-    asked = stems(question) | {*_ORDINAL.findall(question)}
+    wanted = stems(question) | {*_ORDINAL.findall(question)}
     last = [*map(_turn, neighbors.values()), *map(_piece, rest)]
-    return Found(question, pieces, last, asked, stems)
+    return Found(question, pieces, last, wanted, stems)
 
 
 def _stands_for(fact: RecallResult, turn: RecallResult, stems: Stems) -> bool:

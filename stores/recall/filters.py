@@ -1,24 +1,147 @@
-"""The memories that a query may show: masks over the segments of an index, computed once for the
-whole answer.
+"""The filters of a query, each defined once, and the memories that a query may show: masks over the
+segments of an index.
 
-They apply to everything that an answer shows (results and the memories that they represent,
+The masks apply to everything that an answer shows (results and the memories that they represent,
 neighbours, what the intent adds, evidence), and nothing hidden influences what is shown, neither by
-words nor by score."""
+words nor by score. In a scope that is searched where it is stored, the same filters as SQL restrict
+the candidates that are loaded."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
 import numpy as np
 
 from palimpsest.stores.index.scope_index import ScopeIndex
+from palimpsest.stores.index.search_plan import EVERYTHING
 from palimpsest.stores.index.segment import Mask, Segment, microseconds
-from palimpsest.stores.recall.query import Query
+from palimpsest.stores.recall.query import METADATA_PASSES, Query
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The first `places` of a segment."""
+
+    index: ScopeIndex
+    segment: Segment
+    places: int
+
+    def column(self, name: str) -> np.ndarray:
+        values: np.ndarray = self.segment.meta[name][: self.places]
+        return values
+
+    def named(
+        self, column: str, names: Sequence[str], normalized: Callable[[str], str] = str
+    ) -> Mask:
+        """Marks the rows with one of these names, compared as `normalized`; the empty name is that
+        of rows without one."""
+        wanted = {normalized(name) for name in names}
+        known = self.segment.numbers.names
+        numbers = [number for number, name in enumerate(known) if normalized(name) in wanted]
+        return np.isin(self.column(column), [*numbers, *([-1] if "" in names else [])])
+
+    def said_by(self, column: Literal["who", "role"], names: Sequence[str]) -> Mask:
+        """Marks the rows of speakers with these names or roles (ignoring case), and those derived
+        from one of theirs."""
+        mask = self.named(column, names, str.casefold)
+        if self.segment is self.index.facts:
+            turns = self.index.turns
+            said = _Rows(self.index, turns, turns.places).named(column, names, str.casefold)
+            for memory_id, sources in self.index.derived_from.items():
+                place = self.segment.place_of.get(memory_id, self.places)
+                if place < self.places and not mask[place]:
+                    found = (turns.place_of.get(source) for source in sources)
+                    mask[place] = any(said[there] for there in found if there is not None)
+        return mask
+
+    def each(self, values: Sequence[T], test: Callable[[T], bool]) -> Mask:
+        return np.fromiter(map(test, values[: self.places]), dtype=np.bool_, count=self.places)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One field of `Query`: as a mask of the rows that pass a value, and as a condition in SQL over
+    `memory_rows m`, in which the value has the field's name."""
+
+    mask: Callable[[_Rows, Any], Mask]
+    sql: str
+
+
+_DERIVED_FROM: Final = (
+    "({0} OR m.memory_id IN (SELECT e.source_id FROM memory_edges e"
+    " JOIN memory_rows t ON t.memory_id = e.target_id WHERE e.scope = $scope"
+    " AND e.relation_type = 'derived_from' AND NOT t.is_deleted AND {1}))"
+)
+_WHO: Final = "lower({}.who) = lower($who)"
+_ROLE: Final = "list_contains(list_transform($roles, lambda role: lower(role)), lower({}.role))"
+FILTERS: Final[Mapping[str, Filter]] = {
+    "types": Filter(lambda rows, names: rows.named("kind", names), "list_contains($types, m.type)"),
+    "who": Filter(
+        lambda rows, name: rows.said_by("who", (name,)),
+        _DERIVED_FROM.format(_WHO.format("m"), _WHO.format("t")),
+    ),
+    "roles": Filter(
+        lambda rows, names: rows.said_by("role", names),
+        _DERIVED_FROM.format(_ROLE.format("m"), _ROLE.format("t")),
+    ),
+    "session_id": Filter(
+        lambda rows, name: rows.named("session", (name,)), "m.session_id = $session_id"
+    ),
+    "project": Filter(
+        lambda rows, name: rows.named("project", (name,)), "coalesce(m.project, '') = $project"
+    ),
+    "pinned": Filter(lambda rows, value: rows.column("pinned") == value, "m.pinned = $pinned"),
+    "min_importance": Filter(
+        lambda rows, least: rows.column("importance") >= least, "m.importance >= $min_importance"
+    ),
+    "since": Filter(
+        lambda rows, time: rows.column("occurred") >= microseconds(time), "m.occurred_at >= $since"
+    ),
+    "until": Filter(
+        lambda rows, time: rows.column("occurred") < microseconds(time), "m.occurred_at < $until"
+    ),
+    "valid_at": Filter(
+        lambda rows, time: rows.column("ends") > microseconds(time),
+        "(m.valid_until IS NULL OR m.valid_until > $valid_at)",
+    ),
+    "as_of": Filter(
+        lambda rows, time: rows.column("created") <= microseconds(time), "m.created_at <= $as_of"
+    ),
+    "tags": Filter(
+        lambda rows, tags: rows.each(rows.segment.tags, _shares_one(tags)),
+        "list_has_any(m.tags, $tags)",
+    ),
+    "all_tags": Filter(
+        lambda rows, tags: rows.each(rows.segment.tags, set(tags).issubset),
+        "list_has_all(m.tags, $all_tags)",
+    ),
+    "categories": Filter(
+        lambda rows, names: rows.each(rows.segment.categories, _shares_one(names)),
+        "list_has_any(m.categories, $categories)",
+    ),
+    "metadata": Filter(
+        lambda rows, pairs: rows.each(rows.segment.metadata, _has_all(pairs)),
+        METADATA_PASSES.format(wanted="$metadata", memory="m."),
+    ),
+}
+
+
+def filters_of(query: Query) -> dict[str, Any]:
+    """Returns the values that a query filters by, by the names of FILTERS."""
+    values = {name: getattr(query, name) for name in FILTERS}
+    return {name: value for name, value in values.items() if value is not None and value != ()}
+
+
+def in_sql(query: Query) -> tuple[str, Mapping[str, object]]:
+    """Returns `passes` and `values` of a `SearchPlan`."""
+    values = filters_of(query)
+    condition = " AND ".join(FILTERS[name].sql for name in values) or EVERYTHING
+    return condition, {n: list(v) if isinstance(v, tuple) else v for n, v in values.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +158,25 @@ class VisibilityMask:
         all)."""
         with index.lock:
             known = sizes or [segment.places for segment in index.segments]
-            pairs = list(zip(index.segments, known, strict=True))
-            exists = [_existing(segment, query, places) for segment, places in pairs]
-            wanted = [_wanted(index, segment, query, places) for segment, places in pairs]
-        return cls(index, query, tuple(map(_both, exists, wanted)))
+            parts = (_Rows(index, *each) for each in zip(index.segments, known, strict=True))
+            return cls(index, query, tuple(_passing(rows, filters_of(query)) for rows in parts))
 
     @property
     def is_filtered(self) -> bool:
         """Whether any living memory may be left out."""
         return any(mask is not None for mask in self.passes)
 
+    def including(self, memory_ids: Collection[str]) -> Self:
+        """Returns the mask of an index that also has these memories, if they exist."""
+        index = self.index.including(memory_ids)
+        return self if index is self.index else type(self).by(index, self.query)
+
     def among(self, memory_ids: Iterable[str]) -> set[str]:
         """Returns those of these memories that may be shown; not those added meanwhile."""
         memory_ids = list(memory_ids)
-        index = self.index.including(memory_ids)
-        if index is not self.index:
-            return type(self).by(index, self.query).among(memory_ids)
-        with index.lock:
-            return {memory_id for memory_id in memory_ids if self._may_show(memory_id)}
+        mask = self.including(memory_ids)
+        with mask.index.lock:
+            return {memory_id for memory_id in memory_ids if mask._may_show(memory_id)}
 
     def _may_show(self, memory_id: str) -> bool:
         for segment, mask in zip(self.index.segments, self.passes, strict=True):
@@ -62,100 +186,20 @@ class VisibilityMask:
         return False
 
 
-def _existing(segment: Segment, query: Query, places: int) -> Mask | None:
-    if query.as_of is None:
-        return None if segment.has_no_tombstones else segment.alive[:places]
-    mask: Mask = segment.meta["created"][:places] <= microseconds(query.as_of)
-    return mask & segment.alive[:places]
-
-
-def _wanted(index: ScopeIndex, segment: Segment, query: Query, places: int) -> Mask | None:
-    meta = segment.meta[:places]
-    masks: list[Mask] = []
-    if query.types:
-        masks.append(_named(segment, meta["kind"], query.types))
-    if query.who is not None:
-        masks.append(_said_by(index, segment, "who", (query.who,), places))
-    if query.roles:
-        masks.append(_said_by(index, segment, "role", query.roles, places))
-    if query.session_id is not None:
-        masks.append(_named(segment, meta["session"], (query.session_id,)))
-    if query.project is not None:
-        masks.append(_named(segment, meta["project"], (query.project,)))
-    if query.pinned is not None:
-        masks.append(meta["pinned"] == query.pinned)
-    if query.min_importance is not None:
-        masks.append(meta["importance"] >= query.min_importance)
-    masks += _in_time(meta, query)
-    if query.tags:
-        masks.append(_lists(segment.tags[:places], _shares_one(query.tags)))
-    if query.all_tags:
-        masks.append(_lists(segment.tags[:places], set(query.all_tags).issubset))
-    if query.categories:
-        masks.append(_lists(segment.categories[:places], _shares_one(query.categories)))
-    if query.metadata:
-        masks.append(_lists(segment.metadata[:places], _has_all(query.metadata)))
+def _passing(rows: _Rows, values: Mapping[str, Any]) -> Mask | None:
+    masks = [FILTERS[name].mask(rows, value) for name, value in values.items()]
+    if not rows.segment.has_no_tombstones:
+        masks.append(rows.segment.alive[: rows.places])
     return np.logical_and.reduce(masks) if masks else None
 
 
-def _in_time(meta: np.ndarray, query: Query) -> list[Mask]:
-    masks: list[Mask] = []
-    if query.since is not None:
-        masks.append(meta["occurred"] >= microseconds(query.since))
-    if query.until is not None:
-        masks.append(meta["occurred"] < microseconds(query.until))
-    if query.valid_at is not None:
-        masks.append(meta["ends"] > microseconds(query.valid_at))
-    return masks
-
-
-def _both(a: Mask | None, b: Mask | None) -> Mask | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return a & b
-
-
-def _named(
-    segment: Segment,
-    numbers: np.ndarray,
-    names: Sequence[str],
-    same: Callable[[str], str] = str,
-) -> Mask:
-    """Marks the numbers of names that are the `same` as one of these; none for the empty name."""
-    wanted = {same(name) for name in names}
-    asked = [n for n, name in enumerate(segment.numbers.names) if same(name) in wanted]
-    if "" in names:
-        asked.append(-1)
-    return np.isin(numbers, asked)
-
-
-def _said_by(
-    index: ScopeIndex,
-    segment: Segment,
-    column: Literal["who", "role"],
-    names: Sequence[str],
-    places: int,
-) -> Mask:
-    """Marks what speakers of these names or roles said or wrote (case ignored), and what was
-    derived from that."""
-    mask = _named(segment, segment.meta[column][:places], names, str.casefold)
-    if segment is index.facts:
-        turns = index.turns
-        said = _named(turns, turns.meta[column], names, str.casefold)
-        for memory_id, sources in index.drawn_from.items():
-            place = segment.place_of.get(memory_id, places)
-            if place < places and not mask[place]:
-                mask[place] = any(said[turns.place_of[s]] for s in sources if s in turns.place_of)
-    return mask
-
-
-def _shares_one(asked: Sequence[str]) -> Callable[[tuple[str, ...]], bool]:
-    wanted = set(asked)
+def _shares_one(names: Sequence[str]) -> Callable[[tuple[str, ...]], bool]:
+    wanted = set(names)
     return lambda found: not wanted.isdisjoint(found)
 
 
 def _has_all(wanted: Sequence[str]) -> Callable[[str], bool]:
-    """The same as `METADATA_PASSES`, for metadata as it is stored."""
+    """Tests metadata as it is stored; like `METADATA_PASSES`."""
     pairs = [each.partition("=")[::2] for each in wanted]
     # ASCII has one form in all JSON: metadata without it need not be parsed.
     parts = [json.dumps(text)[1:-1] for pair in pairs for text in pair if text.isascii()]
@@ -174,7 +218,3 @@ def _written(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _lists(lists: Sequence[T], test: Callable[[T], bool]) -> Mask:
-    return np.fromiter(map(test, lists), dtype=np.bool_, count=len(lists))

@@ -6,7 +6,7 @@ turn, so the turn of the newest text has no mark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -48,17 +48,17 @@ said AS MATERIALIZED (
     WHERE f.scope = $scope AND o.scope = $scope AND o.event IN {SAID_AGAIN}
         AND f.turn_memory_id <> o.memory_id),
 edges AS MATERIALIZED (
-    SELECT source_id AS drawn, target_id AS source FROM memory_edges
+    SELECT source_id AS derived, target_id AS source FROM memory_edges
     WHERE scope = $scope AND relation_type = 'derived_from'
         AND (source_id IN (SELECT memory_id FROM changed)
             OR target_id IN (SELECT memory_id FROM changed))),
-told AS (
+statements AS (
     SELECT memory_id AS id, memory_id, NULL AS statement, 'itself' AS part FROM changed
-    UNION ALL SELECT id, memory_id, statement, 'drawn' FROM said
-    UNION ALL SELECT source, drawn, NULL, 'drawn' FROM edges
-        WHERE (source, drawn) NOT IN (SELECT (id, memory_id) FROM said)
-    UNION ALL SELECT drawn, source, r.content, 'source'
-        FROM edges JOIN memory_rows r ON r.memory_id = drawn)
+    UNION ALL SELECT id, memory_id, statement, 'derived' FROM said
+    UNION ALL SELECT source, derived, NULL, 'derived' FROM edges
+        WHERE (source, derived) NOT IN (SELECT (id, memory_id) FROM said)
+    UNION ALL SELECT derived, source, r.content, 'source'
+        FROM edges JOIN memory_rows r ON r.memory_id = derived)
 SELECT t.id, m.memory_id, t.part, t.statement, s.occurred_at, m.content, m.is_deleted,
     m.valid_until, m.occurred_at, list(DISTINCT {{'version': a.version, 'content': a.content,
         'reason': a.reason, 'until': a.archived_at,
@@ -66,7 +66,7 @@ SELECT t.id, m.memory_id, t.part, t.statement, s.occurred_at, m.content, m.is_de
         FILTER (WHERE a.version IS NOT NULL),
     list(DISTINCT {{'content': h.content, 'stated': h.occurred_at}})
         FILTER (WHERE h.content IS NOT NULL AND h.turn_memory_id <> t.id)
-FROM told t JOIN changed m ON m.memory_id = t.memory_id
+FROM statements t JOIN changed m ON m.memory_id = t.memory_id
     JOIN memory_rows s ON s.memory_id = t.id AND s.scope = $scope
     LEFT JOIN memory_archive a ON a.memory_id = m.memory_id
     LEFT JOIN held h ON h.memory_id = m.memory_id
@@ -128,7 +128,7 @@ def described(mark: Mark) -> str:
 
 
 def with_marks(text: str, marks: Sequence[Mark]) -> str:
-    """The text with its marks in words."""
+    """Returns the text with its marks in words."""
     return " ".join((text, *map(described, marks)))
 
 
@@ -164,9 +164,14 @@ class _Known:
 _KNOWN: WeakKeyDictionary[ScopeIndex, _Known] = WeakKeyDictionary()
 
 
-def marks_of_index(shard: Readable, scope: str, index: ScopeIndex, now: datetime) -> Marks:
-    """Returns all marks of a resident scope. They are read again after a change and after an
-    end."""
+def marks_in(shard: Readable, scope: str, index: ScopeIndex, ids: Set[str], now: datetime) -> Marks:
+    """Returns the marks of those of these memories that have any. Those of a resident scope are
+    read at once, and again after a change and after an end; most scopes have none."""
+    if not index.is_whole:
+        with shard.reading() as reader:
+            return marks_of(reader, scope, ids, now)
+    if not index.has_changes:
+        return {}
     known = _KNOWN.get(index)
     if (
         known is None
@@ -179,7 +184,7 @@ def marks_of_index(shard: Readable, scope: str, index: ScopeIndex, now: datetime
             marks = marks_of(reader, scope, None, now)
             [[until]] = reader.execute(_NEXT_END, {"scope": scope, "now": now}).fetchall()
         known = _KNOWN[index] = _Known(changes, now, until, marks)
-    return known.marks
+    return {memory_id: known.marks[memory_id] for memory_id in ids & known.marks.keys()}
 
 
 def _changed(
@@ -224,7 +229,7 @@ def _marks(changed: _Changed, now: datetime) -> Iterator[Mark]:
     match changed.part:
         case "itself":
             yield from _of_its_own(changed, "", now)
-        case "drawn":
+        case "derived":
             yield from _of_statement(changed, now)
         case "source":
             yield from _of_source(changed)

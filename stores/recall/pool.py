@@ -1,4 +1,4 @@
-"""The pool of memories that a query considers: the hits of both legs and what stands by them.
+"""The pool of memories that a query considers: the hits of both legs and the memories around them.
 
 The pool does not depend on how many results are requested, up to its size, so the first ten are the
 same whether ten or fifty are. All of it passes the query's filters (`stores.recall.filters`).
@@ -6,8 +6,9 @@ same whether ten or fifty are. All of it passes the query's filters (`stores.rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,20 +22,16 @@ from palimpsest.stores.index.scoring import (
     masked,
     row_products,
 )
-from palimpsest.stores.index.segment import (
-    Floats,
-    Integers,
-    Mask,
-    Segment,
-    mean_vector,
-)
-from palimpsest.stores.index.vector_column import Codes, Vector
-from palimpsest.stores.recall.centring import CenteredQuery
-from palimpsest.stores.recall.filters import VisibilityMask
+from palimpsest.stores.index.search_plan import SearchPlan
+from palimpsest.stores.index.segment import Floats, Integers, Mask, Segment, mean_vector
+from palimpsest.stores.index.vector_column import Codes, HalfVectors, Vector
+from palimpsest.stores.recall.filters import VisibilityMask, in_sql
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.ranking import (
     DEFAULTS,
     RankingParameters,
+    centred,
+    centring_share,
     keyword_coverage,
 )
 from palimpsest.stores.recall.ranking_steps import Ranking
@@ -44,8 +41,62 @@ from palimpsest.stores.settings import RecallSettings
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
+@dataclass(frozen=True, slots=True)
+class CenteredQuery:
+    """The query's vector for the comparison: centred, with what was subtracted from the
+    memories."""
+
+    query: Vector
+    off: Vector
+
+    @classmethod
+    def of(cls, vector: Vector, mean: Vector, count: int, parameters: RankingParameters) -> Self:
+        """Centres the vector in a scope with `count` vectors of this mean."""
+        share = centring_share(count, parameters.centring, parameters.centring_half)
+        return cls(centred(vector, mean, share), (np.float32(share) * mean).astype(np.float32))
+
+    def cosines(self, vectors: HalfVectors) -> Floats:
+        """Centred cosines (n,) of unit vectors (n, d), each row's bits its own."""
+        rest = 1.0 - 2.0 * row_products(vectors, self.off) + (self.off * self.off).sum()
+        products = row_products(vectors, self.query) - (self.off * self.query).sum()
+        lengths = np.sqrt(np.maximum(rest, 1e-6))
+        cosines: Floats = (products / lengths).astype(np.float64)
+        return cosines
+
+
+def search_plan(
+    query: Query,
+    terms: Sequence[str],
+    vector: Vector | None,
+    ids: Collection[str],
+    settings: RecallSettings,
+    parameters: RankingParameters = DEFAULTS,
+) -> SearchPlan:
+    """What the pool of a query needs of a scope; `ids` are in it, too, if they pass."""
+
+    def centre(mean: Vector, count: int) -> CenteredQuery:
+        assert vector is not None
+        return CenteredQuery.of(vector, mean, count, parameters)
+
+    passes, values = in_sql(query)
+    return SearchPlan(
+        query.scope,
+        terms=terms,
+        vector=vector,
+        centred=centre,
+        count=max(settings.pool, query.limit),
+        ids=ids,
+        # The words of turns near the furthest ones count as theirs.
+        reach=parameters.reach + parameters.context_reach + query.neighbours,
+        passes=passes,
+        values=values,
+        k1=parameters.k1,
+        b=parameters.b,
+    )
+
+
 class PoolSearch:
-    """One search of one resident index."""
+    """One search of one index."""
 
     def __init__(
         self,
@@ -58,7 +109,7 @@ class PoolSearch:
         parameters: RankingParameters = DEFAULTS,
         tokens: TokenLeg | None = None,
     ) -> None:
-        """By `tokens` the pool is scored, which vectors only choose."""
+        """With `tokens` the pool is scored by token vectors; vectors only select it."""
         self._index = index
         self._query = query
         self._terms = terms
@@ -69,23 +120,23 @@ class PoolSearch:
         self._tokens = tokens
         with index.lock:
             self._sizes = [segment.places for segment in index.segments]
-            self._side = None if vector is None else self._centre(vector)
+            self._centred = None if vector is None else self._centre(vector)
             codes = [segment.codes for segment in index.segments]
-            rest = [] if self._side is None else self._rest_lengths()
-        # The long work, done while others may change the index.
+            rest = [] if self._centred is None else self._rest_lengths()
+        # The slow part, during which others may change the index.
         self._near = (
             None
-            if self._side is None
-            else [_near(c, self._side, r) for c, r in zip(codes, rest, strict=True)]
+            if self._centred is None
+            else [_near(c, self._centred, r) for c, r in zip(codes, rest, strict=True)]
         )
 
     @property
     def has_vectors(self) -> bool:
-        return self._side is not None
+        return self._centred is not None
 
     def pool(self, graph: Mapping[str, float]) -> tuple[Ranking, VisibilityMask]:
-        """All that is considered, turns first, with the scores of both legs; and what of the scope
-        the query may show."""
+        """Returns all memories to consider, turns first, with the scores of both legs; and what of
+        the scope the query may show."""
         index = self._index
         with index.lock:
             pairs = index.pairs
@@ -96,7 +147,7 @@ class PoolSearch:
             allowed = VisibilityMask.by(index, self._query, self._sizes)
             sums, query_idf = self._keyword()
             hits = self._hits(sums, allowed.passes)
-            # What the graph supports may be found by it, but brings nothing of its own along.
+            # The graph adds memories to the pool, but not the memories around them.
             wide = self._widened(hits[TURNS], hits[FACTS], allowed.passes)
             turns, facts = places = tuple(
                 np.union1d(wide[number], self._known(number, graph, allowed.passes[number]))
@@ -118,11 +169,11 @@ class PoolSearch:
                 graph=np.array([graph.get(memory_id, 0.0) for memory_id in ids], dtype=np.float64),
                 of_named=self._of_named(turns, facts, links),
                 links=links,
-                asks=self._asks(turns),
+                questions=self._questions(turns),
                 nearby=self._nearby(turns, allowed.passes[TURNS]),
             )
             rows.of_assistant = self._of_assistant(rows, turns)
-            rows.only_ask = self._only_ask(rows, turns)
+            rows.only_questions = self._only_questions(rows, turns)
             if self._tokens is None:
                 rows.vector = self._cosines(places)
         if self._tokens and self.is_by_tokens:
@@ -135,7 +186,7 @@ class PoolSearch:
         by_keywords = self._settings.fusion == "keyword" and bool(self._terms)
         return self._tokens is not None and self.has_vectors and not by_keywords
 
-    def _asks(self, turns: Integers) -> Mask:
+    def _questions(self, turns: Integers) -> Mask:
         contents = self._index.turns.contents
         found = (asks(contents[place]) for place in turns.tolist())
         return np.fromiter(found, dtype=np.bool_, count=len(turns))
@@ -148,15 +199,17 @@ class PoolSearch:
             return None
         by_assistant = np.zeros(len(rows.ids), dtype=np.bool_)
         by_assistant[: rows.turns] = role[turns]
-        drawn = rows.links[:, 1] + rows.turns
-        by_assistant[drawn[by_assistant[rows.links[:, 0]]]] = True
-        by_assistant[drawn[~by_assistant[rows.links[:, 0]]]] = False
+        derived = rows.links[:, 1] + rows.turns
+        by_assistant[derived[by_assistant[rows.links[:, 0]]]] = True
+        by_assistant[derived[~by_assistant[rows.links[:, 0]]]] = False
         return by_assistant
 
-    def _only_ask(self, rows: Ranking, turns: Integers) -> Mask:
+    def _only_questions(self, rows: Ranking, turns: Integers) -> Mask:
         """People's turns that are nothing but questions."""
         contents, by_assistant = self._index.turns.contents, rows.of_assistant
-        asking = rows.asks if by_assistant is None else rows.asks & ~by_assistant[: rows.turns]
+        asking = rows.questions
+        if by_assistant is not None:
+            asking = asking & ~by_assistant[: rows.turns]
         only = np.zeros(len(rows.ids), dtype=np.bool_)
         for row in np.flatnonzero(asking).tolist():
             only[row] = only_asks(contents[turns[row]])
@@ -181,7 +234,7 @@ class PoolSearch:
         return found
 
     def _by_tokens(self, tokens: TokenLeg, places: Sequence[Integers], rows: Ranking) -> Floats:
-        """Tokens come from a table, so without the index's lock."""
+        """Reads tokens from a table, so without the index's lock."""
         scores = tokens.scores(rows.ids, rows.nearby)
         lacking = np.isnan(scores)
         if lacking.any() and self._vector is not None:
@@ -201,9 +254,9 @@ class PoolSearch:
         return np.concatenate([column(s)[here] for s, here in zip(segments, places, strict=True)])
 
     def _cosines(self, places: Sequence[Integers]) -> Floats | None:
-        if self._side is None:
+        if self._centred is None:
             return None
-        cosines = self._side.cosines(self._columns(places, lambda segment: segment.vectors))
+        cosines = self._centred.cosines(self._columns(places, lambda segment: segment.vectors))
         vector: Floats = np.clip(cosines, 0.0, 1.0)
         vector[~self._columns(places, lambda segment: segment.has_vector)] = np.nan
         return vector
@@ -216,8 +269,8 @@ class PoolSearch:
         return CenteredQuery.of(vector, mean, count, self._parameters)
 
     def _rest_lengths(self) -> list[Vector]:
-        assert self._side is not None
-        return [self._index.rest_lengths(number, self._side.off) for number in (TURNS, FACTS)]
+        assert self._centred is not None
+        return [self._index.rest_lengths(number, self._centred.off) for number in (TURNS, FACTS)]
 
     def _keyword(self) -> tuple[list[Floats], float]:
         if self._settings.fusion == "vector" and self.has_vectors:
@@ -243,8 +296,8 @@ class PoolSearch:
         return self._filled(found, visible)
 
     def _filled(self, hits: list[Integers], visible: Sequence[Mask | None]) -> list[Integers]:
-        """The hits; where they are fewer than the pool holds, also the nearest of all else that
-        passes, the newest where there is no vector to tell."""
+        """Returns the hits; if they are fewer than the pool holds, also the nearest of the others
+        that pass, or the newest without vectors."""
         missing = max(self._settings.pool, self._query.limit) - sum(map(len, hits))
         if missing <= 0:
             return hits
@@ -287,18 +340,18 @@ class PoolSearch:
         reach = self._parameters.reach
         sessions = index.turns.meta["session"][near].tolist()
         positions = index.turns.meta["position"][near].tolist()
-        alongside: set[int] = set()
+        adjacent: set[int] = set()
         for session, position in zip(sessions, positions, strict=True):
             if session >= 0:
-                alongside.update(
+                adjacent.update(
                     index.turns_by_session[session][max(position - reach, 0) : position + reach + 1]
                 )
-        wide[[place for place in alongside if 0 <= place < self._sizes[TURNS]]] = True
+        wide[[place for place in adjacent if 0 <= place < self._sizes[TURNS]]] = True
         _leave_out(wide, index.turns, passes[TURNS])
-        drawn = self._mask(FACTS, facts)
-        drawn[pairs[wide[pairs[:, 0]], 1]] = True
-        _leave_out(drawn, index.facts, passes[FACTS])
-        return np.flatnonzero(wide), np.flatnonzero(drawn)
+        derived = self._mask(FACTS, facts)
+        derived[pairs[wide[pairs[:, 0]], 1]] = True
+        _leave_out(derived, index.facts, passes[FACTS])
+        return np.flatnonzero(wide), np.flatnonzero(derived)
 
     def _mask(self, number: int, places: Integers) -> Mask:
         mask = np.zeros(self._sizes[number], dtype=np.bool_)
@@ -332,15 +385,15 @@ class PoolSearch:
         return np.concatenate((by_speaker, about))
 
 
-def _near(codes: Codes, side: CenteredQuery, rest: Vector) -> Vector:
-    """Centred cosines (n,) of all places, nearly right: they choose what is scored exactly."""
-    products = codes.products(side.query[None, :])[0]
-    cosines: Vector = (products - np.float32(side.off @ side.query)) / rest[: len(products)]
+def _near(codes: Codes, query: CenteredQuery, rest: Vector) -> Vector:
+    """Approximate centred cosines (n,) of all places: they select what is scored exactly."""
+    products = codes.products(query.query[None, :])[0]
+    cosines: Vector = (products - np.float32(query.off @ query.query)) / rest[: len(products)]
     return cosines
 
 
 def _leave_out(mask: Mask, segment: Segment, passes: Mask | None) -> None:
-    """Drop the dead, and what a query may not show."""
+    """Clears dead places, and those that a query may not show."""
     if passes is not None:
         mask &= passes
     elif not segment.has_no_tombstones:

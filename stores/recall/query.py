@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 Legs = Literal["hybrid", "keyword", "vector", "none"]
-"""Which legs took part in a search; `none` where there was nothing to search by."""
+"""The legs that took part in a search; `none` if there was nothing to search by."""
 
 Fusion = Literal["hybrid", "rrf", "keyword", "vector"]
-"""How legs are joined: their scores, by reciprocal rank, or one leg alone."""
+"""How the legs are combined: by their scores, by reciprocal rank, or one leg alone."""
 
 
 MarkKind = Literal["corrected", "superseded", "forgotten", "expired", "pending"]
@@ -37,27 +37,27 @@ class Mark:
 METADATA_PASSES: Final = """list_bool_and(list_transform({wanted}, lambda pair: coalesce(
     ({memory}metadata::JSON::MAP(VARCHAR, JSON))[pair[:strpos(pair, '=') - 1]] ->> '$'
     = pair[strpos(pair, '=') + 1:], false)))"""
-"""Whether a memory's own metadata has each of the `key=value` that are wanted, in SQL: a top-level
-key whose text is the value, or whose number, truth or structure is so written in JSON."""
+"""Whether a memory's own metadata has each requested `key=value`, in SQL: a top-level key whose
+text is the value, or whose number, boolean or structure has this form in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """A question to one scope, up to `limit` results.
 
-    Filters, applied before the search; whatever is shown passes all of them, also neighbours, what
-    the intent adds and evidence: any of `types`; any of `tags`, all of `all_tags`, any of
-    `categories`; `who` said it, or said what it was drawn from (case ignored); `pinned`;
-    `min_importance` and more; `project` and `session_id` (empty: of none); every `key=value` of
-    `metadata` (as `METADATA_PASSES` has it); told at or after `since` and before `until`. `as_of`
-    leaves out what was not yet stored then; what is found has its text of then; `valid_at` what
-    was so only until then. Times have a zone.
+    The filters (`stores.recall.filters`) apply to the search and to everything shown, also to
+    neighbours, what the intent adds and evidence: any of `types`; any of `tags`, all of `all_tags`,
+    any of `categories`; said by `who`, or derived from something said by them (ignoring case);
+    `pinned`; at least `min_importance`; `project` and `session_id` (empty: without one); every
+    `key=value` of `metadata` (as in `METADATA_PASSES`); stated at or after `since` and before
+    `until`. `as_of` leaves out what was not yet stored then, and the results have their texts of
+    then; `valid_at` leaves out what ended by then. Times have a zone.
 
-    `group`: a turn and the facts drawn from it are one result. `explain` tells the parts of each
-    score. `neighbours`: turns of the session on each side, given with a result that is a turn.
-    `rerank`: whether the first results are read again by a cross-encoder; None: as is set.
-    `asked_at` is when the question is asked, from which its time words count (None: now);
-    `min_score` the least score of a result (None: as is set). `roles`: any of these said it.
+    `group`: a turn and the facts derived from it are one result. `explain` adds the parts of each
+    score. `neighbours`: number of turns of the session on each side, returned with a result that is
+    a turn. `rerank`: whether a cross-encoder reranks the first results (None: as configured).
+    `asked_at` is the time of the question, to which its time words are relative (None: now);
+    `min_score` the minimum score of a result (None: as configured). `roles`: said by any of these.
     """
 
     scope: str
@@ -88,11 +88,10 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What a result has of its own, each 0..1 and before anything is weighed: `keyword` the share
-    of the query's information that its text holds, `vector` the centred cosine, or with token
-    vectors how near they are to the query's, `graph` what the
-    graph gave it, `recency` and `importance`. None: that leg was off, or the memory has no
-    vector."""
+    """The scores of a result by itself, each 0..1 and unweighted: `keyword` the share of the
+    query's information that its text contains, `vector` the centred cosine or the similarity of
+    token vectors, `graph` the boost, `recency` and `importance`. None: that leg was off, or the
+    memory has no vector."""
 
     keyword: float | None
     vector: float | None
@@ -103,11 +102,11 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a score came about. `parts` add up to it: `keyword` and `vector` as blended, then what
+    """The origin of a score. `parts` add up to it: `keyword` and `vector` as blended, then what
     each further step added or took (`role`, `facts`, `neighbours`, `questions`, `named`, `ended`,
     `profile`, `graph`, `times`, `rerank`).
-    `ranks` is the place in each leg among what was considered, from 1; None where it is no hit.
-    `grouped` are the memories that this result stands for alongside itself."""
+    `ranks` is the place in each leg among what was considered, from 1; None if it is no hit.
+    `grouped` are the other memories that this result represents."""
 
     parts: Mapping[str, float]
     ranks: Mapping[str, int | None]
@@ -129,11 +128,11 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class RecallResult:
-    """A memory that was found. `derived_from` are the ids of the memories that it was drawn from;
-    `source_ids` the source ids of these, a turn's own for a turn. `valid_until` is until when it is
-    so, None for good; `expired` tells that this is past. `role` is that of a turn's speaker, empty
-    for what is no turn and where it is not known. `unlikely`: nothing much speaks for it. `marks`
-    tell what of it no longer holds."""
+    """A memory that was found. `derived_from` are the ids of the memories that it was derived from;
+    `source_ids` the source ids of these, a turn's own for a turn. `valid_until` is its end, None if
+    it has none; `expired`: the end is past. `role` is that of a turn's speaker, empty if it is not
+    a turn or the role is unknown. `unlikely`: the score is low. `marks` say which of its statements
+    no longer hold."""
 
     id: str
     content: str
@@ -166,7 +165,7 @@ class RecallResult:
 
 @dataclass(frozen=True, slots=True)
 class RecallAnswer:
-    """Results, best first, ties by id. `method` names what took part: the legs (`Legs`), with
+    """Results, best first, ties by id. `method` names the parts used: the legs (`Legs`), with
     `+cosine` or `+cross-encoder` if the first results were reranked by it, with `+mmr` if for
     variety. Configured parts that did not take part are left out."""
 

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from palimpsest.stores.recall.asked_speaker import AskedSpeaker
+from palimpsest.stores.recall.intent import RequestedSpeaker
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -73,9 +73,9 @@ class RankingParameters:
     rank 1 .010); as the only leg and without propagation .635 against .649."""
 
     centring: float = 1.0
-    """Share of the scope's mean vector taken off both sides before the cosine: what all memories
-    of a scope have in common tells none of them apart. Without it .821; with e5-small .786
-    against .846."""
+    """Share of the scope's mean vector subtracted from both sides before the cosine: what all
+    memories of a scope have in common distinguishes none of them. Without it .821; with e5-small
+    .786 against .846."""
 
     centring_half: int = 20
     """Memories at which half of that share applies: the mean of a few is mostly themselves, and
@@ -99,7 +99,7 @@ class RankingParameters:
     before with .3 instead of .2: +.004 at 10 on LoCoMo, +.003 on REALTALK, -.002 on LongMemEval."""
 
     asking_weight: float = 1.5
-    """The same of the turn before, where it asks: the answer stands after its question."""
+    """The same for the turn before if it asks: the answer follows its question."""
 
     assistant_prior: float = 0.4
     """Multiplier of an assistant's statements if the question does not ask for them: eight times as
@@ -117,10 +117,10 @@ class RankingParameters:
     """How much more a memory of the one person named in the query counts."""
 
     fact_to_turn: float = 1.0
-    """Weight of a fact's score alongside its turn's own, where it raises it."""
+    """Weight of a fact's score relative to its turn's own, if it raises that."""
 
     turn_to_fact: float = 1.0
-    """Weight of a turn's score alongside its fact's own: a fact has no neighbours, so without the
+    """Weight of a turn's score relative to its fact's own: a fact has no neighbours, so without the
     turn's share facts crowd out turns that the conversation around them supports (.781)."""
 
     rrf_k: float = 60.0
@@ -263,14 +263,14 @@ def reciprocal_rank_fusion(
 def weigh_roles(
     scores: Floats,
     of_assistant: Mask,
-    asked: AskedSpeaker,
+    speaker: RequestedSpeaker,
     parameters: RankingParameters,
 ) -> Floats:
     """Returns scores (n,) times a prior by speaker: statements of an assistant (`of_assistant`, n)
     seldom answer, unless the question asks for them."""
-    if asked == "assistant":
+    if speaker == "assistant":
         return np.where(of_assistant, scores, scores * parameters.people_prior)
-    if asked == "people":
+    if speaker == "people":
         return np.where(of_assistant, scores * parameters.assistant_prior, scores)
     return scores
 
@@ -307,11 +307,11 @@ def propagate_to_neighbours(
     for offset, weight in weights:
         found = np.minimum(np.searchsorted(ordered, keys + offset), len(ordered) - 1)
         there = ordered[found] == keys + offset
-        here, beside = rows[there], rows[order[found[there]]]
+        here, other = rows[there], rows[order[found[there]]]
         share = np.full(len(here), weight)
         if offset == -1:
-            share[asks[beside]] = asking_weight
-        raised[here] += share / (1.0 + share) * np.maximum(scores[beside] - scores[here], 0.0)
+            share[asks[other]] = asking_weight
+        raised[here] += share / (1.0 + share) * np.maximum(scores[other] - scores[here], 0.0)
     return np.minimum(raised, 1.0)
 
 
@@ -345,7 +345,7 @@ def propagate_between(
 def boost_named(scores: Floats, of_named: Mask, boost: float = DEFAULTS.named_boost) -> Floats:
     """Scores (n,) when the query names exactly one of those who speak in the scope.
 
-    `of_named` (n,) tells which memories are that person's (said by or about). These keep their
+    `of_named` (n,) marks that person's memories (said by or about them). These keep their
     score, the others get score / (1 + boost), which orders as boosting would and stays in 0..1.
     """
     return np.where(of_named, scores, scores / (1.0 + boost))
@@ -365,7 +365,7 @@ def recency(age_days: Floats, half_life_days: float = DEFAULTS.recency_half_life
 
 
 def frequency(accesses: Integers, full: int = DEFAULTS.frequency_full) -> Floats:
-    """ln(1 + accesses) / ln(1 + full), at most 1: the first accesses tell the most."""
+    """ln(1 + accesses) / ln(1 + full), limited to 1: the first accesses count most."""
     known: Floats = np.log1p(np.maximum(accesses, 0).astype(np.float64)) / np.log1p(full)
     return np.minimum(known, 1.0)
 

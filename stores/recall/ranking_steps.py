@@ -1,10 +1,10 @@
 """What happens to the scores of a query, step by step, over one table of rows.
 
-`STEPS` are all of it in order, from the scores of the two legs to the results; `RERANK_STEPS` is
-what follows once the cosines of whole contents are there. A row is a memory of the pool, and what
-each step adds to its score is kept under the step's name, so that the parts of a score add up to
-it. A new step is a function here and its place in the list; formulas and their measured parameters
-stand in `stores.recall.ranking`.
+`STEPS` are all steps in order, from the scores of the two legs to the results; `RERANK_STEPS`
+follow once the scores of reranking are known. A row is a memory of the pool, and what each step
+adds to its score is kept under the step's name, so that the parts of a score add up to it. A new
+step is a function here and its place in the list; formulas and their measured parameters are in
+`stores.recall.ranking`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import Floats, Integers, Mask, microseconds
-from palimpsest.stores.recall.asked_speaker import AskedSpeaker
+from palimpsest.stores.recall.intent import RequestedSpeaker
 from palimpsest.stores.recall.ranking import (
     DEFAULTS,
     PROFILES,
@@ -35,15 +35,15 @@ from palimpsest.stores.recall.ranking import (
     top,
     weigh_roles,
 )
-from palimpsest.stores.recall.rerank import SecondLook, mmr, reranked
+from palimpsest.stores.recall.rerank import Rerank, mmr, reranked
 from palimpsest.stores.recall.time_words import TimeFilter
 from palimpsest.stores.settings import RecallSettings
 
 BOOST_POOL: Final = 50
-"""Results among which some are boosted: the first ten do not depend on the limit up to this."""
+"""Results considered for a boost: up to this limit, the first ten do not depend on the limit."""
 REPRESENTATIVE_SHARE: Final = 0.8
-"""Share of its turn's own score that a fact needs to be shown in its place. Chosen, not measured:
-the score of the result is the turn's either way."""
+"""Minimum share of its turn's own score for a fact to be shown in its place. Chosen, not measured:
+the score of the result is the turn's in either case."""
 DAY: Final = 86_400_000_000.0
 """Microseconds."""
 
@@ -52,8 +52,8 @@ DAY: Final = 86_400_000_000.0
 class Ranking:
     """The memories of a pool as rows, turns first; every array is (n,). A leg that is off is None;
     a memory without a vector is NaN in `vector`. `links` (m, 2) are the places of a turn among the
-    turns and of a fact among the facts. `of_named` tells whose rows the one speaker's are whom the
-    query names (None: it names none, or several)."""
+    turns and of a fact among the facts. `of_named` marks the rows of the one speaker whom the query
+    names (None: it names none, or several)."""
 
     ids: list[str]
     turns: int
@@ -63,15 +63,15 @@ class Ranking:
     graph: Floats
     of_named: Mask | None
     links: Integers
-    asks: Mask
-    """Of the turns, which ask something."""
+    questions: Mask
+    """The turns that ask something."""
     nearby: Mapping[int, Sequence[str]]
-    """By its offset in the session, of each turn the id of the one that far away; empty for none
-    that may be shown."""
+    """By offset in the session, the id of the turn that far from each turn; empty if there is none,
+    or it may not be shown."""
     of_assistant: Mask | None = None
     """Turns of assistants, and memories derived only from such turns; None if none speaks."""
-    only_ask: Mask | None = None
-    """Turns of people that only ask; None where that is not known."""
+    only_questions: Mask | None = None
+    """Turns of people that only ask; None if that is not known."""
     scores: Floats = field(init=False)
     own: Floats = field(init=False)
     """The score by its own text alone."""
@@ -87,12 +87,12 @@ class Ranking:
         self.scores = self.own = np.zeros(len(self.ids))
 
     def rescore(self, name: str, scores: Floats) -> None:
-        """Take new scores of all rows, noting what they differ by."""
+        """Sets new scores of all rows, and records the differences."""
         self.parts[name] = scores - self.scores
         self.scores = scores
 
     def rescore_results(self, name: str, scores: Mapping[int, float]) -> None:
-        """Take new scores of results, at most 1, noting what they differ by where they do."""
+        """Sets new scores of results, limited to 1, and records the differences."""
         added = np.full(len(self.ids), np.nan)
         for row, score in scores.items():
             given = round(min(score, 1.0), TIE_DECIMALS)
@@ -112,10 +112,10 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class RankingContext:
-    """What the steps go by alongside the rows. `now` is in microseconds since 1970; `graph` are
-    strengths, 0..1 by memory id; `times` are those that the query prefers; `look` is the second one
-    at the first results. `by_tokens`: whether the vector leg compared token vectors. Results below
-    `least_score` are left out. `asked`: whose words the question asks for."""
+    """The input of the steps besides the rows. `now` is in microseconds since 1970; `graph` are
+    strengths, 0..1 by memory id; `times` are those that the query prefers; `rerank` the scores of
+    the first results. `by_tokens`: whether the vector leg compared token vectors. Results below
+    `min_score` are left out. `speaker`: whose statements the question asks for."""
 
     index: ScopeIndex
     limit: int
@@ -126,10 +126,10 @@ class RankingContext:
     graph: Mapping[str, float] = field(default_factory=dict)
     times: TimeFilter | None = None
     time_bonus: float = 0.0
-    look: SecondLook = SecondLook("off")
+    rerank: Rerank = Rerank("off")
     by_tokens: bool = False
-    least_score: float = 0.0
-    asked: AskedSpeaker = "people"
+    min_score: float = 0.0
+    speaker: RequestedSpeaker = "people"
 
     @property
     def alpha(self) -> float:
@@ -168,14 +168,14 @@ def fuse_legs(rows: Ranking, context: RankingContext) -> None:
 
 
 def weigh_speakers(rows: Ranking, context: RankingContext) -> None:
-    """Part `role`: by whether an assistant said it, and whether that is requested."""
+    """Part `role`: by whether an assistant said it, and whether the question asks for that."""
     if rows.of_assistant is not None:
-        asked, parameters = context.asked, context.parameters
-        rows.rescore("role", weigh_roles(rows.scores, rows.of_assistant, asked, parameters))
+        speaker, parameters = context.speaker, context.parameters
+        rows.rescore("role", weigh_roles(rows.scores, rows.of_assistant, speaker, parameters))
 
 
 def propagate_facts(rows: Ranking, context: RankingContext) -> None:
-    """Part `facts`: between turns and the facts drawn from them."""
+    """Part `facts`: between turns and the facts derived from them."""
     turns, parameters = rows.turns, context.parameters
     both = propagate_between(
         rows.scores[:turns],
@@ -188,46 +188,46 @@ def propagate_facts(rows: Ranking, context: RankingContext) -> None:
 
 
 def propagate_neighbours(rows: Ranking, context: RankingContext) -> None:
-    """Part `neighbours`: from the turns alongside a turn in its session that have more. A question
-    raises the assistant's answer only where that may be asked for."""
+    """Part `neighbours`: from higher-scored turns next to a turn in its session. A question raises
+    the assistant's answer only if the query may ask for it."""
     turns, parameters = rows.turns, context.parameters
     propagated = propagate_to_neighbours(
         rows.scores[:turns],
         rows.meta["session"][:turns].astype(np.int64),
         rows.meta["position"][:turns].astype(np.int64),
-        rows.asks,
+        rows.questions,
         parameters.neighbour_weights,
         parameters.asking_weight,
     )
-    if rows.of_assistant is not None and context.asked == "people":
+    if rows.of_assistant is not None and context.speaker == "people":
         propagated = np.where(rows.of_assistant[:turns], rows.scores[:turns], propagated)
     rows.rescore("neighbours", np.concatenate((propagated, rows.scores[turns:])))
 
 
 def lower_questions(rows: Ranking, context: RankingContext) -> None:
-    """Part `questions`: a turn that only asks is no answer, unless the assistant's is wanted."""
-    if rows.only_ask is not None and context.asked != "assistant":
+    """Part `questions`: a turn that only asks is no answer, unless the assistant's is requested."""
+    if rows.only_questions is not None and context.speaker != "assistant":
         prior = context.parameters.question_prior
-        lowered = np.where(rows.only_ask, rows.scores * prior, rows.scores)
+        lowered = np.where(rows.only_questions, rows.scores * prior, rows.scores)
         rows.rescore("questions", lowered)
 
 
 def boost_speaker(rows: Ranking, context: RankingContext) -> None:
-    """Part `named`: what is the one person's whom the query names."""
+    """Part `named`: memories of the one person whom the query names."""
     if rows.of_named is not None:
         boost = context.parameters.named_boost
         rows.rescore("named", boost_named(rows.scores, rows.of_named, boost))
 
 
 def lower_ended(rows: Ranking, context: RankingContext) -> None:
-    """Part `ended`: what was true until a time that is past."""
+    """Part `ended`: memories whose end is past."""
     ended = rows.meta["ends"] <= context.now
     if ended.any():
         rows.rescore("ended", past_end(rows.scores, ended, context.parameters.past_end_factor))
 
 
 def weigh_profile(rows: Ranking, context: RankingContext) -> None:
-    """Part `profile`: relevance alongside recency, importance and frequency, where that is set."""
+    """Part `profile`: relevance combined with recency, importance and frequency, if so set."""
     parameters = context.parameters
     weights, meta = PROFILES[context.settings.profile], rows.meta
     age = (context.now - meta["occurred"]) / DAY
@@ -243,11 +243,11 @@ def weigh_profile(rows: Ranking, context: RankingContext) -> None:
 
 
 def group(rows: Ranking, context: RankingContext) -> None:
-    """The best rows become results, ties by id.
+    """Makes results of the best rows, ties by id.
 
-    Grouped, a turn and the facts drawn from it are one, with the turn's score. The best fact's text
-    is shown, unless it says much less of what was asked than the turn does. A fact of several turns
-    goes with the best of them.
+    Grouped, a turn and the facts derived from it are one result, with the turn's score. It shows
+    the text of the best fact, unless that covers much less of the query than the turn. A fact of
+    several turns is grouped with the best of them.
     """
     nothing = np.zeros(0, dtype=np.int64)
     turns, facts = _grouped_facts(rows) if context.group else (nothing, nothing)
@@ -264,15 +264,16 @@ def group(rows: Ranking, context: RankingContext) -> None:
 
 
 def boost_graph(rows: Ranking, context: RankingContext) -> None:
-    """Part `graph`: what the graph supports, or one of the turns that it was drawn from."""
+    """Part `graph`: memories that the graph supports, themselves or by a turn that they were
+    derived from."""
     if not context.graph:
         return
-    strengths, drawn_from = context.graph, context.index.drawn_from
+    strengths, derived_from = context.graph, context.index.derived_from
     scores = {}
     with context.index.lock:
         for row in rows.results:
             shown = rows.shown_id(row)
-            reached = (strengths.get(each, 0.0) for each in (shown, *drawn_from.get(shown, ())))
+            reached = (strengths.get(each, 0.0) for each in (shown, *derived_from.get(shown, ())))
             scores[row] = float(rows.scores[row]) * (
                 1.0 + context.settings.graph_weight * max(reached)
             )
@@ -300,27 +301,27 @@ def boost_times(rows: Ranking, context: RankingContext) -> None:
 
 
 def limit_results(rows: Ranking, context: RankingContext) -> None:
-    """What has the least score that was requested, up to the limit. Only now: the first ten are the
-    same whether ten or fifty are requested."""
-    if context.least_score > 0.0:
-        rows.results = [row for row in rows.results if rows.scores[row] >= context.least_score]
+    """Cuts at the minimum score and the limit. Only now: the first ten are the same whether ten or
+    fifty are requested."""
+    if context.min_score > 0.0:
+        rows.results = [row for row in rows.results if rows.scores[row] >= context.min_score]
     del rows.results[context.limit :]
 
 
 def rerank_first(rows: Ranking, context: RankingContext) -> None:
-    """Part `rerank`: the first results by what the second look gave them, too."""
-    look, parameters = context.look, context.parameters
-    if not look.scores:
+    """Part `rerank`: the first results, by the scores of reranking as well."""
+    rerank, parameters = context.rerank, context.parameters
+    if not rerank.scores:
         return
-    by_pairs = look.by == "cross-encoder"
+    by_pairs = rerank.by == "cross-encoder"
     weight = parameters.cross_encoder_weight if by_pairs else parameters.cosine_weight
-    order, given = reranked(rows.scores[rows.results].tolist(), look.scores, weight)
+    order, given = reranked(rows.scores[rows.results].tolist(), rerank.scores, weight)
     rows.rescore_results("rerank", dict(zip(rows.results, given, strict=False)))
     rows.results = [rows.results[place] for place in order]
 
 
 def vary(rows: Ranking, context: RankingContext) -> None:
-    """The first results in the order of MMR; those without a vector are unlike all others."""
+    """Orders the first results by MMR; those without a vector are unlike all others."""
     if not context.settings.mmr:
         return
     first = rows.results[: context.settings.rerank_top_n]
@@ -352,7 +353,7 @@ def run(steps: Sequence[Step], rows: Ranking, context: RankingContext) -> None:
 
 
 def _grouped_facts(rows: Ranking) -> tuple[Integers, Integers]:
-    """Facts that go with a turn of theirs, each once, and that turn: (turns, facts) as rows."""
+    """The facts that are grouped with a turn, each once, and that turn: (turns, facts) as rows."""
     turns, facts = rows.links[:, 0], rows.turns + rows.links[:, 1]
     # The best turn of each fact first, equal ones by id: places differ after a restart.
     ids = np.array([rows.ids[turn] for turn in turns.tolist()], dtype=np.str_)
@@ -366,5 +367,5 @@ def _grouped_facts(rows: Ranking) -> tuple[Integers, Integers]:
 def _represented(rows: Ranking, head: int, facts: list[int]) -> tuple[int, ...]:
     """A turn and its facts, the one whose text is shown first."""
     facts.sort(key=lambda fact: (-round(float(rows.own[fact]), TIE_DECIMALS), rows.ids[fact]))
-    speaks = bool(facts) and rows.own[facts[0]] >= REPRESENTATIVE_SHARE * rows.own[head]
-    return (facts[0], head, *facts[1:]) if speaks else (head, *facts)
+    covers = bool(facts) and rows.own[facts[0]] >= REPRESENTATIVE_SHARE * rows.own[head]
+    return (facts[0], head, *facts[1:]) if covers else (head, *facts)

@@ -40,28 +40,28 @@ class PairScoring(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SecondLook:
-    """What a look `by` some way gave the first texts, 0..1 each; nothing where the order is to
-    stay. `reason` says what was done, or why not."""
+class Rerank:
+    """The scores (0..1) that the first texts got `by` a method; none if the order is to stay.
+    `reason` says what was done, or why not."""
 
     reason: str
     scores: tuple[float, ...] = ()
     by: str = ""
 
 
-async def second_look(
+async def rerank_by_cosines(
     vector: Vector | None,
     texts: Sequence[str],
     model: TextEmbedding | None,
     settings: RecallSettings,
     within: Within = asyncio.wait_for,
-) -> SecondLook:
+) -> Rerank:
     """The cosines of the first `rerank_top_n` whole texts (best first) to the query, whose unit
     vector is `vector`. Raises nothing but the cancellation of the caller."""
     if not texts:
-        return SecondLook("no results")
+        return Rerank("no results")
     if model is None or vector is None:
-        return SecondLook("no model" if model is None else "no vector of the query")
+        return Rerank("no model" if model is None else "no vector of the query")
     count = min(settings.rerank_top_n, len(texts))
     try:
         passages = await within(
@@ -69,28 +69,28 @@ async def second_look(
         )
         cosines = tuple(min(max(float(passage @ vector), 0.0), 1.0) for passage in passages)
     except TimeoutError:
-        return SecondLook(f"longer than {settings.rerank_timeout_ms:g} ms")
+        return Rerank(f"longer than {settings.rerank_timeout_ms:g} ms")
     except Exception as error:  # recall continues without reranking, and reports why
-        return SecondLook(f"{type(error).__name__}: {error}")
+        return Rerank(f"{type(error).__name__}: {error}")
     if len(cosines) != count or not all(map(math.isfinite, cosines)):
-        return SecondLook(f"{len(cosines)} usable vectors for {count} texts")
-    return SecondLook("cosine", cosines, "cosine")
+        return Rerank(f"{len(cosines)} usable vectors for {count} texts")
+    return Rerank("cosine", cosines, "cosine")
 
 
-async def second_look_by_pairs(
+async def rerank_by_pairs(
     question: str,
     readings: Sequence[tuple[str, ...]],
     model: PairScoring | None,
     settings: RecallSettings,
-) -> SecondLook:
+) -> Rerank:
     """How well each of the first `rerank_top_n` results (best first) answers the question, the mean
     of its `readings`, as far as there is time. Raises nothing but the cancellation of the caller.
     """
     first = readings[: settings.rerank_top_n]
     if not first:
-        return SecondLook("no results")
+        return Rerank("no results")
     if model is None:
-        return SecondLook("no model")
+        return Rerank("no model")
     seconds = settings.rerank_timeout_ms / 1000.0
     late = f"longer than {settings.rerank_timeout_ms:g} ms"
     texts = [text for result in first for text in result]
@@ -99,9 +99,9 @@ async def second_look_by_pairs(
             model.scores(question, texts, seconds), seconds + PAIR_SECONDS
         )
     except TimeoutError:
-        return SecondLook(late)
+        return Rerank(late)
     except Exception as error:  # as above
-        return SecondLook(f"{type(error).__name__}: {error}")
+        return Rerank(f"{type(error).__name__}: {error}")
     each = iter(given)
     means: list[float] = []
     for result in first:
@@ -110,9 +110,9 @@ async def second_look_by_pairs(
             break
         means.append(sum(found) / len(found))
     if not means:
-        return SecondLook(late)
+        return Rerank(late)
     cut = "" if len(means) == len(first) else f", {len(means)} of {len(first)} in time"
-    return SecondLook(f"cross-encoder{cut}", tuple(means), "cross-encoder")
+    return Rerank(f"cross-encoder{cut}", tuple(means), "cross-encoder")
 
 
 def reranked(

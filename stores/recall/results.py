@@ -1,4 +1,4 @@
-"""Builds the results shown, from the resident index: no table is read."""
+"""Builds the results shown, from the index: no table is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from palimpsest.stores.recall.ranking_steps import Ranking
 
 Ranks = Mapping[str, list[int | None]]
 WORDS_BEFORE: Final = 40
-"""Of the turn before, its last ones: time grows with the length."""
+"""Maximum number of words of the previous turn, its last ones: time grows with the length."""
 
 
 def shown(
@@ -30,8 +30,8 @@ def shown(
     now: int,
     unlikely: float = 0.0,
 ) -> tuple[RecallResult, ...]:
-    """The results in their order. One that was deleted meanwhile is no longer there. `now` (in
-    microseconds) tells what has expired; scores below `unlikely` are marked so."""
+    """The results in their order, without those that were deleted meanwhile. What has expired is so
+    at `now` (in microseconds); results with a score below `unlikely` are marked."""
     ranks: Ranks = {}
     if query.explain:
         legs = {"keyword": rows.keyword, "vector": rows.vector}
@@ -48,7 +48,7 @@ def readings(index: ScopeIndex, rows: Ranking) -> list[tuple[str, ...]]:
     """Returns the passages that a cross-encoder reads for each result: the text alone, and after
     the turn before. An answer is read after its question only."""
 
-    def said(memory_id: str) -> str:
+    def passage(memory_id: str) -> str:
         found = index.find(memory_id)
         if found is None:
             return ""
@@ -58,12 +58,12 @@ def readings(index: ScopeIndex, rows: Ranking) -> list[tuple[str, ...]]:
         return f"{who}: {text}" if segment is index.turns and who else text
 
     def read(head: int) -> tuple[str, ...]:
-        own = said(rows.ids[head])
-        before = said(rows.nearby[-1][head]) if head < rows.turns else ""
+        own = passage(rows.ids[head])
+        before = passage(rows.nearby[-1][head]) if head < rows.turns else ""
         if not before:
             return (own,)
         both = f"{' '.join(before.split()[-WORDS_BEFORE:])} {own}"
-        return (both,) if asks(before) and not rows.asks[head] else (own, both)
+        return (both,) if asks(before) and not rows.questions[head] else (own, both)
 
     with index.lock:
         return [read(head) for head in rows.results]
@@ -97,9 +97,9 @@ def _result(
         return None
     segment, place = found
     meta = segment.meta[place]
-    drawn_from = tuple(sorted(index.drawn_from.get(rows.ids[row], ())))
+    derived_from = tuple(sorted(index.derived_from.get(rows.ids[row], ())))
     kind = segment.numbers.name(int(meta["kind"]))
-    texts = [found] if kind == "episodic" else [s for i in drawn_from if (s := index.find(i))]
+    texts = [found] if kind == "episodic" else [s for i in derived_from if (s := index.find(i))]
     sources = (each.source_ids[there] for each, there in texts)
     ends = int(meta["ends"])
     return RecallResult(
@@ -114,7 +114,7 @@ def _result(
         session_id=segment.numbers.name(int(meta["session"])),
         source_id=segment.source_ids[place],
         source_ids=tuple(source_id for source_id in sources if source_id is not None),
-        derived_from=drawn_from,
+        derived_from=derived_from,
         tags=segment.tags[place],
         categories=segment.categories[place],
         pinned=bool(meta["pinned"]),
@@ -135,7 +135,7 @@ def _result(
 def _neighbours(
     index: ScopeIndex, memory_id: str, reach: int, allowed: VisibilityMask
 ) -> list[Neighbour]:
-    """The turns alongside a turn in its session that the query may show, in order."""
+    """The turns next to a turn in its session that the query may show, in order."""
     turns: Segment = index.turns
     place = turns.place_of.get(memory_id)
     if place is None or reach < 1:
@@ -183,7 +183,7 @@ def _source(rows: Ranking, row: int) -> Literal["hybrid", "vector", "keyword"]:
     by_word = rows.keyword is not None and rows.keyword[row] > 0.0
     by_vector = rows.vector is not None and np.nan_to_num(rows.vector[row]) > 0.0
     if by_word == by_vector:
-        # Found by what stands alongside it: by the legs that were on.
+        # Found through the memories around it: by the legs that were on.
         by_word, by_vector = rows.keyword is not None, rows.vector is not None
     return "hybrid" if by_word and by_vector else "vector" if by_vector else "keyword"
 

@@ -1,8 +1,10 @@
-"""A query's way through a shard, down and up once.
+"""Runs a query over a scope of a shard.
 
-What is asked, when and about whom is read from its words; the pool holds what may answer
-(`stores.recall.pool`); the steps of `stores.recall.ranking_steps` make results of it; these are
-shown, with what the intent adds. Every part tells what it did (`Retrieval.explain`).
+The query's intent, times and entities are read from its words; the pool holds the candidates
+(`stores.recall.pool`); the steps of `stores.recall.ranking_steps` make results of them; these are
+shown, with what the intent adds. Every part reports what it did (`Retrieval.explain`). The scope is
+fetched once: its index, or where it is stored if it is too large, and then only the candidates come
+from another place.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,9 +24,9 @@ from palimpsest.schemas.sources import HIDDEN
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.cache import IndexCache
-from palimpsest.stores.index.search_plan import EVERYTHING, SearchPlan
+from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import microseconds
-from palimpsest.stores.index.vector_column import Vector
+from palimpsest.stores.index.stored_scopes import StoredScope
 from palimpsest.stores.recall.answers import (
     CONSTANTS,
     Explained,
@@ -32,33 +34,22 @@ from palimpsest.stores.recall.answers import (
     RetrievalConstants,
     TimesUsed,
 )
-from palimpsest.stores.recall.asked_speaker import asked_speaker
-from palimpsest.stores.recall.centring import CenteredQuery
 from palimpsest.stores.recall.context import Context, assemble
 from palimpsest.stores.recall.context_lines import found_pieces
 from palimpsest.stores.recall.filters import VisibilityMask
-from palimpsest.stores.recall.graph_boost import GraphBoost, Milliseconds, StoredGraph, graph_boost
-from palimpsest.stores.recall.intent import Exemplars, classify, complexity
-from palimpsest.stores.recall.marks import Marks, marks_of, marks_of_index
-from palimpsest.stores.recall.pool import PoolSearch
-from palimpsest.stores.recall.query import (
-    METADATA_PASSES,
-    Fusion,
-    Legs,
-    Query,
-    RecallAnswer,
-    RecallResult,
-)
-from palimpsest.stores.recall.ranking import RankingParameters
+from palimpsest.stores.recall.graph import GraphBoost, Milliseconds, graph_boost
+from palimpsest.stores.recall.intent import Exemplars, classify, complexity, requested_speaker
+from palimpsest.stores.recall.marks import marks_in
+from palimpsest.stores.recall.pool import PoolSearch, search_plan
+from palimpsest.stores.recall.query import Fusion, Legs, Query, RecallAnswer, RecallResult
 from palimpsest.stores.recall.ranking_steps import RERANK_STEPS, STEPS, Ranking, RankingContext, run
 from palimpsest.stores.recall.rerank import (
     PairScoring,
-    SecondLook,
+    Rerank,
     TextEmbedding,
-    second_look,
-    second_look_by_pairs,
+    rerank_by_cosines,
+    rerank_by_pairs,
 )
-from palimpsest.stores.recall.resident_graph import ResidentGraph
 from palimpsest.stores.recall.results import readings, shown
 from palimpsest.stores.recall.standing_profile import standing_profile
 from palimpsest.stores.recall.strategies import Hit, Related, additions
@@ -67,14 +58,15 @@ from palimpsest.stores.recall.token_leg import PackedTokens, QueryEmbedding, tok
 from palimpsest.stores.settings import RecallSettings, ShardOptions
 
 MAX_QUERY_TERMS: Final = 256
-"""Distinct terms that are searched for: far more than a question has."""
+"""Maximum number of terms searched for: far more than a question has."""
 SEARCH_THREADS: Final = ThreadPoolExecutor(max(2, os.cpu_count() or 1), "search")
-"""No more searches at once than the machine can compute: more of them answer no more queries, and
-take the interpreter from the stages (16 at once left a writer a third of its pace)."""
+"""No more concurrent searches than processors: more would answer no more queries, and take the
+interpreter from the stages (16 left a writer a third of its throughput)."""
 _WORD = re.compile(r"[^\W_]")
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Scope = ScopeIndex | StoredScope
 
 
 class RecallShard(Readable, Protocol):
@@ -90,8 +82,8 @@ class RecallShard(Readable, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Ranked:
-    """What a query found, before it is shown; no `rows` where there was nothing to search by.
-    `query` is the one searched with, and `used` what the times in its words did."""
+    """What a query found, before it is shown; no `rows` if there was nothing to search by. `query`
+    is the one searched with, and `used` the effect of the times in its words."""
 
     query: Query
     method: Legs
@@ -112,18 +104,18 @@ class _Ranked:
     def readings(self) -> list[tuple[str, ...]]:
         return [] if self.rows is None else readings(self.allowed.index, self.rows)
 
-    def looked_at_again(self, look: SecondLook, limit: int, least_score: float) -> str:
-        """Take the steps of the second look; what they were, for the answer's method."""
+    def reranked(self, rerank: Rerank, limit: int, min_score: float) -> str:
+        """Runs the steps of reranking; returns their names for the answer's method."""
         if self.rows is None or self.context is None or not self.rows.results:
             return ""
-        context = replace(self.context, limit=limit, look=look, least_score=least_score)
+        context = replace(self.context, limit=limit, rerank=rerank, min_score=min_score)
         run(RERANK_STEPS, self.rows, context)
         varied = "+mmr" if self.context.settings.mmr else ""
-        return (f"+{look.by}" if look.scores else "") + varied
+        return (f"+{rerank.by}" if rerank.scores else "") + varied
 
 
 # What was hidden since stays hidden.
-_SAID_THEN = f"""
+_EARLIER_TEXTS = f"""
 SELECT memory_id, arg_min(content, version) FROM memory_archive
 WHERE scope = ? AND archived_at > ? AND memory_id IN (SELECT unnest(?))
 GROUP BY memory_id HAVING NOT bool_or(reason = '{HIDDEN}')"""
@@ -140,11 +132,11 @@ def monotonic_ms() -> float:
 class Retriever:
     """Retrievals from one shard; may be used by any thread.
 
-    Without `graph` nothing is boosted by it and no intent adds anything.
-    `exemplars` are asked where no word tells the intent; a second look is `model`'s by cosines, and
-    that of `pairs` by a cross-encoder (None: it does not take place). `clock` dates recency, what
-    has ended and "last week" (a query's `asked_at` and `as_of` come before it), in the zone whose
-    days are meant; `milliseconds` measures the graph's deadline.
+    Without `graph` it boosts nothing and no intent adds anything. `exemplars` decide the intent if
+    no word does; reranking uses the cosines of `model` or the cross-encoder `pairs` (None: no
+    reranking). `clock` is the present for recency, ends and "last week" (a query's `asked_at` and
+    `as_of` take precedence), in the zone whose days are meant; `milliseconds` measures the graph's
+    deadline.
     """
 
     def __init__(
@@ -172,38 +164,38 @@ class Retriever:
     def search(
         self, query: Query, embedding: QueryEmbedding | None = None, with_related: bool = True
     ) -> Retrieval:
-        """The answer to a query whose text has this embedding (None: by keywords only), without
-        a second look; `with_related`: and with what its intent adds. Raises ValueError for a vector
-        of another length than the shard's, a limit below 1 or a time without a zone."""
+        """Returns the answer to a query with this embedding (None: by keywords only), without
+        reranking; `with_related`: with what its intent adds. Raises ValueError for a vector of
+        another length than the shard's, a limit below 1 or a time without a zone."""
         return self._marked(self._searched(query, embedding, with_related)[0], query)
 
     async def retrieve(
         self, query: Query, embedding: QueryEmbedding | None = None, with_related: bool = True
     ) -> Retrieval:
-        """As `search`, in a thread, and with the second look where that is on.
+        """Like `search`, in a thread, and with reranking if that is on.
 
-        The first `rerank_top_n` are looked at again whatever the limit, so that the first ten are
-        the same whether ten or fifty are requested.
+        It reranks the first `rerank_top_n` whatever the limit, so that the first ten are the same
+        whether ten or fifty are requested.
         """
         settings = self._settings
         if query.rerank is not None:
-            way = "cross-encoder" if query.rerank else "off"
-            settings = settings.model_copy(update={"rerank": way})
+            method = "cross-encoder" if query.rerank else "off"
+            settings = settings.model_copy(update={"rerank": method})
         if settings.rerank == "off" and not settings.mmr:
             return await _in_search_thread(self.search, query, embedding, with_related)
-        # What is too poor is so by the score that it has in the end.
+        # The minimum applies to the final score.
         wider = replace(query, limit=max(query.limit, settings.rerank_top_n), min_score=0.0)
         found, ranked = await _in_search_thread(self._searched, wider, embedding, with_related)
-        look = SecondLook("off")
+        rerank = Rerank("off")
         if settings.rerank == "cosine":
             vector = None if embedding is None else embedding.vector
             texts = [result.content for result in found.results]
-            look = await second_look(vector, texts, self._model, settings)
+            rerank = await rerank_by_cosines(vector, texts, self._model, settings)
         elif settings.rerank == "cross-encoder":
             read = ranked.readings()
-            look = await second_look_by_pairs(query.query, read, self._pairs, settings)
-        least = self._least_score(query)
-        again = await _in_search_thread(_looked_at_again, found, ranked, look, query.limit, least)
+            rerank = await rerank_by_pairs(query.query, read, self._pairs, settings)
+        least = self._min_score(query)
+        again = await _in_search_thread(_reranked, found, ranked, rerank, query.limit, least)
         return await _in_search_thread(self._marked, again, query)
 
     async def context(
@@ -213,9 +205,9 @@ class Retriever:
         budget: int | None = None,
         shown: frozenset[str] = frozenset(),
     ) -> Context | None:
-        """What is known about a query as a Markdown block of at most `budget` tokens (None: as many
-        as the query's complexity asks for), with the standing profile of the persons that it is
-        about; None where there is neither. The memories `shown` elsewhere are left out."""
+        """Returns what is known about a query as a Markdown block of up to `budget` tokens (None:
+        by the query's complexity), with the standing profile of the persons that it is about; None
+        if there is neither. The memories `shown` elsewhere are left out."""
         constants = self._constants
         limited = replace(
             query,
@@ -228,7 +220,8 @@ class Retriever:
         tokens = complexity(query.query).budget if budget is None else budget
 
         def assembled() -> Context | None:
-            now, marks = self._asked_at(query), partial(self._marks, query)
+            now, index = self._present(query), found.allowed.index
+            marks = partial(marks_in, self._shard, query.scope, index, now=now)
             with self._shard.reading() as reader:
                 profile = standing_profile(
                     reader, query.scope, query.query, found.allowed, now, marks
@@ -245,8 +238,9 @@ class Retriever:
         vector = None if embedding is None else embedding.vector
         intent = classify(query.query, vector, self._exemplars)
         effort = complexity(query.query)
-        boost = self._boost(query)
-        ranked = self._within_times(query, embedding, boost)
+        scope = self._shard.indexes.scope(query.scope)
+        boost = self._boost(scope, query)
+        ranked = self._within_times(scope, query, embedding, boost)
         results = ranked.results()
         explained = Explained(
             intent=intent,
@@ -256,7 +250,7 @@ class Retriever:
             since=ranked.query.since,
             until=ranked.query.until,
             entities=tuple(entity.name for entity in boost.named),
-            boosted=len(boost.hits),
+            boosted=len(boost.strengths),
             timed_out=boost.timed_out,
             error=boost.error,
             reranked="off",
@@ -264,32 +258,22 @@ class Retriever:
         answer = RecallAnswer(query.query, ranked.method, results)
         found = Retrieval(answer, (), boost.named, explained, ranked.allowed)
         if with_related and self._graph and intent.intent != "general":
-            found = replace(found, related=self._related(query.scope, found))
+            found = replace(found, related=self._related(scope, found))
         return found, ranked
 
     def _marked(self, found: Retrieval, query: Query) -> Retrieval:
-        """With what of it no longer holds, in the words of the requested time."""
-        shown = found.shown_ids()
-        marks = self._marks(query, shown)
-        found = found.with_marks(marks) if marks else found
-        return found if query.as_of is None else found.with_texts(self._said_then(query, shown))
+        """Adds the marks of what no longer holds, and for `as_of` the texts of that time."""
+        shown, index = found.shown_ids(), found.allowed.index
+        found = found.with_marks(
+            marks_in(self._shard, query.scope, index, shown, self._present(query))
+        )
+        return found if query.as_of is None else found.with_texts(self._earlier(query, shown))
 
-    def _said_then(self, query: Query, ids: Set[str]) -> dict[str, str]:
+    def _earlier(self, query: Query, ids: Set[str]) -> dict[str, str]:
         """Returns the texts at `as_of` of those of these memories that changed since."""
         parameters = [query.scope, query.as_of, sorted(ids)]
         with self._shard.reading() as reader:
-            return dict(reader.execute(_SAID_THEN, parameters).fetchall())
-
-    def _marks(self, query: Query, ids: Set[str]) -> Marks:
-        """What of these memories no longer holds. Most scopes have nothing of the kind."""
-        index = self._shard.indexes.warm(query.scope)
-        if index is None:
-            with self._shard.reading() as reader:
-                return marks_of(reader, query.scope, ids, self._asked_at(query))
-        if not index.has_changes:
-            return {}
-        marks = marks_of_index(self._shard, query.scope, index, self._asked_at(query))
-        return {memory_id: marks[memory_id] for memory_id in ids & marks.keys()}
+            return dict(reader.execute(_EARLIER_TEXTS, parameters).fetchall())
 
     def _check(self, query: Query, embedding: QueryEmbedding | None) -> None:
         dimensions = self._shard.options.dimensions
@@ -309,70 +293,65 @@ class Retriever:
             if time is not None and time.tzinfo is None:
                 raise ValueError(f"{name} needs a time zone, for example 2026-03-01T00:00:00Z")
 
-    def _least_score(self, query: Query) -> float:
-        requested, as_set = query.min_score, self._settings.min_score
-        return (as_set or 0.0) if requested is None else requested
+    def _min_score(self, query: Query) -> float:
+        requested, configured = query.min_score, self._settings.min_score
+        return (configured or 0.0) if requested is None else requested
 
-    def _asked_at(self, query: Query) -> datetime:
+    def _present(self, query: Query) -> datetime:
         """Returns the time of the question: `asked_at`, else `as_of`, else now."""
         return query.asked_at or query.as_of or self._clock()
 
-    def _boost(self, query: Query) -> GraphBoost:
+    def _boost(self, scope: Scope, query: Query) -> GraphBoost:
         if not self._graph:
             return GraphBoost()
-        boosted = partial(
-            graph_boost,
-            query=query.query,
-            clock=self._milliseconds,
-            settings=self._settings,
-            language=self._shard.options.search.language,
-            limits=self._constants.boost,
+        return graph_boost(
+            scope.graph,
+            query.query,
+            self._milliseconds,
+            self._settings,
+            self._shard.options.search.language,
+            self._constants.boost,
         )
-        index = self._shard.indexes.warm(query.scope)
-        if index is not None:
-            return boosted(ResidentGraph(index))
-        with self._shard.reading() as reader:
-            return boosted(StoredGraph(reader, query.scope))
 
     def _within_times(
-        self, query: Query, embedding: QueryEmbedding | None, boost: GraphBoost
+        self, scope: Scope, query: Query, embedding: QueryEmbedding | None, boost: GraphBoost
     ) -> _Ranked:
-        """What is found with the times of the query's words as they are to be used."""
+        """Ranks with the times in the query's words as a preference or a filter."""
         settings = self._settings
         times = TimeFilter()
         # Explicit time filters replace the times in the query's words.
         if settings.time_words != "off" and query.since is None and query.until is None:
-            times = read_times(query.query, self._asked_at(query))
+            times = read_times(query.query, self._present(query))
         if not times:
-            return self._ranked(query, query.query, embedding, boost)
+            return self._ranked(scope, query, query.query, embedding, boost)
         if settings.time_words == "prefer" and not times.strict:
-            ranked = self._ranked(query, query.query, embedding, boost, times)
+            ranked = self._ranked(scope, query, query.query, embedding, boost, times)
             return replace(ranked, times=times, used="prefer")
         timed = replace(query, since=times.since, until=times.until)
-        # Words that became a filter are not looked for in texts, unless they are all there is.
+        # Words used as a filter are not searched for, unless there are no others.
         text = times.rest if _WORD.search(times.rest) else query.query
-        ranked = self._ranked(timed, text, embedding, boost)
+        ranked = self._ranked(scope, timed, text, embedding, boost)
         if ranked.rows is not None and len(ranked.rows.results) >= self._constants.least_in_time:
             return replace(ranked, times=times, used="filter")
-        ranked = self._ranked(query, query.query, embedding, boost)
+        ranked = self._ranked(scope, query, query.query, embedding, boost)
         return replace(ranked, times=times, used="widened")
 
     def _ranked(
         self,
+        scope: Scope,
         query: Query,
         text: str,
         embedding: QueryEmbedding | None,
         boost: GraphBoost,
         times: TimeFilter | None = None,
     ) -> _Ranked:
-        """The results for these words: the pool, and all steps of the ranking."""
+        """Ranks the results for these words."""
         settings, options = self._settings, self._shard.options
         language, parameters = options.search.language, self._constants.ranking
         terms = query_tokens(text, language)[:MAX_QUERY_TERMS]
         vector = None if embedding is None else embedding.vector
-        index = self._shard.indexes.search(
-            search_plan_of(query, terms, vector, boost.strengths, settings, parameters)
-        )
+        plan = search_plan(query, terms, vector, boost.strengths, settings, parameters)
+        index = scope.search(plan)
         if not text.strip():
             return _Ranked(query, "none", VisibilityMask.by(index, query))
         tokens = token_leg(
@@ -384,7 +363,7 @@ class Retriever:
         context = RankingContext(
             index=index,
             limit=query.limit,
-            now=microseconds(self._asked_at(query)),
+            now=microseconds(self._present(query)),
             settings=settings,
             parameters=parameters,
             group=query.group,
@@ -392,37 +371,34 @@ class Retriever:
             times=times,
             time_bonus=self._constants.time_bonus,
             by_tokens=search.is_by_tokens,
-            least_score=self._least_score(query),
-            asked=asked_speaker(query.query),
+            min_score=self._min_score(query),
+            speaker=requested_speaker(query.query),
         )
         run(STEPS, rows, context)
         return _Ranked(query, method, allowed, rows, context)
 
-    def _related(self, scope: str, found: Retrieval) -> tuple[Related, ...]:
+    def _related(self, scope: Scope, found: Retrieval) -> tuple[Related, ...]:
         explained = found.explained
         hits = [Hit(each.id, each.score) for each in found.results if not each.unlikely]
-        index = self._shard.indexes.warm(scope)
-        resident = None if index is None else ResidentGraph(index)
         with self._shard.reading() as reader:
             return additions(
                 reader,
-                scope,
+                scope.graph,
                 explained.intent.intent,
                 hits,
                 found.named,
                 explained.complexity.depth,
-                self._constants.strategies,
                 found.allowed,
-                resident,
+                self._constants.strategies,
             )
 
 
-def _looked_at_again(
-    found: Retrieval, ranked: _Ranked, look: SecondLook, limit: int, least_score: float
+def _reranked(
+    found: Retrieval, ranked: _Ranked, rerank: Rerank, limit: int, min_score: float
 ) -> Retrieval:
-    method = found.answer.method + ranked.looked_at_again(look, limit, least_score)
+    method = found.answer.method + ranked.reranked(rerank, limit, min_score)
     answer = replace(found.answer, method=method, results=ranked.results())
-    return replace(found, answer=answer, explained=replace(found.explained, reranked=look.reason))
+    return replace(found, answer=answer, explained=replace(found.explained, reranked=rerank.reason))
 
 
 async def _in_search_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -438,74 +414,3 @@ def _method(has_terms: bool, has_vectors: bool, fusion: Fusion) -> Legs:
     if has_terms and has_vectors:
         return "hybrid"
     return "keyword" if has_terms else "vector" if has_vectors else "none"
-
-
-# What a query needs of a scope that is not resident. Its filters are here a condition on stored
-# rows, which chooses what is looked at; what is shown passes a VisibilityMask in any case.
-
-_SAID_BY: Final = (
-    "({0} OR m.memory_id IN (SELECT e.source_id FROM memory_edges e"
-    " JOIN memory_rows t ON t.memory_id = e.target_id WHERE e.scope = $scope"
-    " AND e.relation_type = 'derived_from' AND {1}))"
-)
-_WHO: Final = "lower({}.who) = lower($who)"
-_ROLE: Final = "list_contains(list_transform($roles, lambda role: lower(role)), lower({}.role))"
-_CONDITIONS: Final = {
-    "types": "list_contains($types, m.type)",
-    "who": _SAID_BY.format(_WHO.format("m"), _WHO.format("t")),
-    "roles": _SAID_BY.format(_ROLE.format("m"), _ROLE.format("t")),
-    "session_id": "m.session_id = $session_id",
-    "project": "coalesce(m.project, '') = $project",
-    "pinned": "m.pinned = $pinned",
-    "min_importance": "m.importance >= $min_importance",
-    "since": "m.occurred_at >= $since",
-    "until": "m.occurred_at < $until",
-    "tags": "list_has_any(m.tags, $tags)",
-    "all_tags": "list_has_all(m.tags, $all_tags)",
-    "categories": "list_has_any(m.categories, $categories)",
-    "metadata": METADATA_PASSES.format(wanted="$metadata", memory="m."),
-    "valid_at": "(m.valid_until IS NULL OR m.valid_until > $valid_at)",
-    "as_of": "m.created_at <= $as_of",
-}
-
-
-def search_plan_of(
-    query: Query,
-    terms: Sequence[str],
-    vector: Vector | None,
-    ids: Collection[str],
-    settings: RecallSettings,
-    parameters: RankingParameters,
-) -> SearchPlan:
-    """For a search by these terms and this vector, which `ids` are found by, too."""
-    passes, values = _passing(query)
-
-    def side(mean: Vector, count: int) -> CenteredQuery:
-        assert vector is not None
-        return CenteredQuery.of(vector, mean, count, parameters)
-
-    return SearchPlan(
-        query.scope,
-        terms=terms,
-        vector=vector,
-        centred=side,
-        count=max(settings.pool, query.limit),
-        ids=ids,
-        # What is said near the furthest of them counts as its own.
-        reach=parameters.reach + parameters.context_reach + query.neighbours,
-        passes=passes,
-        values=values,
-        k1=parameters.k1,
-        b=parameters.b,
-    )
-
-
-def _passing(query: Query) -> tuple[str, Mapping[str, object]]:
-    """As `stores.index.search_plan.SearchPlan` has `passes` and `values`."""
-    given = {name: getattr(query, name) for name in _CONDITIONS}
-    values = {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in given.items()
-        if value is not None and value != ()
-    }
-    return " AND ".join(_CONDITIONS[name] for name in values) or EVERYTHING, values

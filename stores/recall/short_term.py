@@ -3,21 +3,19 @@ new summary. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from palimpsest.stores.recall.context import estimate_tokens, folded
 from palimpsest.stores.recall.marks import with_marks
 from palimpsest.stores.recall.query import Mark
-from palimpsest.stores.recall.token_estimate import estimate_tokens
 
 TITLE: Final = "## This conversation"
 CUT: Final = "…"
 MIN_CHARACTERS: Final = 40
 """Of a summary that is shown cut: less says next to nothing."""
-_SPACE: Final = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +74,14 @@ def session_block(kept: ShortTerm | None, nudge: str, budget: int) -> SessionBlo
     left = budget - estimate_tokens(TITLE)
     head: list[str] = []
     if kept is not None and kept.summary is not None:
-        line = _fitting(f"Summary: {_folded(kept.summary)}", left)
+        line = _fitting(f"Summary: {folded(kept.summary)}", left)
         if line is not None:
             head.append(line)
             left -= 1 + estimate_tokens(line)
     tail: list[tuple[str, str]] = []
     for turn in reversed(kept.since_summary if kept is not None else ()):
         content = with_marks(turn.content, turn.marks)
-        line = f"- {_folded(f'{turn.who}: {content}' if turn.who else content)}"
+        line = f"- {folded(f'{turn.who}: {content}' if turn.who else content)}"
         cost = 1 + estimate_tokens(line)
         if cost > left:
             break
@@ -96,11 +94,6 @@ def session_block(kept: ShortTerm | None, nudge: str, budget: int) -> SessionBlo
         return None
     text = "\n".join((TITLE, *lines))
     return SessionBlock(text, estimate_tokens(text), tuple(id_ for id_, _ in reversed(tail)))
-
-
-def _folded(text: str) -> str:
-    """On one line, so that it can open no section of its own."""
-    return _SPACE.sub(" ", text).strip()
 
 
 def _fitting(line: str, tokens: int) -> str | None:

@@ -17,9 +17,9 @@ from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.recall.marks import Marks, described
 
 ESSENTIAL: Final = ("rule", "health", "diet")
-"""What does harm where it is not known."""
+"""Facts whose absence would do harm."""
 IDENTITY: Final = ("name", "home", "work")
-"""Of each of these one line tells who the person is."""
+"""One line of each of these says who the person is."""
 ASPECTS: Final = (
     *ESSENTIAL,
     *IDENTITY,
@@ -49,12 +49,12 @@ ASPECT_OF: Final = {word: name for name, words in _NAMES.items() for word in (na
 _BY_TYPE: Final = {"rule": "rule", "preference": "preferences", "decision": "plans"}
 """The aspect of a memory without a category that has one, by its type."""
 MAX_ROWS: Final = 500
-"""Memories of a scope that are looked at: pinned ones first, then the surest and newest."""
-AN_ASPECT: Final = 4
-"""Memories that an aspect shows."""
+"""Maximum number of memories read: pinned ones first, then the surest and newest."""
+MAX_OF_ASPECT: Final = 4
+"""Maximum number of memories of an aspect."""
 _WORD: Final = re.compile(r"[^\W_]+")
 _DENIALS: Final = frozenset({"not", "no", "never", "t", "longer", "stopped", "without", "nicht"})
-"""Words, and parts of them, by which a sentence says the opposite of what it says without."""
+"""Words, and parts of words, that negate a sentence."""
 
 _SPEAKERS: Final = """
 SELECT who FROM memory_rows
@@ -72,7 +72,7 @@ WHERE scope = $scope AND NOT is_deleted AND type NOT IN ('episodic', 'document_c
         AND e.relation_type = 'supersedes' AND e.target_id = r.memory_id)
 ORDER BY pinned DESC, confidence DESC, CASE WHEN occurred_at > created_at + INTERVAL 2 DAY
     THEN created_at ELSE occurred_at END DESC, memory_id LIMIT $limit"""
-"""What is dated long after it was recorded has a wrong date, and is no news."""
+"""A memory dated long after it was recorded has a wrong date, and is not new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def standing_profile(
     now: datetime,
     marks_of: Callable[[Set[str]], Marks],
 ) -> Profile:
-    """Of the persons whom the question names, else of the only one who speaks in the scope."""
+    """Returns the profile of the persons whom the question names, else of the only speaker."""
     speakers = [who for (who,) in reader.execute(_SPEAKERS, {"scope": scope}).fetchall()]
     persons = _persons(question, speakers)
     if persons is None:
@@ -119,7 +119,7 @@ def _note(marks: Marks, fact: _Fact) -> str:
 
 
 def _persons(question: str, speakers: Sequence[str]) -> Sequence[str] | None:
-    """The speakers whom the question names, else the only one; None where neither is so."""
+    """The speakers whom the question names, else the only one; None if there is neither."""
     question_words = set(_WORD.findall(question.casefold()))
     named = [who for who in speakers if (words := _words(who)) and words[0] in question_words]
     if named:
@@ -167,7 +167,7 @@ def _chosen(facts: Sequence[_Fact]) -> list[_Fact]:
         )
         if less is not None:
             taken[less] = fact
-        elif len(taken) < AN_ASPECT or fact.pinned:
+        elif len(taken) < MAX_OF_ASPECT or fact.pinned:
             taken.append(fact)
     placed = [
         (not fact.pinned, place, ASPECTS.index(aspect), fact)

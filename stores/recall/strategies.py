@@ -4,28 +4,27 @@
 * when: the turns before and after the hits in their sessions;
 * who, what: the memories of the entities that the question names.
 
-Every addition says how it was reached and has a score (0..1) of its own, below that of the hit
-that it was reached from. Everything is within one scope, living, and bounded by `StrategySettings`.
+Every addition reports how it was reached and has a score (0..1) of its own, below that of the hit
+that it was reached from. All are of one scope and active, and bounded by `StrategySettings`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 import duckdb
 
+from palimpsest.stores.index.scope_graph import Graph
+from palimpsest.stores.index.segment import Segment, from_microseconds
 from palimpsest.stores.recall.filters import VisibilityMask
-from palimpsest.stores.recall.graph_boost import NamedEntity
+from palimpsest.stores.recall.graph import NamedEntity, mentioning
 from palimpsest.stores.recall.intent import Intent
 from palimpsest.stores.recall.query import Mark
-from palimpsest.stores.recall.resident_graph import ResidentGraph
 
 CAUSAL_RELATIONS = ("causal", "derived_from", "supersedes")
 TEMPORAL_RELATIONS = ("temporal",)
-EVERY = 2**62
-"""More rows than there are."""
 _WORDS = {
     ("causal", True): "was caused by",
     ("causal", False): "led to",
@@ -48,8 +47,8 @@ class Hit:
 @dataclass(frozen=True, slots=True)
 class Related:
     """A memory that the intent added, with its score 0..1. `path` is how it was reached, from the
-    hit (or the entity's name) on, and `reason` its last step in words. `marks` tell what of it no
-    longer holds."""
+    hit (or the entity's name) on, and `reason` its last step in words. `marks` say which of its
+    statements no longer hold."""
 
     id: str
     content: str
@@ -77,9 +76,9 @@ class Addition:
 
 @dataclass(frozen=True, slots=True)
 class StrategySettings:
-    """`seeds` hits are walked from, over at most `max_edges` edges a step, to at most
-    `max_additions` memories. The shares multiply a score at every edge (or once, for a memory of
-    an entity); they are chosen, not measured."""
+    """The walk starts at `seeds` hits and follows a maximum of `max_edges` edges a step, to a
+    maximum of `max_additions` memories. The shares multiply a score at every edge (or once, for a
+    memory of an entity); they are chosen, not measured."""
 
     seeds: int = 10
     max_edges: int = 200
@@ -94,42 +93,49 @@ DEFAULTS = StrategySettings()
 
 def additions(
     cursor: duckdb.DuckDBPyConnection,
-    scope: str,
+    graph: Graph,
     intent: Intent,
     hits: Sequence[Hit],
     named: Sequence[NamedEntity],
     depth: int,
+    allowed: VisibilityMask,
     settings: StrategySettings = DEFAULTS,
-    allowed: VisibilityMask | None = None,
-    resident: ResidentGraph | None = None,
 ) -> tuple[Related, ...]:
-    """What the intent adds, best first, ties by id; hits themselves are left out, and what is not
-    `allowed` (None: all that lives is).
+    """Returns what the intent adds, best first, ties by id, without the hits themselves and without
+    what is not `allowed`.
 
-    `hits` best first; `named` are the entities of the question; `depth` in edges. What is walked
-    over on the way need not be allowed. What is `resident` is asked there, with the same answers.
-    Raises what the database raises.
+    `hits` best first; `named` are the entities of the question; `depth` in edges. Memories that are
+    only passed on the way need not be allowed. Raises what the database raises.
     """
+    scope = allowed.query.scope
     if intent == "why":
         found = causal_chain(cursor, scope, hits, depth, settings)
     elif intent == "when":
-        found = beside_in_time(cursor, scope, hits, depth, settings)
+        found = adjacent_turns(cursor, scope, hits, depth, settings)
     elif intent in ("who", "what"):
-        found = of_entities(cursor, scope, hits, named, settings, allowed, resident)
+        found = of_entities(graph, hits, named, allowed, settings)
     else:
         return ()
     known = {hit.memory_id for hit in hits}
     new = [addition for addition in found if addition.memory_id not in known]
-    ids = [addition.memory_id for addition in new]
-    texts = _living(cursor, scope, ids) if resident is None else resident.living(ids)
-    may = texts.keys() if allowed is None else allowed.among(texts)
-    related = [
-        Related(each.memory_id, *texts[each.memory_id], each.score, each.reason, each.path)
-        for each in new
-        if each.memory_id in may
-    ]
+    allowed = allowed.including([addition.memory_id for addition in new])
+    visible = allowed.among(addition.memory_id for addition in new)
+    with allowed.index.lock:
+        related = [
+            Related(each.memory_id, *_shown(*place), each.score, each.reason, each.path)
+            for each in new
+            if each.memory_id in visible and (place := allowed.index.find(each.memory_id))
+        ]
     related.sort(key=lambda each: (-each.score, each.id))
     return tuple(related[: settings.max_additions])
+
+
+def _shown(segment: Segment, place: int) -> tuple[str, str, str, str, datetime, str]:
+    """Content, type, speaker, session, time and role."""
+    meta, name = segment.meta[place], segment.numbers.name
+    kind, who, session, role = (name(int(meta[key])) for key in ("kind", "who", "session", "role"))
+    at = from_microseconds(int(meta["occurred"]))
+    return segment.contents[place], kind, who, session, at, role
 
 
 def causal_chain(
@@ -139,19 +145,20 @@ def causal_chain(
     depth: int,
     settings: StrategySettings = DEFAULTS,
 ) -> list[Addition]:
-    """Causes and effects, sources and what was drawn from them, both ways along the edges."""
+    """Causes and effects, sources and what was derived from them, along the edges both ways."""
     seeds = [_seed(hit) for hit in hits[: settings.seeds]]
     return _walk(cursor, scope, seeds, CAUSAL_RELATIONS, depth, settings.causal_share, settings)
 
 
-def beside_in_time(
+def adjacent_turns(
     cursor: duckdb.DuckDBPyConnection,
     scope: str,
     hits: Sequence[Hit],
     depth: int,
     settings: StrategySettings = DEFAULTS,
 ) -> list[Addition]:
-    """The turns up to `depth` places before and after each hit; a fact is where its turns are."""
+    """The turns up to `depth` places before and after each hit; a fact has the places of its
+    turns."""
     seeds = [_seed(hit) for hit in hits[: settings.seeds]]
     turns = _walk(cursor, scope, seeds, ("derived_from",), 1, 1.0, settings, both_ways=False)
     places = [*seeds, *(replace(turn, distance=0) for turn in turns)]
@@ -160,24 +167,16 @@ def beside_in_time(
 
 
 def of_entities(
-    cursor: duckdb.DuckDBPyConnection,
-    scope: str,
+    graph: Graph,
     hits: Sequence[Hit],
     named: Sequence[NamedEntity],
+    allowed: VisibilityMask,
     settings: StrategySettings = DEFAULTS,
-    allowed: VisibilityMask | None = None,
-    resident: ResidentGraph | None = None,
 ) -> list[Addition]:
-    """Memories that mention the entities of the question: those of the most of them first, then
-    the surest, the most important and the newest. Without a hit there is no measure to score them
-    by, and they get the entity's share alone."""
+    """Memories that mention the entities of the question (`mentioning`). Without a hit there is no
+    score to multiply, and they get the entity's share alone."""
     if not named:
         return []
-    enough = settings.max_additions + len(hits)
-    if resident is not None:
-        rows = resident.mentioning(named, enough, allowed)
-    else:
-        rows = _mentioning(cursor, scope, named, enough, allowed)
     best = max((hit.score for hit in hits), default=1.0)
     return [
         Addition(
@@ -187,40 +186,10 @@ def of_entities(
             tuple(names),
             1,
         )
-        for memory_id, names, confidence in rows
+        for memory_id, names, confidence in mentioning(
+            graph, named, settings.max_additions + len(hits), allowed
+        )
     ]
-
-
-def _mentioning(
-    cursor: duckdb.DuckDBPyConnection,
-    scope: str,
-    named: Sequence[NamedEntity],
-    enough: int,
-    allowed: VisibilityMask | None,
-) -> list[tuple[str, list[str], float]]:
-    """Memories with the names of those entities that they mention, and how sure that is."""
-    is_filtered = allowed is not None and allowed.is_filtered
-    rows = cursor.execute(
-        """WITH named AS (SELECT unnest($1) AS entity_id, unnest($2) AS name)
-        SELECT m.memory_id, list(DISTINCT named.name ORDER BY named.name), max(m.confidence)
-        FROM present_mentions m JOIN named USING (entity_id) JOIN memory_rows r USING (memory_id)
-        WHERE m.scope = $3 AND r.scope = $3
-        GROUP BY m.memory_id, r.importance, r.occurred_at
-        ORDER BY count(DISTINCT entity_id) DESC, max(m.confidence) DESC, r.importance DESC,
-            r.occurred_at DESC, m.memory_id
-        LIMIT $4""",
-        [
-            [entity.entity_id for entity in named],
-            [entity.name for entity in named],
-            scope,
-            # Filters come before the count of what is taken.
-            EVERY if is_filtered else enough,
-        ],
-    ).fetchall()
-    if allowed is not None and is_filtered:
-        may = allowed.among(row[0] for row in rows)
-        rows = [row for row in rows if row[0] in may][:enough]
-    return rows
 
 
 def _seed(hit: Hit) -> Addition:
@@ -237,8 +206,8 @@ def _walk(
     settings: StrategySettings,
     both_ways: bool = True,
 ) -> list[Addition]:
-    """Breadth-first over edges. A memory is taken where it is first reached, from the
-    best of those that reach it; its score is that one's x share x weight x confidence."""
+    """Breadth-first over edges. A memory is added where it is first reached, from the best of the
+    memories that reach it; its score is that one's x share x weight x confidence."""
     front: dict[str, Addition] = {}
     for seed in seeds:
         front.setdefault(seed.memory_id, seed)
@@ -299,21 +268,3 @@ def _edges(
         ORDER BY 4 DESC, 1, 2, 3 LIMIT $4""",
         [list(front), scope, list(relations), limit],
     ).fetchall()
-
-
-def _living(
-    cursor: duckdb.DuckDBPyConnection, scope: str, ids: Sequence[str]
-) -> dict[str, tuple[str, str, str, str, datetime, str]]:
-    """Content, type, who, session, time and role of those that live, by id."""
-    if not ids:
-        return {}
-    marks = ", ".join("?" * len(ids))
-    rows = cursor.execute(
-        "SELECT memory_id, content, type, who, session_id, occurred_at, role FROM memory_rows"
-        f" WHERE memory_id IN ({marks}) AND scope = ? AND NOT is_deleted",
-        [*ids, scope],
-    )
-    return {
-        memory_id: (content, kind, who, session, at.astimezone(UTC), role)
-        for memory_id, content, kind, who, session, at, role in rows.fetchall()
-    }

@@ -36,7 +36,7 @@ class TokenLeg:
         parameters: RankingParameters,
     ) -> None:
         self._codec = codec
-        self._asked = codec.query(tokens)
+        self._query = codec.query(tokens)
         self._packed = packed
         self._parameters = parameters
 
@@ -55,7 +55,7 @@ class TokenLeg:
             turns = nearby.get(offset, ())
             others[: len(turns)] = [places.get(memory_id, -1) for memory_id in turns]
             shares.append((others, share))
-        similarities = self._codec.similarities(self._asked, blobs, shares)[: len(ids)]
+        similarities = self._codec.similarities(self._query, blobs, shares)[: len(ids)]
         return self._share(similarities)
 
     def estimates(self, cosines: Vector) -> Floats:

@@ -22,7 +22,7 @@ from palimpsest.schemas.commands import (
 )
 from palimpsest.schemas.identity import command_memory_id, turn_memory_id
 from palimpsest.schemas.triples import Triple
-from palimpsest.stores.recall.graph_boost import StoredGraph, graph_boost
+from palimpsest.stores.recall.graph import graph_boost
 from palimpsest.stores.settings import RecallSettings
 from palimpsest.streams.runtime.runner import STEPS
 from palimpsest.streams.settings import Flags, GraphSettings
@@ -303,12 +303,10 @@ def test_the_boost_follows_the_present_text(tmp_path: Path) -> None:
         pipeline.command(*others, first=10)
         pipeline.command(modified(memory_id(1), content="Ana lives in a tent"), first=2)
         pipeline.run()
-        with pipeline.shard.reading() as reader:
-            found = graph_boost(
-                StoredGraph(reader, "ana"), "who is in Oslo", lambda: 0.0, RecallSettings()
-            )
+        graph = pipeline.shard.indexes.scope("ana").graph
+        found = graph_boost(graph, "who is in Oslo", lambda: 0.0, RecallSettings())
         assert found.error is None
-        assert memory_id(1) not in found.hits
+        assert memory_id(1) not in found.strengths
         assert [entity.name for entity in found.named] == ["Oslo"]
 
 

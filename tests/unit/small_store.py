@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +13,10 @@ from palimpsest.schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, Rel
 from palimpsest.stores.database.migrations import migrate
 from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.database.views import install_views
+from palimpsest.stores.index.loading import load_index
+from palimpsest.stores.index.scope_graph import Graph
+from palimpsest.stores.index.scope_index import ScopeIndex
+from palimpsest.stores.index.stored_scopes import StoredGraph
 
 BEGIN = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 
@@ -87,3 +92,20 @@ def mention(memory_id: str, name_id: str, **fields: Any) -> MentionRow:
     """The text that `memory` gives a memory has a name."""
     given: dict[str, Any] = {"scope": "s", "mention_text": name_id, "confidence": 0.9, **fields}
     return MentionRow(memory_id=memory_id, name_id=name_id, text_key=f"key-{memory_id}", **given)
+
+
+def indexed(connection: duckdb.DuckDBPyConnection, scope: str = "s") -> ScopeIndex:
+    """The index of a scope's living memories, each of one term."""
+    connection.execute(
+        "INSERT INTO fts_docs SELECT memory_id, scope, 1 FROM memory_rows WHERE NOT is_deleted"
+        " AND memory_id NOT IN (SELECT memory_id FROM fts_docs)"
+    )
+    return load_index(connection, scope, "none", 8)
+
+
+def graph_of(
+    connection: duckdb.DuckDBPyConnection, scope: str = "s", stored: bool = False
+) -> Graph:
+    """The graph of a scope, in memory or as `stored`."""
+    index = indexed(connection, scope)
+    return StoredGraph(lambda: nullcontext(connection), scope) if stored else index.graph

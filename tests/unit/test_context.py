@@ -16,12 +16,12 @@ from palimpsest.stores.recall.context import (
     Piece,
     Profile,
     assemble,
+    estimate_tokens,
+    excerpt,
 )
 from palimpsest.stores.recall.context_lines import LEAST_RESULTS, NEAREST, found_pieces
-from palimpsest.stores.recall.excerpts import excerpt
 from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.recall.query import RecallAnswer, RecallResult, Scores
-from palimpsest.stores.recall.token_estimate import estimate_tokens
 
 EXPLAINED = cast("Explained", None)
 ALLOWED = cast("VisibilityMask", None)
@@ -210,7 +210,7 @@ def test_a_vague_question_and_one_that_nothing_answers_have_some_of_the_unlikely
     assert len(results(*[0.3] * 30, *[0.1] * 9).pieces) == 30
     nothing = results(*[0.1] * 30)
     assert (len(nothing.pieces), len(nothing.neighbors)) == (NEAREST, LEAST_RESULTS - NEAREST)
-    assert "27" in results(0.3).asked
+    assert "27" in results(0.3).wanted
 
 
 def test_an_excerpt_of_a_text_without_sentences_is_short() -> None:

@@ -15,7 +15,9 @@ from palimpsest.ops.operations.memories import List
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, Row
+from palimpsest.stores.recall import filters
 from palimpsest.stores.recall.answers import Retrieval, RetrievalConstants
+from palimpsest.stores.recall.filters import VisibilityMask, in_sql
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.ranking import ModelParameters, RankingParameters
 from palimpsest.stores.recall.retriever import Retriever
@@ -203,6 +205,25 @@ def test_the_evidence_and_timeline_of_a_context_pass_the_filter(shard: Shard, na
     assert made is not None
     ids = [i for section, found in made.ids.items() if section != "entities" for i in found]
     assert [i for i in ids if not passes(MEMORIES[i], SAID_BY[i])] == []
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_a_filter_in_sql_passes_what_its_mask_passes(shard: Shard, name: str) -> None:
+    given, passes = FILTERS[name]
+    query = Query(SCOPE, "", **given)  # type: ignore[arg-type]
+    condition, values = in_sql(query)
+    with shard.reading() as reader:
+        rows = reader.execute(
+            f"SELECT m.memory_id FROM memory_rows m WHERE m.scope = $scope AND {condition}",
+            {"scope": SCOPE, **values},
+        ).fetchall()
+    expected = {i for i, row in MEMORIES.items() if passes(row, SAID_BY[i])}
+    assert {memory_id for (memory_id,) in rows} == expected
+    assert VisibilityMask.by(shard.indexes.get(SCOPE), query).among(MEMORIES) == expected
+
+
+def test_every_filter_is_tried() -> None:
+    assert {name for given, _ in FILTERS.values() for name in given} == filters.FILTERS.keys()
 
 
 def test_who_means_the_same_in_a_list(shard: Shard, tmp_path: Path) -> None:

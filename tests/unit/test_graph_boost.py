@@ -1,19 +1,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 
 import duckdb
 import pytest
 
-from palimpsest.stores.recall.graph_boost import (
+from palimpsest.stores.index.scope_graph import Graph
+from palimpsest.stores.recall.graph import (
     GraphBoost,
     GraphBoostLimits,
-    StoredGraph,
+    NamedEntity,
     graph_boost,
     named_entities,
 )
 from palimpsest.stores.settings import RecallSettings
-from tests.unit.small_store import alias, empty_store, entity, memory, mention, put, relation
+from tests.unit import small_store
+from tests.unit.small_store import (
+    alias,
+    empty_store,
+    entity,
+    memory,
+    mention,
+    put,
+    relation,
+)
 
 
 def standing() -> float:
@@ -25,6 +37,15 @@ def ticking(*times: float) -> Callable[[], float]:
     told: Iterator[float] = iter(times)
     last = times[-1]
     return lambda: next(told, last)
+
+
+GraphOf = Callable[..., Graph]
+
+
+@pytest.fixture(params=[False, True], ids=["in memory", "stored"])
+def graph_of(request: pytest.FixtureRequest) -> GraphOf:
+    """The graph of a store's scope, in memory and as the tables have it."""
+    return partial(small_store.graph_of, stored=request.param)
 
 
 @pytest.fixture
@@ -51,6 +72,7 @@ def store() -> duckdb.DuckDBPyConnection:
         memory("m-both"),
         memory("m-gone", is_deleted=True),
         memory("m-other", scope="t"),
+        *(memory(f"other-{n}") for n in range(30)),
         mention("m-ana", "ana"),
         mention("m-ben", "ben"),
         mention("m-both", "ana"),
@@ -59,17 +81,12 @@ def store() -> duckdb.DuckDBPyConnection:
         mention("m-other", "ana", scope="t"),
         mention("m-other", "other", scope="t"),
     )
-    # Room for the few mentions to be telling.
-    connection.execute(
-        "INSERT INTO fts_docs SELECT v.s || i, v.s, 1"
-        " FROM range(100) t(i), (VALUES ('s'), ('t')) v(s)"
-    )
     return connection
 
 
-def boost(store: duckdb.DuckDBPyConnection, query: str, **settings: object) -> GraphBoost:
+def boost(graph: Graph, query: str, **settings: object) -> GraphBoost:
     limits = GraphBoostLimits(**settings)  # type: ignore[arg-type]
-    return graph_boost(StoredGraph(store, "s"), query, standing, RecallSettings(), limits=limits)
+    return graph_boost(graph, query, standing, RecallSettings(), limits=limits)
 
 
 @pytest.mark.parametrize(
@@ -95,97 +112,112 @@ def boost(store: duckdb.DuckDBPyConnection, query: str, **settings: object) -> G
     ],
 )
 def test_names_by_whole_tokens(
-    store: duckdb.DuckDBPyConnection, query: str, names: list[str]
+    graph_of: GraphOf, store: duckdb.DuckDBPyConnection, query: str, names: list[str]
 ) -> None:
-    assert [found.name for found in named_entities(store, "s", query)] == names
+    assert [found.name for found in named_entities(graph_of(store), query)] == names
 
 
-def test_the_most_told_entities_come_first_and_are_bounded() -> None:
+def test_a_stem_is_found_whatever_the_ending(graph_of: GraphOf) -> None:
+    store = empty_store()
+    put(store, entity("club", "Study club"), entity("hobby", "Hobby room"))
+    found = named_entities(graph_of(store), "studies and hobbies")
+    assert [entity.name for entity in found] == ["Study club", "Hobby room"]
+
+
+def test_the_most_mentioned_entities_come_first_and_are_bounded(graph_of: GraphOf) -> None:
     store = empty_store()
     put(store, *(entity(f"e{n:02}", f"Ana {n}", mentions=n) for n in range(30)))
-    found = named_entities(store, "s", "Ana")
-    assert [entity.times_told for entity in found] == list(range(29, 9, -1))
+    found = named_entities(graph_of(store), "Ana")
+    assert [entity.mentions for entity in found] == list(range(29, 9, -1))
 
 
-def test_named_and_one_hop_either_way(store: duckdb.DuckDBPyConnection) -> None:
-    found = boost(store, "what does Ben eat")
-    assert set(found.hits) == {"m-ana", "m-ben", "m-both"}
-    assert found.hits["m-both"].entities == ("Ana Lopez", "Ben")
-    assert (found.hits["m-ben"].direct, found.hits["m-ana"].direct) == (True, False)
-    assert boost(store, "the PostgreSQL server").hits.keys() == {"m-ana", "m-both"}
+def test_an_entity_has_its_main_name_and_what_is_known_of_any(graph_of: GraphOf) -> None:
+    store = empty_store()
+    main = entity("pg", "PostgreSQL", entity_type="unknown", mentions=2)
+    other = replace(alias("pg", "postgres"), entity_type="system", summary="a database", mentions=1)
+    put(store, main, other)
+    expected = NamedEntity("pg", "PostgreSQL", "system", "a database", 3)
+    assert named_entities(graph_of(store), "is postgres up?") == (expected,)
+
+
+def test_named_and_one_hop_either_way(graph_of: GraphOf, store: duckdb.DuckDBPyConnection) -> None:
+    graph = graph_of(store)
+    found = boost(graph, "what does Ben eat")
+    assert set(found.strengths) == {"m-ana", "m-ben", "m-both"}
+    assert found.strengths["m-ana"] < found.strengths["m-ben"] == found.strengths["m-both"]
+    assert boost(graph, "the PostgreSQL server").strengths.keys() == {"m-ana", "m-both"}
     assert not found.timed_out
     assert found.error is None
 
 
-def test_the_more_telling_an_entity_the_stronger() -> None:
+def test_the_rarer_an_entity_the_stronger(graph_of: GraphOf) -> None:
     store = empty_store()
     put(store, entity("ana", "Ana"), entity("ben", "Ben"), entity("cleo", "Cleo"))
     put(store, relation("ana", "cleo"))
     put(store, *(memory(f"m{n:02}") for n in range(16)))
-    store.execute("INSERT INTO fts_docs SELECT memory_id, scope, 1 FROM memory_rows")
     put(store, *(mention(f"m{n:02}", "ana") for n in range(4)), mention("m00", "cleo"))
     put(store, *(mention(f"m{n:02}", "ben") for n in range(16)), mention("m15", "cleo"))
+    graph = graph_of(store)
     # 4 of 16 memories: 1 - ln 4 / ln 16. Cleo is a neighbour, in 2 of 16.
-    assert boost(store, "Ana", neighbour_share=0.5).strengths == pytest.approx(
+    assert boost(graph, "Ana", neighbour_share=0.5).strengths == pytest.approx(
         {"m00": 0.5, "m01": 0.5, "m02": 0.5, "m03": 0.5, "m15": 0.5 * 0.75}
     )
-    assert boost(store, "Cleo").strengths == pytest.approx(
+    assert boost(graph, "Cleo").strengths == pytest.approx(
         {"m00": 0.75, "m15": 0.75, "m01": 0.125, "m02": 0.125, "m03": 0.125}
     )
-    assert boost(store, "Ben").strengths == {}
-    assert boost(store, "Ana", min_telling=0.6).strengths.keys() == {"m00", "m15"}
-    assert boost(store, "Ana", min_telling=0.6, neighbour_share=0.0).strengths == {}
-    assert boost(store, "Ana and Ben").named[0].name == "Ana"
+    assert boost(graph, "Ben").strengths == {}
+    assert boost(graph, "Ana", min_idf=0.6).strengths.keys() == {"m00", "m15"}
+    assert boost(graph, "Ana", min_idf=0.6, neighbour_share=0.0).strengths == {}
+    assert boost(graph, "Ana and Ben").named[0].name == "Ana"
 
 
-def test_nothing_deleted_and_nothing_of_another_scope(store: duckdb.DuckDBPyConnection) -> None:
-    assert set(boost(store, "Ana").hits) == {"m-ana", "m-ben", "m-both"}
-    assert set(
-        graph_boost(StoredGraph(store, "t"), "Ana Ben", standing, RecallSettings()).hits
-    ) == {"m-other"}
-    assert graph_boost(StoredGraph(store, "u"), "Ana", standing, RecallSettings()) == GraphBoost()
+def test_nothing_deleted_and_nothing_of_another_scope(
+    graph_of: GraphOf, store: duckdb.DuckDBPyConnection
+) -> None:
+    assert set(boost(graph_of(store), "Ana").strengths) == {"m-ana", "m-ben", "m-both"}
+    assert set(boost(graph_of(store, "t"), "Ana Ben").strengths) == {"m-other"}
+    assert boost(graph_of(store, "u"), "Ana") == GraphBoost()
 
 
-def test_a_boost_that_is_off_is_empty(store: duckdb.DuckDBPyConnection) -> None:
-    assert (
-        graph_boost(StoredGraph(store, "s"), "Ana", standing, RecallSettings(graph_weight=0.0))
-        == GraphBoost()
-    )
+def test_a_boost_that_is_off_is_empty(graph_of: GraphOf, store: duckdb.DuckDBPyConnection) -> None:
+    off = RecallSettings(graph_weight=0.0)
+    assert graph_boost(graph_of(store), "Ana", standing, off) == GraphBoost()
 
 
-def test_the_limits_hold() -> None:
+def test_the_limits_hold(graph_of: GraphOf) -> None:
     store = empty_store()
     put(store, entity("ana", "Ana"))
     put(store, *(entity(f"n{n}", f"Friend {n}") for n in range(6)))
     put(store, *(relation("ana", f"n{n}", mentions=n + 1) for n in range(6)))
     put(store, *(memory(f"m{n}") for n in range(6)))
     put(store, *(mention(f"m{n}", f"n{n}") for n in range(6)))
-    store.execute("INSERT INTO fts_docs SELECT memory_id, scope, 1 FROM memory_rows")
-    assert set(boost(store, "Ana", max_neighbours=2).hits) == {"m4", "m5"}
-    assert len(boost(store, "Ana", max_memories=3).hits) == 3
+    graph = graph_of(store)
+    assert set(boost(graph, "Ana", max_neighbours=2).strengths) == {"m4", "m5"}
+    assert len(boost(graph, "Ana", max_memories=3).strengths) == 3
 
 
 @pytest.mark.parametrize(
-    ("times", "named", "hits"),
+    ("times", "named", "boosted"),
     [((0.0, 501.0), 1, 0), ((0.0, 0.0, 501.0), 1, 0), ((0.0, 0.0, 0.0, 501.0), 1, 3)],
 )
 def test_past_the_deadline_what_was_gathered_counts(
-    store: duckdb.DuckDBPyConnection, times: tuple[float, ...], named: int, hits: int
+    store: duckdb.DuckDBPyConnection, times: tuple[float, ...], named: int, boosted: int
 ) -> None:
-    found = graph_boost(StoredGraph(store, "s"), "Ana", ticking(*times), RecallSettings())
+    graph = small_store.graph_of(store)
+    found = graph_boost(graph, "Ana", ticking(*times), RecallSettings())
     assert found.timed_out
-    assert (len(found.named), len(found.hits)) == (named, hits)
+    assert (len(found.named), len(found.strengths)) == (named, boosted)
 
 
 def test_in_time_is_not_timed_out(store: duckdb.DuckDBPyConnection) -> None:
-    assert not graph_boost(
-        StoredGraph(store, "s"), "Ana", ticking(0.0, 100.0, 300.0, 500.0), RecallSettings()
-    ).timed_out
+    clock = ticking(0.0, 100.0, 300.0, 500.0)
+    assert not graph_boost(small_store.graph_of(store), "Ana", clock, RecallSettings()).timed_out
 
 
-def test_an_error_gives_an_empty_boost_and_is_told(store: duckdb.DuckDBPyConnection) -> None:
+def test_an_error_gives_an_empty_boost_and_is_reported(store: duckdb.DuckDBPyConnection) -> None:
+    graph = small_store.graph_of(store, stored=True)
     store.execute("DROP TABLE mention_rows")
-    found = boost(store, "Ana")
-    assert found.hits == {}
+    found = boost(graph, "Ana")
+    assert found.strengths == {}
     assert found.error is not None
     assert "mention_rows" in found.error

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import META, Floats
-from palimpsest.stores.recall.asked_speaker import AskedSpeaker
+from palimpsest.stores.recall.intent import RequestedSpeaker
 from palimpsest.stores.recall.query import Fusion
 from palimpsest.stores.recall.ranking_steps import (
     RERANK_STEPS,
@@ -45,7 +45,7 @@ def fused(
         graph=np.zeros(count),
         of_named=None,
         links=np.zeros((0, 2), dtype=np.int64),
-        asks=np.zeros(count, dtype=np.bool_),
+        questions=np.zeros(count, dtype=np.bool_),
         nearby={},
     )
     context = RankingContext(ScopeIndex(8), 10, 0, RecallSettings(alpha=alpha, fusion=fusion))
@@ -86,7 +86,7 @@ def test_the_order_of_the_steps_is_documented() -> None:
     assert places == sorted(places)
 
 
-def by_role(asked: AskedSpeaker) -> list[float]:
+def by_role(speaker: RequestedSpeaker) -> list[float]:
     """Scores of a person's statement, their question and the assistant's answer, alike before."""
     rows = Ranking(
         ids=["said", "asked", "answered"],
@@ -97,12 +97,12 @@ def by_role(asked: AskedSpeaker) -> list[float]:
         graph=np.zeros(3),
         of_named=None,
         links=np.zeros((0, 2), dtype=np.int64),
-        asks=np.array([False, True, False]),
+        questions=np.array([False, True, False]),
         nearby={},
         of_assistant=np.array([False, False, True]),
-        only_ask=np.array([False, True, False]),
+        only_questions=np.array([False, True, False]),
     )
-    context = RankingContext(ScopeIndex(8), 10, 0, asked=asked)
+    context = RankingContext(ScopeIndex(8), 10, 0, speaker=speaker)
     fuse_legs(rows, context)
     weigh_speakers(rows, context)
     lower_questions(rows, context)
@@ -123,9 +123,9 @@ def test_a_question_raises_its_answer_and_is_none_itself_also_among_people() -> 
         graph=np.zeros(2),
         of_named=None,
         links=np.zeros((0, 2), dtype=np.int64),
-        asks=np.array([True, False]),
+        questions=np.array([True, False]),
         nearby={},
-        only_ask=np.array([True, False]),
+        only_questions=np.array([True, False]),
     )
     context = RankingContext(ScopeIndex(8), 10, 0)
     for step in (fuse_legs, propagate_neighbours, lower_questions):

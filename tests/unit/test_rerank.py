@@ -8,12 +8,12 @@ import pytest
 
 from palimpsest.stores.recall.ranking import DEFAULTS
 from palimpsest.stores.recall.rerank import (
-    SecondLook,
+    Rerank,
     Vector,
     mmr,
+    rerank_by_cosines,
+    rerank_by_pairs,
     reranked,
-    second_look,
-    second_look_by_pairs,
 )
 from palimpsest.stores.settings import RecallSettings
 
@@ -42,9 +42,9 @@ async def never_in_time(made: Awaitable[list[Vector]], seconds: float) -> list[V
     raise TimeoutError
 
 
-def look(model: Fixed | None, vector: Vector | None = ASKED, **settings: object) -> SecondLook:
+def look(model: Fixed | None, vector: Vector | None = ASKED, **settings: object) -> Rerank:
     chosen = RecallSettings.model_validate({"rerank": "cosine", **settings})
-    return asyncio.run(second_look(vector, TEXTS, model, chosen))
+    return asyncio.run(rerank_by_cosines(vector, TEXTS, model, chosen))
 
 
 def test_cosine_is_seven_to_three() -> None:
@@ -75,15 +75,15 @@ def test_only_the_first_are_looked_at() -> None:
     ],
 )
 def test_on_an_error_the_order_stays(answer: Sequence[float] | Exception, reason: str) -> None:
-    assert look(Fixed(answer)) == SecondLook(reason)
+    assert look(Fixed(answer)) == Rerank(reason)
     assert reranked(SCORES, (), 0.3) == ([0, 1, 2, 3], [])
 
 
 def test_past_the_time_the_order_stays() -> None:
     settings = RecallSettings(rerank="cosine")
     model = Fixed([0, 0, 0, 1])
-    found = asyncio.run(second_look(ASKED, TEXTS, model, settings, never_in_time))
-    assert found == SecondLook("longer than 2000 ms")
+    found = asyncio.run(rerank_by_cosines(ASKED, TEXTS, model, settings, never_in_time))
+    assert found == Rerank("longer than 2000 ms")
 
 
 def test_a_real_clock_ends_it_too() -> None:
@@ -93,7 +93,7 @@ def test_a_real_clock_ends_it_too() -> None:
             return []
 
     settings = RecallSettings(rerank="cosine", rerank_timeout_ms=1.0)
-    assert not asyncio.run(second_look(ASKED, TEXTS, Slow(), settings)).scores
+    assert not asyncio.run(rerank_by_cosines(ASKED, TEXTS, Slow(), settings)).scores
 
 
 def test_cancellation_is_not_swallowed() -> None:
@@ -103,15 +103,15 @@ def test_cancellation_is_not_swallowed() -> None:
 
     settings = RecallSettings(rerank="cosine")
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(second_look(ASKED, TEXTS, Cancelled(), settings))
+        asyncio.run(rerank_by_cosines(ASKED, TEXTS, Cancelled(), settings))
 
 
 def test_without_a_model_a_vector_or_results_there_is_none() -> None:
     model = Fixed([])
     assert look(None).reason == "no model"
     assert look(model, None).reason == "no vector of the query"
-    empty = second_look(ASKED, [], model, RecallSettings(rerank="cosine"))
-    assert asyncio.run(empty) == SecondLook("no results")
+    empty = rerank_by_cosines(ASKED, [], model, RecallSettings(rerank="cosine"))
+    assert asyncio.run(empty) == Rerank("no results")
     assert model.asked == []
 
 
@@ -135,9 +135,9 @@ class Reader:
         return list(self.answer)
 
 
-def read(model: Reader | None, **settings: object) -> SecondLook:
+def read(model: Reader | None, **settings: object) -> Rerank:
     chosen = RecallSettings.model_validate({"rerank": "cross-encoder", **settings})
-    return asyncio.run(second_look_by_pairs("q", READINGS, model, chosen))
+    return asyncio.run(rerank_by_pairs("q", READINGS, model, chosen))
 
 
 def test_a_result_has_the_mean_of_its_readings() -> None:
@@ -154,15 +154,15 @@ def test_what_was_not_read_in_time_keeps_its_place() -> None:
     assert found.scores == pytest.approx((0.1, 0.9))
     assert found.reason == "cross-encoder, 2 of 4 in time"
     assert reranked(SCORES, found.scores, DEFAULTS.cross_encoder_weight)[0] == [1, 0, 2, 3]
-    assert read(Reader([None] * 6)) == SecondLook("longer than 2000 ms")
+    assert read(Reader([None] * 6)) == Rerank("longer than 2000 ms")
 
 
 def test_a_reader_that_fails_or_is_not_there_changes_nothing() -> None:
-    assert read(Reader(OSError("gone"))) == SecondLook("OSError: gone")
-    assert read(None) == SecondLook("no model")
+    assert read(Reader(OSError("gone"))) == Rerank("OSError: gone")
+    assert read(None) == Rerank("no model")
     settings = RecallSettings(rerank="cross-encoder")
-    nothing = second_look_by_pairs("q", [], Reader([]), settings)
-    assert asyncio.run(nothing) == SecondLook("no results")
+    nothing = rerank_by_pairs("q", [], Reader([]), settings)
+    assert asyncio.run(nothing) == Rerank("no results")
 
 
 def test_a_reader_that_hangs_is_left() -> None:
@@ -174,8 +174,8 @@ def test_a_reader_that_hangs_is_left() -> None:
             return []
 
     settings = RecallSettings(rerank="cross-encoder", rerank_timeout_ms=1.0)
-    found = asyncio.run(second_look_by_pairs("q", READINGS, Hanging(), settings))
-    assert found == SecondLook("longer than 1 ms")
+    found = asyncio.run(rerank_by_pairs("q", READINGS, Hanging(), settings))
+    assert found == Rerank("longer than 1 ms")
 
 
 def unit(*rows: tuple[float, ...]) -> Vector:

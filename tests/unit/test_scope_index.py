@@ -10,7 +10,7 @@ from tests.unit.small_store import edge, memory, turn
 
 
 @pytest.mark.parametrize("forgotten_first", [True, False])
-def test_what_is_drawn_from_a_remembered_text_is_linked_to_no_turn(forgotten_first: bool) -> None:
+def test_what_is_derived_from_a_remembered_text_is_linked_to_no_turn(forgotten_first: bool) -> None:
     """A remembered text is no turn: its place must not be taken for that of one, also when it was
     forgotten before what was drawn from it came."""
     index = ScopeIndex(4)

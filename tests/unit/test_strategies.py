@@ -4,10 +4,12 @@ import duckdb
 import pytest
 
 from palimpsest.schemas.rows import Row
-from palimpsest.stores.recall.graph_boost import NamedEntity
+from palimpsest.stores.recall.filters import VisibilityMask
+from palimpsest.stores.recall.graph import NamedEntity
 from palimpsest.stores.recall.intent import Intent
+from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.strategies import DEFAULTS, Hit, Related, StrategySettings, additions
-from tests.unit.small_store import edge, empty_store, entity, memory, mention, put, turn
+from tests.unit.small_store import edge, empty_store, entity, indexed, memory, mention, put, turn
 
 ANA = NamedEntity("ana", "Ana", "person", None, 3)
 BEN = NamedEntity("ben", "Ben", "person", None, 2)
@@ -40,7 +42,10 @@ def added(
     settings: StrategySettings = DEFAULTS,
     scope: str = "s",
 ) -> dict[str, Related]:
-    found = additions(store, scope, intent, [Hit(*hit) for hit in hits], named, depth, settings)
+    index = indexed(store, scope)
+    allowed = VisibilityMask.by(index, Query(scope, ""))
+    given = [Hit(*hit) for hit in hits]
+    found = additions(store, index.graph, intent, given, named, depth, allowed, settings)
     assert list(found) == sorted(found, key=lambda each: (-each.score, each.id))
     return {each.id: each for each in found}
 

@@ -1,4 +1,4 @@
-"""Whose words a question asks for."""
+"""Whose statements a question asks for."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import time
 
 import pytest
 
-from palimpsest.stores.recall.asked_speaker import MAX_CHARACTERS, AskedSpeaker, asked_speaker
+from palimpsest.stores.recall.intent import (
+    MAX_SPEAKER_CHARACTERS,
+    RequestedSpeaker,
+    requested_speaker,
+)
 
-QUESTIONS: list[tuple[str, AskedSpeaker]] = [
+QUESTIONS: list[tuple[str, RequestedSpeaker]] = [
     ("What did you recommend for the balcony?", "assistant"),
     ("You told me about a bakery near the canal. What is it called?", "assistant"),
     ("which knife have you previously suggested", "assistant"),
@@ -31,13 +35,13 @@ QUESTIONS: list[tuple[str, AskedSpeaker]] = [
 
 
 @pytest.mark.parametrize(("question", "expected"), QUESTIONS)
-def test_whose_words_are_asked_for(question: str, expected: AskedSpeaker) -> None:
-    assert asked_speaker(question) == expected
+def test_whose_words_are_asked_for(question: str, expected: RequestedSpeaker) -> None:
+    assert requested_speaker(question) == expected
 
 
 def test_a_long_question_takes_no_longer_than_its_beginning() -> None:
     for piece in ("did you ", "our ", "you have also ", "your previous ", "had you x"):
         began = time.perf_counter()
-        asked_speaker(piece * 100_000)
+        requested_speaker(piece * 100_000)
         assert time.perf_counter() - began < 0.5
-    assert asked_speaker(" " * MAX_CHARACTERS + "what did you recommend") == "people"
+    assert requested_speaker(" " * MAX_SPEAKER_CHARACTERS + "what did you recommend") == "people"
