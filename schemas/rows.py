@@ -198,7 +198,7 @@ class AttributeRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactRow(Row):
-    """A fact as extracted, stored with the first proposal about it, or with decide's dead letter."""
+    """A fact as extracted, stored with its first proposal, or with the dead letter of decide."""
 
     TABLE: ClassVar[str] = "fact_rows"
     KEY: ClassVar[tuple[str, ...]] = ("item_id",)
