@@ -186,9 +186,9 @@ def test_facts_that_were_not_decided_about_are_stored_with_their_dead_letter(
     message = envelope(EXTRACTED, FACTS_EXTRACTED, "e1")
     lying = Record(FACTS_EXTRACTED.name, 0, 4, b"ana", value or encode(message), BEGIN)
     out = dead_letter("decide", lying, message, Failure("no", failure, item_ids=("f1",)), BEGIN)
-    letter = decode(out.value, DEAD_LETTERS, BEGIN)
+    buried = decode(out.value, DEAD_LETTERS, BEGIN)
     for known, has_text in ((Store(), True), (Store.of(ERASED), False)):
-        driven = drive(STAGE.process(letter, Context(record(0, DEAD_LETTERS.name))), known)
+        driven = drive(STAGE.process(buried, Context(record(0, DEAD_LETTERS.name))), known)
         rows = driven.rows(FactRow)
         assert [row.item_id for row in rows] == stored
         assert all(is_mark(row.content) != has_text for row in rows)
