@@ -276,7 +276,7 @@ def stage_runner(
         partition=task.partition,
         models=models,
         sender=sender,
-        store=store if stage.stateful else None,
+        store=store if stage.reads_store else None,
         now=clock,
         monotonic=time.perf_counter,
         max_record_bytes=settings.log.max_record_bytes,

@@ -198,7 +198,7 @@ class AttributeRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactRow(Row):
-    """A fact as extracted: the independent count of what decide took note of."""
+    """A fact as extracted, stored with its first proposal, or with the dead letter of decide."""
 
     TABLE: ClassVar[str] = "fact_rows"
     KEY: ClassVar[tuple[str, ...]] = ("item_id",)
@@ -221,7 +221,7 @@ class FactRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractionRow(Row):
-    """One extraction as decide received it, with its cost and warnings."""
+    """One extraction, with its cost and warnings."""
 
     TABLE: ClassVar[str] = "extractions"
     KEY: ClassVar[tuple[str, ...]] = ("message_id",)

@@ -1,20 +1,23 @@
 """audit: every outcome becomes one event, on the compacted topic and in `memory_history`.
 
 It also keeps what the balance needs and no other stage holds: which turns the log took, and which
-records were dead-lettered.
+records were dead-lettered; and what extractions cost.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import replace
 
 from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
+from palimpsest.schemas.codec import InvalidRecord, decode
 from palimpsest.schemas.dead_letters import DeadLetter, DeadLetterMark
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import UNREADABLE_SCOPE, turn_item_id, unreadable_item_id
 from palimpsest.schemas.messages import (
     ConversationTurn,
+    FactsExtracted,
     GraphChange,
     HistoryEvent,
     MemoryChange,
@@ -23,10 +26,13 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
     DEAD_LETTERS,
+    FACTS_EXTRACTED,
     GRAPH_CHANGES,
     MEMORY_CHANGES,
     MEMORY_HISTORY,
 )
+from palimpsest.streams.decide.decision_rows import extraction_row, fact_row
+from palimpsest.streams.decide.erased_facts import still_said
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.sensitive.admission import admission
 from palimpsest.streams.settings import PiiSettings
@@ -40,7 +46,7 @@ def audit_stage(pii: PiiSettings = DEFAULT_PII) -> Stage:
     """The stage. It takes turns as normalize does: their ids follow from what they say."""
     return Stage(
         name="audit",
-        reads=(CONVERSATION_TURNS, MEMORY_CHANGES, GRAPH_CHANGES, DEAD_LETTERS),
+        reads=(CONVERSATION_TURNS, FACTS_EXTRACTED, MEMORY_CHANGES, GRAPH_CHANGES, DEAD_LETTERS),
         process=_process,
         stateful=True,
         on_invalid=_accept_unreadable,
@@ -51,6 +57,8 @@ def audit_stage(pii: PiiSettings = DEFAULT_PII) -> Stage:
 def _process(message: Message, context: Context) -> Process:
     if isinstance(message.body, DeadLetterMark):
         return (yield from _marked(message, message.body))
+    if isinstance(message.body, DeadLetter):
+        return (yield from _buried(message, message.body))
     return _step(message, context)
 
 
@@ -62,8 +70,8 @@ def _step(message: Message, context: Context) -> Step:
             return _step_of(
                 message, _events(message, (_graph_outcome(message, graph),), graph.session_id)
             )
-        case DeadLetter() as dead_letter:
-            return Step(writes=(Put(_dead_letter_row(message, dead_letter)),))
+        case FactsExtracted() as extracted:
+            return Step(writes=(Put(extraction_row(message, extracted)),))
         case ConversationTurn() if context.misrouted:
             return Step()  # normalize reroutes it to its partition, where it counts
         case ConversationTurn() as turn:
@@ -81,7 +89,10 @@ def _accepted(record: Record, item_id: str, scope: str) -> Step:
 
 
 def _accept_unreadable(record: Record, why: str) -> Salvaged | None:
-    """A turn that cannot be read was taken by the log all the same; normalize dead-letters it."""
+    """A turn that cannot be read was taken by the log all the same; normalize dead-letters it, as
+    decide does an extraction."""
+    if record.topic == FACTS_EXTRACTED.name:
+        return Salvaged(Step())
     if record.topic != CONVERSATION_TURNS.name:
         return None
     item_id = unreadable_item_id(record.topic, record.partition, record.offset)
@@ -165,6 +176,27 @@ def _marked(message: Message, mark: DeadLetterMark) -> Process:
     assert isinstance(loaded, Loaded)
     row = loaded.dead_letter
     return Step() if row is None else Step(writes=(Put(replace(row, status=mark.status)),))
+
+
+def _buried(message: Message, dead_letter: DeadLetter) -> Process:
+    """Stores the dead letter, and the facts that decide came to no decision about: no intent has
+    them. Of a record on which it failed unexpectedly nothing was decided, and a redrive does all of
+    it."""
+    row = Put(_dead_letter_row(message, dead_letter))
+    if dead_letter.topic != FACTS_EXTRACTED.name or dead_letter.failure == "unexpected":
+        return Step(writes=(row,))
+    value = base64.b64decode(dead_letter.value_base64)
+    try:
+        extraction = decode(value, FACTS_EXTRACTED, dead_letter.first_failed_at)
+    except InvalidRecord:
+        return Step(writes=(row,))
+    body = extraction.body
+    assert isinstance(body, FactsExtracted)
+    loaded = yield Load(message.scope, memory_ids=(body.turn.memory_id,))
+    assert isinstance(loaded, Loaded)
+    facts = still_said(body.facts, loaded.memories.get(body.turn.memory_id))
+    undecided = [fact for fact in facts if fact.item_id in dead_letter.item_ids]
+    return Step(writes=(row, *(Put(fact_row(extraction, body, fact)) for fact in undecided)))
 
 
 def _dead_letter_row(message: Message, dead_letter: DeadLetter) -> DeadLetterRow:

@@ -44,7 +44,7 @@ def items_in_flight(
                 yield item("known")
             if record.offset >= normalized:
                 yield item("in_flight")
-    decided = cursors.get(("decide", FACTS_EXTRACTED.name), 0)
+    decided = log.position("decide", FACTS_EXTRACTED.name, partition)
     for record in tail(log, FACTS_EXTRACTED.name, partition, decided):
         for item in _items(record, partitions):
             yield item("known")
@@ -52,6 +52,8 @@ def items_in_flight(
     applied = cursors.get(("apply-writes", MEMORY_WRITES.name), 0)
     for record in tail(log, MEMORY_WRITES.name, partition, applied):
         for item in _items(record, partitions):
+            if item.item_kind == "fact":
+                yield item("known")
             yield item("in_flight")
     buried = cursors.get(("audit", DEAD_LETTERS.name), 0)
     for record in tail(log, DEAD_LETTERS.name, partition, buried):
@@ -127,4 +129,6 @@ def _dead_items(value: bytes | None) -> Iterator[LogItem]:
         return  # what became of one; its items are counted by it
     if dead_letter.item_kind in ("turn", "fact"):
         for item_id in dead_letter.item_ids:
-            yield LogItem(dead_letter.item_kind, item_id, message.scope, "dead", dead_letter.reason)
+            item = _Found(dead_letter.item_kind, item_id, message.scope, dead_letter.reason)
+            yield item("known")
+            yield item("dead")

@@ -131,9 +131,10 @@ class Stage:
     """A stream processor: its name, its input topics, and how it processes a message.
 
     `stateful`: its cursor, seen ids and outbox are stored in the shard and committed with its
-    writes. `asks_in_order`: its model prompts depend on the store, so the records of one scope are
-    processed one after another, each seeing the writes of the one before. `waits_for`: the stage
-    whose effects of this stage's earlier output must be visible in the store. `on_invalid`: handles
+    writes; those of other stages follow from the log. `asks_in_order`: it searches the store before
+    it asks a model and writes nothing there, so the records of one scope are processed one after
+    another, each seeing what was anticipated of the one before. `waits_for`: the stage whose
+    effects of this stage's earlier output must be visible in the store. `on_invalid`: handles
     a record that is no valid message, given the reason, instead of a dead letter; if it returns
     None, the record becomes a dead letter after all. `admit`: transforms a record before anything
     else reads it."""
@@ -146,6 +147,11 @@ class Stage:
     waits_for: str | None = None
     on_invalid: Callable[[Record, str], Salvaged | None] | None = None
     admit: Callable[[Record], Record] | None = None
+
+    @property
+    def reads_store(self) -> bool:
+        """Whether it asks the store anything, so that it runs where the shard is open."""
+        return self.stateful or self.asks_in_order
 
 
 class ModelUnavailable(Exception):

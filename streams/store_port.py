@@ -82,7 +82,7 @@ class Load:
     was derived from these memories; `sources_of` requests what these memories were derived from.
     `session_id` adds the session, all open sessions of the scope and the session's short-term
     memory. `whole_scope` adds all memories of the scope that are not erased; `categories` adds all
-    categories of the scope."""
+    categories of the scope. `proposed_in`: which facts have a proposal of this round of decide."""
 
     scope: str
     memory_ids: tuple[str, ...] = ()
@@ -101,6 +101,7 @@ class Load:
     categories: bool = False
     letter_id: str | None = None
     sources_of: tuple[str, ...] = ()
+    proposed_in: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,8 @@ class Loaded:
     `by_hash` and `by_source` hold active, non-episodic memories. `settled` are the requested items,
     facts and turns that have an outcome; `command` is the result of the requested command; `held`
     are the changes of requested facts (`held_ids`) that are still pending review; `facts` are those
-    of `fact_ids` that were recorded before. `derived` holds all sources of every memory derived
+    of `fact_ids` that were recorded before, `proposed` the ids of those of `proposed_in` that have
+    a proposal. `derived` holds all sources of every memory derived
     from one of `derived_from`: what it was derived from, and what repeated it; `sources` holds the
     sources of the memories `sources_of`, by id. `entities` maps known names to their ids; some of
     these names may occur in the text only as part of a word. `write_seq` is the shard's write
@@ -134,6 +136,7 @@ class Loaded:
     categories: tuple[str, ...] = ()
     dead_letter: DeadLetterRow | None = None
     sources: Mapping[str, Source] = field(default_factory=dict)
+    proposed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

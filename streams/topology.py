@@ -8,12 +8,13 @@
                                             ├─> memory-changes ─┬─> graph-persist ─> graph-changes
                                             ├─> cache-invalidations   │
                                             └─> facts-extracted       │   (stale decisions)
-    audit <── conversation-turns, memory-changes, graph-changes, dead-letters ──> memory-history
+    audit <── conversation-turns, facts-extracted, memory-changes, graph-changes, dead-letters
+      └─> memory-history
 
 A turn is stored before it is extracted from: apply-writes knows the scope's flags, whether the turn
 is new, and which turns before it may still be shown to a model. Any stage may write to
-dead-letters. normalize and extract hold no store and scale out; the other four share the worker
-that owns the shard.
+dead-letters. normalize and extract need no store and scale out; the other four share the worker
+that owns the shard. decide only searches there: what it proposes, apply-writes stores.
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ class Pipeline:
                 0,
                 self.models,
                 sender,
-                self.shard if task.stage.stateful else None,
+                self.shard if task.stage.reads_store else None,
                 self.clock,
                 lambda: 0.0,
                 max_record_bytes=self.max_record_bytes,

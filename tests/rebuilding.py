@@ -29,7 +29,7 @@ PEOPLE = ("Ana", "Ben", "Rita", "東京", "علي")
 PLACES = ("Oslo", "New York", "Bergen", "Node.js", "大阪")
 BEGINNINGS = ("", "", "", "Now ", "Gone ", "Same ", "Odd ", "Garbled ", "? ")
 STEPS = ("decode", "deduplicate", "ask", "step", "commit", "send")
-STATEFUL = ("decide", "apply-writes", "graph-persist", "audit")
+STOPPED = ("decide", "apply-writes", "graph-persist", "audit")
 
 
 def settings_of(folder: Path, partitions: int | None = None) -> Settings:
@@ -78,7 +78,7 @@ def live_on(folder: Path, rounds: int, seed: int = 1, commands: int = 10) -> int
     crashes = 0
     for number in range(rounds):
         with opened(folder) as pipeline:
-            pipeline.crash_at(chance.choice(STATEFUL), chance.choice(STEPS), chance.randint(1, 2))
+            pipeline.crash_at(chance.choice(STOPPED), chance.choice(STEPS), chance.randint(1, 2))
             for scope in ("ana", "ben"):
                 said = [says(chance) for _ in range(4)]
                 pipeline.say(*said, scope=scope, first=number * 100)

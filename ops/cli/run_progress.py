@@ -98,9 +98,9 @@ def _left(app: AnyApplication, stage: str, partition: int) -> int:
     runner = next(r for r in app.runners if r.stage.name == stage and r.partition == partition)
     for topic in runner.stage.reads:
         position = (
-            app.log.position(stage, topic.name, partition)
-            if runner.store is None
-            else app.shards[partition].cursor_of(stage, topic.name)
+            app.shards[partition].cursor_of(stage, topic.name)
+            if runner.stage.stateful
+            else app.log.position(stage, topic.name, partition)
         )
         left += max(0, app.log.end_offset(topic.name, partition) - position)
     return left

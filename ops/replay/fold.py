@@ -1,10 +1,8 @@
 """Folds the records of one partition into a shard: the engine of a rebuild.
 
-Each stage with a store reads the records that it read live and changes the store accordingly.
-Decide is the exception: it decides nothing; its tables follow from the facts that it read and the
-proposals that it sent. The stages run one after another, in an order in which each finds what it
-found live: what goes with a memory depends on the known facts, and what the graph takes from a
-memory depends on the memory.
+Each stage that writes reads the records that it read live and changes the store accordingly. The
+stages run one after another, in an order in which each finds what it found live: what the graph
+takes from a memory depends on the memory.
 
 Every batch commits together with the stage's cursor, so a fold resumes where it was interrupted,
 at any moment.
@@ -22,13 +20,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-import duckdb
 from pydantic_core import from_json
 
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.replay.decisions import DECIDE, DecisionFold, RecordedDecisions
 from palimpsest.ops.replay.progress import Progress, Report, unreported
-from palimpsest.ops.replay.stored_embeddings import StoredEmbeddings, opened, table_in
+from palimpsest.ops.replay.stored_embeddings import StoredEmbeddings
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.rows import MemoryRow
 from palimpsest.schemas.topics import (
@@ -50,7 +46,7 @@ from palimpsest.streams.runtime.offload import P, T
 from palimpsest.streams.runtime.output import LOOKED_BACK_RECORDS
 from palimpsest.streams.runtime.runner import StageRunner
 from palimpsest.streams.stage import Stage
-from palimpsest.streams.store_port import Outbound, Put
+from palimpsest.streams.store_port import Put
 from palimpsest.streams.topology import stages
 
 # --- folding --------------------------------------------------------------------------------------
@@ -153,22 +149,7 @@ def _numbers(run: RecordRun) -> list[int]:
 
 
 # --- outboxes -------------------------------------------------------------------------------------
-# Output that stages have committed but not sent: in copies of stores, and after a fold.
-
-
-def unsent_in(files: Sequence[Path], stage: str) -> Iterator[Outbound]:
-    """Yields the outbox of a stage in each copy of a store; skips files that cannot be read."""
-    for file in files:
-        try:
-            with opened(file) as store:
-                rows = store.execute(
-                    "SELECT seq, topic, scope, record_key, value"
-                    f" FROM {table_in(store, 'outbox')} WHERE stage = ? ORDER BY seq",
-                    [stage],
-                ).fetchall()
-        except duckdb.Error:
-            continue
-        yield from (Outbound(*row) for row in rows)
+# Output that stages have committed but not sent, after a fold.
 
 
 def settle_outbox(shard: Shard, stage: str, log: LogReader, partition: int) -> None:
@@ -262,8 +243,7 @@ class FoldResult:
     """This call folded `records` records, `by_stage` per stage, in `seconds` per stage. `embedded`
     counts the texts without a stored vector, which were embedded again; `unread` are the files
     whose vectors could not be read. `cursors` is the present position of the shard. `stopped`: part
-    of the request is not folded yet. Decide may also stay behind if its last results were never
-    sent: it decides these again when it runs."""
+    of the request is not folded yet."""
 
     by_stage: Mapping[str, int]
     seconds: Mapping[str, float]
@@ -322,10 +302,8 @@ async def fold_partition(
         WriteSequences.opened(sequences) as noted,
     ):
         fold = _Fold(settings, log, partition, shard, ends, embeddings, report, stopping, noted)
-        decisions = RecordedDecisions(log, partition, unsent_in(stored, DECIDE))
         # Audit runs first: an erasure removes rows that must already be in the tables.
         await fold.stage(by_name["audit"])
-        await fold.decide(DecisionFold(shard, log, partition, decisions))
         await fold.stage(by_name["apply-writes"])
         await fold.stage(by_name["graph-persist"])
         if not fold.stopped:
@@ -383,15 +361,6 @@ class _Fold:
             stage: {topic: self.shard.cursor_of(stage, topic) for topic in topics}
             for stage, topics in self.ends.items()
         }
-
-    async def decide(self, decisions: DecisionFold) -> None:
-        with self._counted(DECIDE) as told:
-            for topic in self.ends.get(DECIDE, {}):
-                for records in self._batches(DECIDE, topic):
-                    folded = decisions.fold(records)
-                    told.add(folded)
-                    if folded < len(records):
-                        break  # the result of the next record is unknown
 
     async def stage(self, stage: Stage) -> None:
         """Folds the topics of a stage that runs as it does live."""

@@ -3,7 +3,7 @@ followed from all before an offset of memory-writes."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from datetime import datetime
 
 from palimpsest.ops.errors import RequestError
@@ -34,11 +34,11 @@ def offsets(
 ) -> Offsets:
     """Returns the offsets of all stages with a store, by the topics that they read."""
     return {
-        "decide": {FACTS_EXTRACTED.name: facts},
         "apply-writes": {MEMORY_WRITES.name: writes},
         "graph-persist": {MEMORY_CHANGES.name: changes},
         "audit": {
             CONVERSATION_TURNS.name: turns,
+            FACTS_EXTRACTED.name: facts,
             MEMORY_CHANGES.name: changes,
             GRAPH_CHANGES.name: graph,
             DEAD_LETTERS.name: dead_letters,
@@ -54,31 +54,26 @@ def known_to_log(log: LogReader, partition: int) -> Offsets:
         return log.end_offset(topic.name, partition)
 
     done = offsets(
-        _carried_out(log, partition, MEMORY_WRITES, (MEMORY_CHANGES,)),
-        _carried_out(log, partition, FACTS_EXTRACTED, (MEMORY_WRITES, DEAD_LETTERS)),
+        _carried_out(log, partition, MEMORY_WRITES, MEMORY_CHANGES),
+        end(FACTS_EXTRACTED),
         end(MEMORY_CHANGES),
         end(GRAPH_CHANGES),
         end(CONVERSATION_TURNS),
         end(DEAD_LETTERS),
     )
     done["graph-persist"][MEMORY_CHANGES.name] = _carried_out(
-        log, partition, MEMORY_CHANGES, (GRAPH_CHANGES,)
+        log, partition, MEMORY_CHANGES, GRAPH_CHANGES
     )
     return done
 
 
-def _carried_out(
-    log: LogReader, partition: int, topic: Topic, consequences: Iterable[Topic]
-) -> int:
+def _carried_out(log: LogReader, partition: int, topic: Topic, consequences: Topic) -> int:
     """After the newest record that others follow from."""
-    causes: set[str] = set()
-    for following in consequences:
-        end = log.end_offset(following.name, partition)
-        first = max(0, end - LOOKED_BACK_RECORDS)
-        causes |= {
-            names_of(record).cause
-            for record in recorded(log, following.name, partition, first, end)
-        }
+    end = log.end_offset(consequences.name, partition)
+    first = max(0, end - LOOKED_BACK_RECORDS)
+    causes = {
+        names_of(record).cause for record in recorded(log, consequences.name, partition, first, end)
+    }
     end = log.end_offset(topic.name, partition)
     while end > 0:
         first = max(0, end - LOOKED_BACK_RECORDS)

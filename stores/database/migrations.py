@@ -238,6 +238,14 @@ _CATEGORIES: tuple[Statement, ...] = (
         FROM (SELECT scope, unnest(categories) AS name FROM memory_rows) GROUP BY scope""",
 )
 
+_DECISIONS: tuple[Statement, ...] = (
+    # Decide writes nothing any more; audit stores the extractions, and goes on where decide was.
+    """INSERT INTO cursors (stage, topic, next_offset)
+        SELECT 'audit', topic, next_offset FROM cursors WHERE stage = 'decide'""",
+    "DELETE FROM cursors WHERE stage = 'decide'",
+    "DELETE FROM seen_messages WHERE stage = 'decide'",
+)
+
 
 MIGRATIONS: tuple[Migration, ...] = (
     Migration("0001-tables", FIRST_TABLES),
@@ -265,6 +273,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration("0015-scope-categories", _CATEGORIES),
     Migration("0016-roles", ("ALTER TABLE memory_rows ADD COLUMN role VARCHAR DEFAULT ''",)),
     Migration("0017-erased-scopes", _ERASED_SCOPES),
+    Migration("0018-decisions-are-applied", _DECISIONS),
 )
 
 

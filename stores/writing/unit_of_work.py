@@ -30,6 +30,7 @@ from palimpsest.schemas.rows import (
     OpenSessionsRow,
     OutcomeRow,
     PendingProposalRow,
+    ProposalRow,
     RelationRow,
     Row,
     SessionRow,
@@ -125,9 +126,10 @@ class UnitOfWork:
         self._stored.fetch(OutcomeRow, items)
         self._stored.fetch(PendingProposalRow, [(key,) for load in loads for key in load.held_ids])
         self._stored.fetch(FactRow, [(item_id,) for load in loads for item_id in load.fact_ids])
+        self._stored.fetch(ProposalRow, [key for load in loads for key in load.proposed_in])
         self._stored.fetch(CategoriesRow, [(load.scope,) for load in loads if load.categories])
         # New facts are searched for next; loading a scope's index must not block the event loop.
-        for scope in {load.scope for load in loads if load.fact_ids}:
+        for scope in {load.scope for load in loads if load.proposed_in}:
             self._shard.indexes.warm(scope)
 
     def answer(self, ask: StoreAsk) -> StoreAnswer:
@@ -183,6 +185,9 @@ class UnitOfWork:
                 item_id: row for item_id in ask.held_ids if (row := self._held(ask.scope, item_id))
             },
             facts={key: fact for key in ask.fact_ids if (fact := self._rows.get(FactRow, (key,)))},
+            proposed=frozenset(
+                key[0] for key in ask.proposed_in if self._rows.get(ProposalRow, key) is not None
+            ),
             categories=self._rows.categories(ask.scope) if ask.categories else (),
             dead_letter=self._row(DeadLetterRow, ask.letter_id),
             derived=sources_of_derived(self._shard, self._rows, ask.scope, ask.derived_from),

@@ -28,7 +28,7 @@ from palimpsest.streams.apply.outcomes import (
     outcome_row,
 )
 from palimpsest.streams.apply.pending_proposals import held_row
-from palimpsest.streams.decide.decision_rows import candidates_json
+from palimpsest.streams.decide.decision_rows import candidates_json, fact_row, proposal_row
 from palimpsest.streams.decide.erased_facts import still_proposed, unsaid
 from palimpsest.streams.decide.proposal_policy import (
     Met,
@@ -133,6 +133,9 @@ def proposals_step(
     for number, proposal in enumerate(intent.proposals):
         if proposal.item_id in loaded.settled:
             continue
+        if not intent.round:
+            work.writes.append(Put(fact_row(message, intent, proposal.fact)))
+        work.writes.append(Put(proposal_row(message, intent, proposal)))
         outcome = yield from _carry_out(work, proposal, number)
         work.outcomes.append(_explained(outcome, work, proposal))
         if outcome.event != "reconsidered":

@@ -25,7 +25,6 @@ from palimpsest.streams.decide.deciders import (
     known_by_bands,
     of_remembered_text,
 )
-from palimpsest.streams.decide.decision_rows import extraction_row, fact_row, proposal_row
 from palimpsest.streams.decide.erased_facts import still_said
 from palimpsest.streams.decide.proposal_policy import Met, decision_order, least_confidence, verdict
 from palimpsest.streams.extract import model_call
@@ -61,9 +60,7 @@ from palimpsest.streams.store_port import (
     FindCandidates,
     Load,
     Loaded,
-    Put,
     Vector,
-    Write,
 )
 from palimpsest.streams.text.contradiction import shared_tokens, words_oppose
 
@@ -83,8 +80,9 @@ class Undecided(Exception):
 
 
 def decide_stage(settings: StageSettings) -> Stage:
-    """Returns the stage. Facts are decided in order, each seeing the changes proposed before it, so
-    the outcome does not depend on how the facts were batched."""
+    """Returns the stage, which searches the store and sends what it proposes; apply-writes stores
+    that. Facts are decided in order, each seeing the changes proposed before it, so the outcome
+    does not depend on how the facts were batched."""
     recorded = recorded_settings(settings)
 
     def process(message: Message, context: Context) -> Process:
@@ -96,7 +94,6 @@ def decide_stage(settings: StageSettings) -> Stage:
         assert isinstance(embedded, Embedded)
         facts, is_first = yield from _undecided_facts(message, body)
         vectors = dict(zip((f.item_id for f in body.facts), embedded.vectors, strict=True))
-        writes: list[Write] = [Put(extraction_row(message, body))]
         proposals: list[Proposal] = []
         failed: list[tuple[Fact, Undecided]] = []
         as_of = 0
@@ -104,7 +101,6 @@ def decide_stage(settings: StageSettings) -> Stage:
             vector = vectors[fact.item_id]
             found = yield from _candidates_of(message, body, fact, vector, settings.decision)
             as_of = found.as_of
-            writes.append(Put(fact_row(message, body, fact)))
             try:
                 proposal = yield from _decide(message, body, fact, found.found, settings)
             except Undecided as error:
@@ -113,23 +109,21 @@ def decide_stage(settings: StageSettings) -> Stage:
             warned = {"warnings": (*proposal.warnings, WITHOUT_A_VECTOR)}
             proposal = proposal.model_copy(update=warned) if vector is None else proposal
             proposals.append(proposal)
-            writes.append(Put(proposal_row(message, body, proposal, as_of)))
             order = decision_order(context.record.offset, len(proposals) - 1)
             expected = yield from _anticipated(message, body, proposal, order, settings)
             if expected is not None:
                 yield Anticipated(expected, None if expected.is_deleted else vector)
-        step = Step(
-            writes=tuple(writes),
-            emits=_emits(body, proposals, as_of, context.record.offset, is_first),
-            dead=_failure(failed),
-        )
-        return with_recorded(step, recorded)
+        intent = _intent(body, proposals, as_of, context.record.offset, is_first)
+        # A message of which a part was decided before, as after a crash, is another one.
+        index = "proposals" if len(facts) == len(body.facts) else "remaining proposals"
+        emits = () if intent is None else (Emit(MEMORY_WRITES, MemoryWrite(write=intent), index),)
+        return with_recorded(Step(emits=emits, dead=_failure(failed)), recorded)
 
     return Stage(
         name="decide",
         reads=(FACTS_EXTRACTED,),
         process=process,
-        stateful=True,
+        stateful=False,
         asks_in_order=True,
         waits_for="apply-writes",
     )
@@ -155,23 +149,25 @@ def _candidates_of(
 def _undecided_facts(
     message: Message, body: FactsExtracted
 ) -> Generator[Ask, Answer, tuple[tuple[Fact, ...], bool]]:
-    """Returns the message's facts without those recorded before (a turn published again under
-    another id), and whether all of them were. Reconsidered facts are decided again, and so are
-    redriven ones without an outcome."""
-    if body.round or not body.facts:
-        return body.facts, not body.round
+    """Returns the message's facts without those decided before in this round (a turn published
+    again under another id, or a record read again), and whether the message is the first with any
+    of them. Redriven facts are decided again unless they have an outcome."""
+    if not body.facts:
+        return (), not body.round
     ids = tuple(fact.item_id for fact in body.facts)
     loaded = yield Load(
         message.scope,
         memory_ids=(body.turn.memory_id,),
         content_hashes=tuple(content_hash(storage_content(f.content)) for f in body.facts),
         item_ids=ids if message.redrive else (),
-        fact_ids=ids,
+        fact_ids=ids if message.redrive else (),
+        proposed_in=tuple((item_id, body.round) for item_id in ids),
     )
     assert isinstance(loaded, Loaded)
-    done = loaded.settled if message.redrive else loaded.facts.keys()
+    done = loaded.settled if message.redrive else loaded.proposed
     facts = still_said(body.facts, loaded.memories.get(body.turn.memory_id))
-    return tuple(fact for fact in facts if fact.item_id not in done), not loaded.facts
+    is_first = not (body.round or loaded.proposed or loaded.facts)
+    return tuple(fact for fact in facts if fact.item_id not in done), is_first
 
 
 def _decide(
@@ -320,13 +316,13 @@ def _anticipated(
     return None if row is None else replace(row, write_seq=loaded.write_seq)
 
 
-def _emits(
+def _intent(
     body: FactsExtracted, proposals: list[Proposal], as_of: int, offset: int, is_first: bool
-) -> tuple[Emit, ...]:
+) -> ProposalsIntent | None:
     triples = body.triples if is_first else ()
     if not proposals and not triples:
-        return ()
-    intent = ProposalsIntent(
+        return None
+    return ProposalsIntent(
         turn=body.turn,
         proposals=tuple(proposals),
         triples=triples,
@@ -336,7 +332,6 @@ def _emits(
         round=body.round,
         warnings=body.warnings,
     )
-    return (Emit(MEMORY_WRITES, MemoryWrite(write=intent), "proposals"),)
 
 
 def _failure(failed: list[tuple[Fact, Undecided]]) -> Failure | None:

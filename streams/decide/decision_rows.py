@@ -1,10 +1,17 @@
-"""What decide stores of its work: the accepted extraction, its facts and its proposals."""
+"""What is stored of decisions: extractions, their facts, and the proposals. Pure."""
 
 from __future__ import annotations
 
 import json
 
-from palimpsest.schemas.messages import Fact, FactsExtracted, ModelCall, Proposal, ScoredCandidate
+from palimpsest.schemas.messages import (
+    Fact,
+    FactsExtracted,
+    ModelCall,
+    Proposal,
+    ProposalsIntent,
+    ScoredCandidate,
+)
 from palimpsest.schemas.rows import ExtractionRow, FactRow, ProposalRow
 from palimpsest.streams.stage import Message
 
@@ -31,7 +38,8 @@ def extraction_row(message: Message, body: FactsExtracted) -> ExtractionRow:
     )
 
 
-def fact_row(message: Message, body: FactsExtracted, fact: Fact) -> FactRow:
+def fact_row(message: Message, body: FactsExtracted | ProposalsIntent, fact: Fact) -> FactRow:
+    """`message` is the extraction or the intent that has the fact."""
     return FactRow(
         item_id=fact.item_id,
         scope=message.scope,
@@ -66,13 +74,11 @@ def candidates_json(
     ]
 
 
-def proposal_row(
-    message: Message, body: FactsExtracted, proposal: Proposal, as_of: int
-) -> ProposalRow:
+def proposal_row(message: Message, intent: ProposalsIntent, proposal: Proposal) -> ProposalRow:
     decider: ModelCall | None = proposal.decider
     return ProposalRow(
         item_id=proposal.item_id,
-        round=body.round,
+        round=intent.round,
         scope=message.scope,
         memory_id=proposal.memory_id,
         action=proposal.action,
@@ -89,6 +95,6 @@ def proposal_row(
         output_tokens=None if decider is None else decider.output_tokens,
         latency_ms=None if decider is None else decider.latency_ms,
         cost=None if decider is None else decider.cost,
-        as_of=as_of,
+        as_of=intent.as_of,
         recorded_at=message.recorded,
     )

@@ -270,7 +270,7 @@ class Role:
         }
         next_offsets: dict[str, int] = {}
         for topic in topics:
-            if runner.store is not None:
+            if runner.store is not None and runner.stage.stateful:
                 next_offsets[topic] = runner.store.cursor_of(runner.stage.name, topic)
             else:
                 _check_beginning(topic, partition, committed.get(topic), facts)
@@ -287,6 +287,7 @@ class Role:
         cursors = {
             (stage.name, topic.name): store.cursor_of(stage.name, topic.name)
             for stage in self.stages
+            if stage.stateful
             for topic in stage.reads
         }
         state = state_of(facts.identity, self.topics)

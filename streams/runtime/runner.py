@@ -133,7 +133,9 @@ class StageRunner:
 
     def committed_outbox(self, log: LogReader) -> tuple[list[Outbound], list[Outbound]]:
         """Returns what an earlier run committed and may not have sent: all of it, and the part that
-        is missing in the log. Blocks; raises errors of reading the log."""
+        is missing in the log. Blocks; raises errors of reading the log.
+
+        A stage that is not stateful has an outbox only where an earlier release gave it one."""
         if self.store is None:
             return [], []
         committed = self.store.unsent(self.stage.name)
@@ -143,8 +145,13 @@ class StageRunner:
         """Sends what an earlier run did not send, as `committed_outbox` found it."""
         if missing:
             await self.sender.commit([self._sent(out) for out in missing], [])
-        if committed:
-            self._sent_through = committed[-1].seq
+        if not committed:
+            return
+        self._sent_through = committed[-1].seq
+        if self.store is not None and not self.stage.stateful:
+            sent = Progress(self.stage.name, {}, [], [], self._sent_through)
+            async with self._alone(self.store):
+                await self._in_thread(self.store.unit().commit, sent)
 
     async def process(self, records: Sequence[Record]) -> None:
         """Processes a batch to the end: commits results, sends output, acknowledges all records.
@@ -267,7 +274,9 @@ class StageRunner:
         )
 
     def _cursor(self, topic: str) -> int:
-        return 0 if self.store is None else self.store.cursor_of(self.stage.name, topic)
+        if self.store is None or not self.stage.stateful:
+            return 0
+        return self.store.cursor_of(self.stage.name, topic)
 
     async def _deduplicated(self, runs: list[RecordRun]) -> list[RecordRun]:
         """Removes the messages seen before and repeats within the batch."""
@@ -275,7 +284,7 @@ class StageRunner:
             run.key = None if run.message is None else message_key(run.message)
         keys = [run.key for run in runs if run.key is not None]
         done: set[str] = set()
-        if self.store is not None:
+        if self.store is not None and self.stage.stateful:
             done = await self._in_thread(self.store.seen, self.stage.name, keys)
         kept = []
         for run in runs:
@@ -291,21 +300,18 @@ class StageRunner:
     async def _commit_steps(
         self, records: Sequence[Record], runs: Sequence[RecordRun]
     ) -> Sequence[Outbound] | None:
-        """Runs every record to its step, and commits if the stage has a store. Returns the outbox
-        of the batch, None for a stage without a store."""
-        if self.store is None:
-            self._stepped()
-            self._done("commit")
-            return None
-        if self.stage.asks_in_order:
-            unit = self.store.unit()
-            await self._settle_by_scope(unit, runs)
+        """Runs every record to its step, and commits if the stage is stateful. Returns the outbox
+        of the batch, None for a stage that is not stateful."""
+        if self.store is not None and self.stage.stateful:
             async with self._alone(self.store):
+                unit = self.store.unit()
+                await self._settle_in_order(unit, runs)
                 return await self._commit(unit, records, runs)
-        async with self._alone(self.store):
-            unit = self.store.unit()
-            await self._settle_in_order(unit, runs)
-            return await self._commit(unit, records, runs)
+        if self.store is not None and self.stage.asks_in_order:
+            await self._settle_by_scope(self.store.unit(), runs)
+        self._stepped()
+        self._done("commit")
+        return None
 
     async def _commit(
         self, unit: UnitPort, records: Sequence[Record], runs: Sequence[RecordRun]
@@ -348,7 +354,6 @@ class StageRunner:
                     await converse(run, self.models)
                 else:
                     run.tell(unit)
-            unit.stage(run.step.writes)
 
     def _progress(self, records: Sequence[Record], runs: Sequence[RecordRun]) -> Progress:
         assert self.store is not None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from palimpsest.schemas.topics import MEMORY_WRITES
-from palimpsest.streams.logs.base import LogError
+from palimpsest.streams.logs.base import LogError, Position
 from palimpsest.streams.logs.offset_source import OffsetSource, ReadableLog
 from palimpsest.streams.runtime.pace import pace_of
 from palimpsest.streams.runtime.partition_task import Barrier, PartitionTask, by_stage, end_all
@@ -129,7 +129,9 @@ class Worker:
         the end. Raises what a stage raised; the other stages are then stopped."""
         self._until_drained = until_drained
         for driven in self._driven:
-            driven.source.open(self._first_offsets(driven.runner))
+            offsets = self._first_offsets(driven.runner)
+            driven.source.open(offsets)
+            await self._note_new_topics(driven.runner, offsets)
         for driven in self._driven:
             driven.task.start(driven.runner)
         try:
@@ -151,9 +153,21 @@ class Worker:
     def _first_offsets(self, runner: StageRunner) -> dict[str, int]:
         return {topic.name: self._first_offset(runner, topic.name) for topic in runner.stage.reads}
 
+    async def _note_new_topics(self, runner: StageRunner, offsets: Mapping[str, int]) -> None:
+        """Lets the log know where a store is in a topic that another stage read in its stead before
+        an upgrade."""
+        name, partition = runner.stage.name, runner.partition
+        unknown = [
+            Position(name, topic, partition, offset)
+            for topic, offset in offsets.items()
+            if offset and not self.log.position(name, topic, partition)
+        ]
+        if unknown:
+            await runner.sender.commit([], unknown)
+
     def _first_offset(self, runner: StageRunner, topic: str) -> int:
         end = self.log.end_offset(topic, runner.partition)
-        if runner.store is None:
+        if runner.store is None or not runner.stage.stateful:
             return self.log.position(runner.stage.name, topic, runner.partition)
         cursor = runner.store.cursor_of(runner.stage.name, topic)
         if cursor > end:

@@ -30,7 +30,7 @@ STEPS = (
     "writing conversation-turns[1]",
     "writing memory-history[0]",
     "audit",
-    "decide",
+    "apply-writes",
     "graph-persist",
     "comparing",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,6 +92,7 @@ class Store:
     derived: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sources: Mapping[str, Source] = field(default_factory=dict)
     known_facts: Mapping[str, Any] = field(default_factory=dict)
+    proposed: Collection[tuple[str, int]] = ()
     held: Mapping[str, PendingProposalRow] = field(default_factory=dict)
     graph: Graph = field(default_factory=lambda: Graph({}, {}, {}, {}))
     replies: list[str | Exception | None] = field(default_factory=list)
@@ -141,6 +142,7 @@ class Store:
             write_seq=self.write_seq,
             held={key: row for key, row in self.held.items() if key in ask.held_ids},
             facts={k: v for k, v in self.known_facts.items() if k in ask.fact_ids},
+            proposed=frozenset(k for k, number in ask.proposed_in if (k, number) in self.proposed),
             derived={k: v for k, v in self.derived.items() if {*v} & {*ask.derived_from}},
             sources={} if not ask.sources_of else self.sources,
         )

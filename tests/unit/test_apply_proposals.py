@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from palimpsest.schemas.messages import CacheInvalidation, FactsExtracted, MemoryWrite, Proposal
-from palimpsest.schemas.rows import ArchiveRow, EdgeRow, MemoryRow
+from palimpsest.schemas.quotations import ERASED
+from palimpsest.schemas.redaction import is_mark
+from palimpsest.schemas.rows import ArchiveRow, EdgeRow, FactRow, MemoryRow, ProposalRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, FACTS_EXTRACTED
 from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.settings import Flags
@@ -140,6 +142,33 @@ def test_a_stale_fact_goes_back_to_decide_with_the_next_round() -> None:
     assert ([f.item_id for f in again.facts], again.round, again.triples) == (["f0", "f1"], 2, ())
     assert settled(driven) == []
     assert [o.memory_id for o in driven.outcomes()] == ["near", "near"]
+
+
+def test_a_fact_is_stored_once_and_a_proposal_in_every_round() -> None:
+    given = proposals(ADD.model_copy(update={"candidates": (NEAR,)}), as_of=9)
+    driven = apply(given)
+    [stated] = driven.rows(FactRow)
+    assert (stated.item_id, stated.content, stated.turn_memory_id, stated.model) == (
+        *("f0", "Ana likes black tea"),
+        *(TURN.memory_id, "scripted-1"),
+    )
+    [row] = driven.rows(ProposalRow)
+    assert (row.item_id, row.round, row.action, row.as_of) == ("f0", 0, "ADD", 9)
+    assert json.loads(row.candidates) == [
+        {"memory_id": "near", "version": 1, "score": 0.6, "cosine": 0.8, "keyword": 0.5}
+    ]
+    again = apply(given.model_copy(update={"round": 1}))
+    assert (again.rows(FactRow), [row.round for row in again.rows(ProposalRow)]) == ([], [1])
+    repeated = apply(given, Store(settled=frozenset({"f0"})))
+    assert repeated.step.writes == ()
+
+
+def test_what_is_stored_of_an_erased_turns_fact_has_no_text() -> None:
+    erased = replace(FORGOTTEN, content="", content_hash="")
+    driven = apply(proposals(ADD), Store.of(erased))
+    [stated], [row] = driven.rows(FactRow), driven.rows(ProposalRow)
+    assert is_mark(stated.content)
+    assert row.reason == ERASED
 
 
 def test_after_three_rounds_a_fact_is_applied_as_decided() -> None:

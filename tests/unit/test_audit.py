@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,10 +12,19 @@ from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
 from palimpsest.schemas.codec import decode, encode
 from palimpsest.schemas.dead_letters import DeadLetter
 from palimpsest.schemas.identity import turn_item_id, unreadable_item_id
-from palimpsest.schemas.messages import GraphChange, HistoryEvent, MemoryChange, Outcome
+from palimpsest.schemas.messages import (
+    FactsExtracted,
+    GraphChange,
+    HistoryEvent,
+    MemoryChange,
+    Outcome,
+)
+from palimpsest.schemas.redaction import is_mark
+from palimpsest.schemas.rows import ExtractionRow, FactRow
 from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
     DEAD_LETTERS,
+    FACTS_EXTRACTED,
     GRAPH_CHANGES,
     MEMORY_CHANGES,
     MEMORY_HISTORY,
@@ -23,11 +33,12 @@ from palimpsest.schemas.topics import (
 from palimpsest.streams.audit import audit_stage
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.runtime.output import dead_letter
-from palimpsest.streams.stage import Context, Failure
+from palimpsest.streams.stage import Context, Failure, Step
 from tests.messages import BEGIN, envelope, published, turn
-from tests.unit.by_hand import Driven, drive, record
+from tests.unit.by_hand import CALL, TURN, Driven, Store, drive, fact, memory, record
 
 STAGE = audit_stage()
+ERASED = replace(memory(TURN.memory_id, "", type="episodic", is_deleted=True), content_hash="")
 
 
 def audit(body: Any, topic: Topic, message_id: str = "a1", offset: int = 5) -> Driven:
@@ -107,6 +118,13 @@ def test_an_unreadable_turn_is_counted_by_its_place() -> None:
     assert step.dead is None
 
 
+def test_decide_buries_an_extraction_that_cannot_be_read() -> None:
+    assert STAGE.on_invalid is not None
+    salvaged = STAGE.on_invalid(record(9, FACTS_EXTRACTED.name, b"{"), "not JSON")
+    assert salvaged is not None
+    assert salvaged.step == Step()
+
+
 @pytest.mark.parametrize("topic", [MEMORY_CHANGES, GRAPH_CHANGES, DEAD_LETTERS])
 def test_other_unreadable_records_are_dead_letters(topic: Topic) -> None:
     assert STAGE.on_invalid is not None
@@ -137,3 +155,41 @@ def test_a_dead_letter_is_kept_with_the_record() -> None:
     )
     assert (row.item_kind, row.item_ids) == ("turn", (turn_item_id("ana", turn("I like tea")),))
     assert json.loads(row.headers) == {"h": "1"}
+
+
+EXTRACTED = FactsExtracted(
+    turn=TURN,
+    facts=(fact("Ana likes tea"), fact("Ana likes cake", 1)),
+    call=CALL,
+    warnings=("a triple had no target",),
+)
+
+
+def test_an_extraction_is_stored_with_what_it_cost() -> None:
+    [row] = audit(EXTRACTED, FACTS_EXTRACTED, "e1").rows(ExtractionRow)
+    assert (row.message_id, row.turn_memory_id, row.facts) == ("e1", TURN.memory_id, 2)
+    assert (row.model, row.warnings) == (CALL.model, EXTRACTED.warnings)
+
+
+@pytest.mark.parametrize(
+    ("failure", "value", "stored"),
+    [
+        ("malformed-output", None, ["f1"]),
+        ("invalid", None, ["f1"]),
+        ("unexpected", None, []),  # a redrive decides all of it, as for the first time
+        ("invalid", b"{", []),
+    ],
+)
+def test_facts_that_were_not_decided_about_are_stored_with_their_dead_letter(
+    failure: Any, value: bytes | None, stored: list[str]
+) -> None:
+    message = envelope(EXTRACTED, FACTS_EXTRACTED, "e1")
+    lying = Record(FACTS_EXTRACTED.name, 0, 4, b"ana", value or encode(message), BEGIN)
+    out = dead_letter("decide", lying, message, Failure("no", failure, item_ids=("f1",)), BEGIN)
+    buried = decode(out.value, DEAD_LETTERS, BEGIN)
+    for known, has_text in ((Store(), True), (Store.of(ERASED), False)):
+        driven = drive(STAGE.process(buried, Context(record(0, DEAD_LETTERS.name))), known)
+        rows = driven.rows(FactRow)
+        assert [row.item_id for row in rows] == stored
+        assert all(is_mark(row.content) != has_text for row in rows)
+        assert len(driven.rows(DeadLetterRow)) == 1

@@ -145,6 +145,18 @@ async def test_what_was_committed_and_not_sent_is_sent_at_start() -> None:
     assert [out.seq for out in store.outbox["echo"]] == [2]
 
 
+async def test_a_stage_that_is_no_longer_stateful_sends_what_it_had_committed() -> None:
+    log, store = MemoryLog(), MemoryStore()
+    log.fails_with = LogError("disk full")
+    with pytest.raises(LogError):
+        await runner(stage(ECHO, True), log, store).process(turns(log, "a", "b"))
+    log.fails_with = None
+    now = runner(stage(ECHO, asks_in_order=True), log, store)
+    await now.start(*now.committed_outbox(log))
+    assert contents(log) == ["a", "b"]
+    assert store.outbox == {"echo": []}
+
+
 async def test_an_undecodable_key_stops_nothing() -> None:
     log, store = MemoryLog(), MemoryStore()
     record = Record(CONVERSATION_TURNS.name, 0, 0, b"\xff", b"{", BEGIN)

@@ -116,6 +116,15 @@ async def test_a_stage_with_a_store_goes_by_the_store_s_cursor() -> None:
     assert first.counts.records == 1
 
 
+async def test_the_log_gets_to_know_where_a_store_is_in_a_topic_that_is_new_to_its_stage() -> None:
+    log, store = MemoryLog(), MemoryStore(cursors={("first", "conversation-turns"): 5})
+    fill(log, 5)
+    working, [first] = worker(log, stage("first", stateful=True), store=store)
+    await working.run(until_drained=True)
+    assert first.counts.records == 0
+    assert log.position("first", "conversation-turns", 0) == 5
+
+
 async def test_a_log_older_than_the_store_is_refused() -> None:
     log, store = MemoryLog(), MemoryStore(cursors={("first", "conversation-turns"): 9})
     fill(log, 5)
