@@ -8,21 +8,24 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from palimpsest.ops.embedded import application
 from palimpsest.ops.maintenance.doctor import examine
 from palimpsest.ops.operations.memories import Recall
+from palimpsest.ops.parts import shard_folder
 from palimpsest.ops.requests import SqlRequest
 from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.stores.shard import StoreError
+from palimpsest.stores.shard import DATABASE_FILE, StoreError
 from palimpsest.streams.models.settings import EmbeddingSettings
 from palimpsest.streams.settings import PipelineSettings
 from tests.erased_bytes import where
 from tests.flows.program import Program
 from tests.rebuilding import rebuilt
 from tests.replayed import Live
+from tests.unit.small_store import empty_store
 
 DATA = Path(__file__).parents[1] / "data"
 RELEASES = ("first-release", "release-0011")
@@ -38,6 +41,14 @@ FACTS = {
 }
 OF = {"first-release": FACTS | {f"The door code of Jonas's cellar is {SECRET}."}}
 """What was remembered where not all of FACTS."""
+COLUMNS = (
+    "SELECT schema_name, table_name, column_name, data_type, is_nullable, column_default, comment"
+    " FROM duckdb_columns() WHERE NOT internal ORDER BY schema_name, table_name, column_index"
+)
+KEYS = (
+    "SELECT table_name, constraint_type, constraint_column_names FROM duckdb_constraints()"
+    " WHERE constraint_type IN ('PRIMARY KEY', 'UNIQUE') ORDER BY ALL"
+)
 LATE = "Jonas bought a red bicycle on 2026-03-02."
 
 
@@ -129,3 +140,11 @@ def test_a_store_that_is_too_old_is_refused_with_what_to_do(settings: Settings) 
     [stores] = [each for each in asyncio.run(examine(settings)) if each.check == "stores"]
     assert not stores.ok
     assert "replay rebuild --swap" in stores.advice
+
+
+@pytest.mark.parametrize("release", ["release-0011"])
+def test_a_migrated_store_has_the_tables_of_a_new_one(settings: Settings) -> None:
+    assert facts(settings) == FACTS
+    with duckdb.connect(str(shard_folder(settings, 0) / DATABASE_FILE)) as store:
+        for catalog in (COLUMNS, KEYS):
+            assert store.execute(catalog).fetchall() == empty_store().execute(catalog).fetchall()
