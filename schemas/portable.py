@@ -22,7 +22,7 @@ from palimpsest.schemas.enumerations import (
     OutcomeEvent,
     TemporalKind,
 )
-from palimpsest.schemas.envelope import Frozen, UtcTime
+from palimpsest.schemas.envelope import Frozen, Share, UtcTime
 from palimpsest.schemas.privacy import Privacy
 from palimpsest.schemas.rows import (
     NOT_EXPORTED,
@@ -39,7 +39,6 @@ FORMAT_VERSION: Final = 1
 
 Id = Annotated[str, Field(min_length=1, max_length=128)]
 Word = Annotated[str, Field(max_length=256)]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 ActorName = Literal["human", "agent", "pipeline", "system"]
 

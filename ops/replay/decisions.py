@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from palimpsest.schemas.codec import InvalidRecord, decode
-from palimpsest.schemas.dead_letters import DeadLetter
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import message_key
-from palimpsest.schemas.messages import FactsExtracted, MemoryWrite, ProposalsIntent
+from palimpsest.schemas.messages import DeadLetter, FactsExtracted, MemoryWrite, ProposalsIntent
 from palimpsest.schemas.topics import DEAD_LETTERS, FACTS_EXTRACTED, MEMORY_WRITES, TOPICS
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.decide.decision_rows import extraction_row, fact_row, proposal_row

@@ -9,9 +9,8 @@ import pytest
 
 from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
 from palimpsest.schemas.codec import decode, encode
-from palimpsest.schemas.dead_letters import DeadLetter
 from palimpsest.schemas.identity import turn_item_id, unreadable_item_id
-from palimpsest.schemas.messages import GraphChange, HistoryEvent, MemoryChange, Outcome
+from palimpsest.schemas.messages import DeadLetter, GraphChange, HistoryEvent, MemoryChange, Outcome
 from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
     DEAD_LETTERS,
