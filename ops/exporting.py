@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,17 @@ from palimpsest.ops.operations.rows import plain, rfc3339
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.requests import ExportRequest
 from palimpsest.ops.sources import Sources
-from palimpsest.schemas.portable import FORMAT, FORMAT_VERSION, PortableMemory
+from palimpsest.schemas.audit_rows import HistoryRow
+from palimpsest.schemas.portable import (
+    FORMAT,
+    FORMAT_VERSION,
+    PortableHeld,
+    PortableMemory,
+    PortableProposal,
+    exported_columns,
+)
+from palimpsest.schemas.privacy import PrivacyRow
+from palimpsest.schemas.rows import EdgeRow, FactRow, FlagsRow, MemoryRow, Row
 
 FETCHED_ROWS: Final = 500
 Fields = dict[str, Any]
@@ -25,22 +35,29 @@ _CHOSEN = (
     "WITH chosen AS (SELECT memory_id FROM memory_rows"
     " WHERE scope = $scope AND ($deleted OR NOT is_deleted)) "
 )
-_MEMORY = ", ".join(
-    name for name in PortableMemory.model_fields if name not in ("kind", "id", "metadata")
-)
+
+
+def _columns(row_type: type[Row], key: str = "", table: str = "") -> str:
+    """The exported columns of a table; its `key` as the `id` of the line."""
+    names = (each.name for each in exported_columns(row_type))
+    return ", ".join(f"{table}{name} AS id" if name == key else table + name for name in names)
+
+
+def _struct(names: Iterable[str], table: str = "") -> str:
+    return "{" + ", ".join(f"{name}: {table}{name}" for name in names) + "}"
+
+
 _OWN = "memory_id IN (FROM chosen)"
 
 _LINES: Final[Mapping[str, str]] = {
     # In write order.
-    "memory": f"SELECT memory_id AS id, {_MEMORY}, metadata FROM memory_rows"
+    "memory": f"SELECT {_columns(MemoryRow, 'memory_id')} FROM memory_rows"
     f" WHERE scope = $scope AND {_OWN} ORDER BY write_seq, memory_id",
     "state": "SELECT memory_id, state, reason, archived_at FROM memory_archive"
     f" WHERE scope = $scope AND {_OWN} ORDER BY memory_id, version",
-    "event": "SELECT event_id AS id, memory_id, event, old_content, new_content, changed_by,"
-    " actor_type, reason, metadata, session_id, correlation_id, created_at FROM history_rows"
+    "event": f"SELECT {_columns(HistoryRow, 'event_id')} FROM history_rows"
     f" WHERE scope = $scope AND {_OWN} ORDER BY created_at, rowid",
-    "edge": "SELECT source_id, target_id, relation_type, predicate, weight, confidence,"
-    " valid_from, valid_until, evidence FROM memory_edges WHERE scope = $scope"
+    "edge": f"SELECT {_columns(EdgeRow)} FROM memory_edges WHERE scope = $scope"
     " AND split_part(source_id, '@', 1) IN (FROM chosen)"
     " AND split_part(target_id, '@', 1) IN (FROM chosen)"
     " ORDER BY source_id, target_id, relation_type",
@@ -52,19 +69,12 @@ _LINES: Final[Mapping[str, str]] = {
     " FROM session_rows s WHERE scope = $scope AND last_turn IN (FROM chosen)"
     " ORDER BY session_id",
     # Only settled facts: the outcome of the others is still open.
-    "fact": "SELECT f.item_id AS id, f.turn_memory_id, f.content, f.type, f.confidence,"
-    " f.importance, f.temporal_kind, f.valid_until, f.categories, f.model, f.prompt_version,"
-    " f.occurred_at, f.correlation_id, o.event AS outcome, o.memory_id, o.reason, o.recorded_at,"
-    " p.proposals, CASE WHEN o.event = 'blocked' AND h.item_id IS NOT NULL THEN"
-    " {action: h.action, target_id: h.target_id, target_version: h.target_version,"
-    " reason: h.reason, recorded_at: h.recorded_at} END AS held"
+    "fact": f"SELECT {_columns(FactRow, 'item_id', 'f.')}, o.event AS outcome, o.memory_id,"
+    " o.reason, o.recorded_at, p.proposals, CASE WHEN o.event = 'blocked' AND h.item_id IS NOT NULL"
+    f" THEN {_struct(PortableHeld.model_fields, 'h.')} END AS held"
     " FROM fact_rows f JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = f.item_id"
     " LEFT JOIN held_proposals h ON h.item_id = f.item_id"
-    " LEFT JOIN (SELECT item_id, list({round: round, memory_id: memory_id, action: action,"
-    " target_id: target_id, confidence: confidence, reason: reason, candidates: candidates,"
-    " contradiction_risk: contradiction_risk, review_needed: review_needed, dropped: dropped,"
-    " model: model, prompt_version: prompt_version, input_tokens: input_tokens,"
-    " output_tokens: output_tokens, latency_ms: latency_ms, recorded_at: recorded_at}"
+    f" LEFT JOIN (SELECT item_id, list({_struct(PortableProposal.model_fields)}"
     " ORDER BY round) AS proposals FROM proposals WHERE scope = $scope GROUP BY item_id) p"
     " ON p.item_id = f.item_id"
     " WHERE f.scope = $scope AND f.turn_memory_id IN (FROM chosen)"
@@ -90,11 +100,10 @@ _LINES: Final[Mapping[str, str]] = {
     " JOIN aspect_rows a USING (aspect_id) JOIN name_rows n USING (name_id)"
     f" WHERE r.scope = $scope AND r.{_OWN} ORDER BY entity, aspect, r.memory_id",
     # After the memories: those of a private person predate the level.
-    "privacy": "SELECT person, level, reason, changed_by, recorded_at FROM privacy_rows"
+    "privacy": f"SELECT {_columns(PrivacyRow)} FROM privacy_rows"
     " WHERE scope = $scope ORDER BY person_key",
     # Last: a frozen memory accepts no lines.
-    "flags": "SELECT enabled, shadow_mode, allow_update_delete, mutations_frozen,"
-    " autonomous_frozen FROM scope_flags WHERE scope = $scope",
+    "flags": f"SELECT {_columns(FlagsRow)} FROM scope_flags WHERE scope = $scope",
 }
 
 
@@ -169,10 +178,7 @@ def _state(line: Fields) -> Fields:
     return {"memory": memory, "reason": line["reason"], "archived_at": line["archived_at"]}
 
 
-_TIMES = {
-    *("valid_from", "valid_until", "occurred_at", "first_occurred_at", "created_at"),
-    *("updated_at", "last_accessed", "deleted_at"),
-}
+_TIMES = {each.name for each in exported_columns(MemoryRow) if each.type is datetime}
 
 
 def _fact(line: Fields) -> Fields:

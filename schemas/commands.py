@@ -6,10 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from palimpsest.schemas.envelope import Frozen, UtcTime
+from palimpsest.schemas.envelope import Frozen, Share, Triple, UtcTime
 from palimpsest.schemas.portable import NumberedLine
 from palimpsest.schemas.privacy import Privacy
-from palimpsest.schemas.triples import Share, Triple
 
 # The command that keeps what further deciders proposed: they act on nothing.
 

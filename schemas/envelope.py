@@ -73,6 +73,10 @@ Scope = Annotated[
 ]
 
 
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+"""A number from 0 to 1."""
+
+
 class Frozen(BaseModel):
     """Base of all that is said: immutable, and unknown fields are kept and passed on."""
 
@@ -107,3 +111,14 @@ class Envelope(Frozen, Generic[BodyT]):
     def recorded(self) -> datetime:
         """When the log took the message; for one not yet appended, when it happened."""
         return self.recorded_at or self.occurred_at
+
+
+class Triple(Frozen):
+    """Source, relationship, target, as a model named them."""
+
+    source: str
+    source_type: str = "unknown"
+    relationship: str
+    target: str
+    target_type: str = "unknown"
+    confidence: Share = 0.5

@@ -19,12 +19,10 @@ from palimpsest.schemas.commands import (
     StructuredAttribute,
     StructuredEntity,
 )
-from palimpsest.schemas.dead_letters import DeadLetter, DeadLetterMark
 from palimpsest.schemas.enumerations import Action, FactType, OutcomeEvent, TemporalKind
-from palimpsest.schemas.envelope import Frozen, UtcTime
+from palimpsest.schemas.envelope import Frozen, Share, Triple, UtcTime
 from palimpsest.schemas.portable import ImportedGraph
 from palimpsest.schemas.privacy import Privacy
-from palimpsest.schemas.triples import Share, Triple
 
 Role = Literal["user", "assistant", "tool", "system"]
 
@@ -349,6 +347,37 @@ class CacheInvalidation(Frozen):
 
     memory_ids: tuple[str, ...]
     kind: Literal["server", "personal"] = "personal"
+
+
+class DeadLetter(Frozen):
+    """A record that could not be processed, as it was, and why.
+
+    `value_base64` holds the bytes; `item_kind` and `item_ids` name what the balance must
+    count as dead (empty when the record could not be read that far).
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: str | None = None
+    value_base64: str
+    headers: dict[str, str] = Field(default_factory=dict)
+    stage: str
+    failure: Literal["invalid", "malformed-output", "rejected", "unexpected"]
+    reason: str
+    raw_output: str | None = None
+    attempts: int = 1
+    first_failed_at: UtcTime
+    last_failed_at: UtcTime
+    item_kind: Literal["turn", "fact", "command", "change"] | None = None
+    item_ids: tuple[str, ...] = ()
+
+
+class DeadLetterMark(Frozen):
+    """What somebody decided of the dead letter `letter_id`: it was sent again, or discarded."""
+
+    letter_id: str
+    status: Literal["redriven", "dropped"]
 
 
 SCHEMAS: dict[str, type[Frozen]] = {

@@ -7,10 +7,14 @@ their canonical form, memories and facts by their ids.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from collections.abc import Callable
+from dataclasses import MISSING
+from datetime import datetime
+from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, create_model
 
+from palimpsest.schemas.audit_rows import HistoryRow
 from palimpsest.schemas.enumerations import (
     Action,
     FactOutcome,
@@ -18,19 +22,60 @@ from palimpsest.schemas.enumerations import (
     OutcomeEvent,
     TemporalKind,
 )
-from palimpsest.schemas.envelope import Frozen, UtcTime
+from palimpsest.schemas.envelope import Frozen, Share, UtcTime
 from palimpsest.schemas.privacy import Privacy
+from palimpsest.schemas.rows import (
+    NOT_EXPORTED,
+    Column,
+    EdgeRow,
+    FlagsRow,
+    MemoryRow,
+    Row,
+    columns_of,
+)
 
 FORMAT: Final = "palimpsest-scope"
 FORMAT_VERSION: Final = 1
 
 Id = Annotated[str, Field(min_length=1, max_length=128)]
 Word = Annotated[str, Field(max_length=256)]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 ActorName = Literal["human", "agent", "pipeline", "system"]
 
 
+LineT = TypeVar("LineT", bound=Frozen)
+
+
+def with_columns(row_type: type[Row], key: str = "") -> Callable[[type[LineT]], type[LineT]]:
+    """Completes the line of a row with the exported columns that it does not define itself; `key`
+    is the column that it has as `id`."""
+
+    def completed(line: type[LineT]) -> type[LineT]:
+        exported = exported_columns(row_type)
+        missing = [each for each in exported if each.name not in line.model_fields]
+        left = {each.name: _as_field(each) for each in missing if each.name != key}
+        return create_model(  # type: ignore[call-overload, no-any-return]
+            line.__name__, __base__=line, __doc__=line.__doc__, __module__=line.__module__, **left
+        )
+
+    return completed
+
+
+def exported_columns(row_type: type[Row]) -> list[Column]:
+    """Returns the columns of a row that are exported, in order."""
+    return [each for each in columns_of(row_type).values() if NOT_EXPORTED not in each.marks]
+
+
+def _as_field(column: Column) -> tuple[object, object]:
+    of_type = UtcTime if column.type is datetime else column.type
+    if column.is_list:
+        of_type = tuple[of_type, ...]  # type: ignore[valid-type]
+    if column.is_optional:
+        return of_type | None, None
+    return of_type, ... if column.default is MISSING else column.default
+
+
+@with_columns(MemoryRow, key="memory_id")
 class PortableMemory(Frozen):
     """A memory, also a forgotten one."""
 
@@ -41,9 +86,6 @@ class PortableMemory(Frozen):
     importance: Share
     confidence: Share
     decay_rate: Share = 0.1
-    pinned: bool = False
-    tags: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
     who: Word = ""
     role: Word = ""
     why: Word = ""
@@ -53,18 +95,10 @@ class PortableMemory(Frozen):
     source_id: str | None = Field(default=None, max_length=1024)
     extraction_model: Word | None = None
     temporal_kind: TemporalKind = "persistent"
-    valid_from: UtcTime | None = None
-    valid_until: UtcTime | None = None
-    occurred_at: UtcTime
-    first_occurred_at: UtcTime | None = None
-    created_at: UtcTime
-    updated_at: UtcTime
     updated_by: Word = ""
-    last_accessed: UtcTime | None = None
     access_count: Count = 0
     version: int = Field(default=1, ge=1, le=2**53)
     is_deleted: bool = False
-    deleted_at: UtcTime | None = None
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
 
 
@@ -77,6 +111,7 @@ class PortableState(Frozen):
     archived_at: UtcTime
 
 
+@with_columns(HistoryRow, key="event_id")
 class PortableEvent(Frozen):
     """Something that happened to a memory."""
 
@@ -84,17 +119,15 @@ class PortableEvent(Frozen):
     id: Id
     memory_id: Id
     event: OutcomeEvent
-    old_content: str | None = None
-    new_content: str | None = None
     changed_by: Word
     actor_type: ActorName
     reason: str = ""
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
     session_id: Word = ""
     correlation_id: Word = ""
-    created_at: UtcTime
 
 
+@with_columns(EdgeRow)
 class PortableEdge(Frozen):
     """An edge between two memories; an end may be an earlier state, as `<id>@<version>`."""
 
@@ -102,12 +135,7 @@ class PortableEdge(Frozen):
     source_id: Id
     target_id: Id
     relation_type: Word
-    predicate: str = ""
-    weight: float = 1.0
     confidence: Share = 1.0
-    valid_from: UtcTime | None = None
-    valid_until: UtcTime | None = None
-    evidence: str = ""
 
 
 class PortableSession(Frozen):
@@ -247,15 +275,11 @@ class PortableAttribute(Frozen):
     importance: float = 0.5
 
 
+@with_columns(FlagsRow)
 class PortableFlags(Frozen):
     """The flags of the scope as commands set them."""
 
     kind: Literal["flags"] = "flags"
-    enabled: bool | None = None
-    shadow_mode: bool | None = None
-    allow_update_delete: bool | None = None
-    mutations_frozen: bool | None = None
-    autonomous_frozen: bool | None = None
 
 
 class PortablePrivacy(Frozen):

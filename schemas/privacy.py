@@ -1,16 +1,13 @@
 """Privacy levels: of a person in a scope, or of the whole scope, and what a name is known by."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import ClassVar, Final, Literal
+from typing import Annotated, Final, Literal
 
-from palimpsest.schemas.rows import Row
+from palimpsest.schemas.rows import NOT_EXPORTED, RecordedAt, Row, Scope
 
 Privacy = Literal["none", "partial", "full"]
 LEVELS: Final[tuple[Privacy, ...]] = ("none", "partial", "full")
@@ -22,20 +19,18 @@ PRIVACY_FULL: Final = "privacy_full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrivacyRow(Row):
-    """The level of a person in a scope as a command set it; `person` is the name as the newest
-    command wrote it, empty for the whole scope."""
+class PrivacyRow(Row, table="privacy_rows", key=("scope", "person_key"), since=14):
+    """The level of a person in a scope as a command set it."""
 
-    TABLE: ClassVar[str] = "privacy_rows"
-    KEY: ClassVar[tuple[str, ...]] = ("scope", "person_key")
-
-    scope: str
-    person_key: str
-    person: str
-    level: Privacy
-    reason: str
-    changed_by: str
-    recorded_at: datetime
+    scope: Scope
+    person_key: Annotated[
+        str, "the name as it is compared; empty for the whole scope", NOT_EXPORTED
+    ]
+    person: Annotated[str, "the name as it was given first; empty for the whole scope"]
+    level: Annotated[Privacy, "none, partial or full"]
+    reason: Annotated[str, "why it was set"]
+    changed_by: Annotated[str, "who set it"]
+    recorded_at: RecordedAt
 
 
 Levels = Mapping[str, PrivacyRow]

@@ -6,7 +6,6 @@ import re
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import fields
 from functools import cache
 from typing import Final
 
@@ -15,6 +14,7 @@ from pydantic import BaseModel
 from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.messages import SCHEMAS
 from palimpsest.schemas.row_types import ROW_TYPES
+from palimpsest.schemas.rows import columns_of
 from palimpsest.schemas.topics import TOPICS
 
 SOURCES: Final = frozenset({"conversation", "extraction", "manual", "document", "self-taught"})
@@ -50,7 +50,7 @@ def vocabulary() -> frozenset[str]:
 
 @cache
 def field_names() -> frozenset[str]:
-    rows = {each.name for row_type in ROW_TYPES for each in fields(row_type)}
+    rows = {name for row_type in ROW_TYPES for name in columns_of(row_type)}
     models = {name for part in _parts() if isinstance(part, type) for name in part.model_fields}
     others = {"drawn_from", "source_memory", "before", "schema", "erased_item_id"}
     return frozenset(rows | models | others)

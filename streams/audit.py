@@ -12,11 +12,12 @@ from dataclasses import replace
 
 from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
 from palimpsest.schemas.codec import InvalidRecord, decode
-from palimpsest.schemas.dead_letters import DeadLetter, DeadLetterMark
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import UNREADABLE_SCOPE, turn_item_id, unreadable_item_id
 from palimpsest.schemas.messages import (
     ConversationTurn,
+    DeadLetter,
+    DeadLetterMark,
     FactsExtracted,
     GraphChange,
     HistoryEvent,

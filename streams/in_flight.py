@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from palimpsest.schemas.codec import InvalidRecord, decode
-from palimpsest.schemas.dead_letters import DeadLetter
 from palimpsest.schemas.identity import UNREADABLE_SCOPE, items_of, items_of_unreadable
+from palimpsest.schemas.messages import DeadLetter
 from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
     DEAD_LETTERS,

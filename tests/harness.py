@@ -21,9 +21,8 @@ from palimpsest.ops.parts import known_private
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import decode
 from palimpsest.schemas.commands import Actor, Command
-from palimpsest.schemas.dead_letters import DeadLetter
 from palimpsest.schemas.envelope import derived_id
-from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.messages import ConversationTurn, DeadLetter
 from palimpsest.schemas.topics import (
     DEAD_LETTERS,
     TOPICS,

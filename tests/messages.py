@@ -9,9 +9,8 @@ from typing import Any
 
 from palimpsest.schemas.codec import decode
 from palimpsest.schemas.commands import Actor, Command, MemoryCommand
-from palimpsest.schemas.dead_letters import DeadLetter
 from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
-from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.messages import ConversationTurn, DeadLetter
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, TOPICS, Topic
 from palimpsest.streams.stage import Message
 

@@ -15,7 +15,7 @@ from palimpsest.schemas.commands import (
     PromotionChange,
     ReplaceChange,
 )
-from palimpsest.schemas.triples import Triple
+from palimpsest.schemas.envelope import Triple
 from tests.flows.scripted import scripted
 from tests.harness import BEGIN, Pipeline
 

@@ -16,8 +16,8 @@ from palimpsest.ops.ingest.base import Bad, Utterance, with_offset
 from palimpsest.schemas.codec import describe, refuse_depth
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.scrubbing import withheld_turn
 from palimpsest.schemas.topics import CONVERSATION_TURNS
-from palimpsest.schemas.withheld import withheld_turn
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import published
 from palimpsest.streams.sensitive.policy import Policy

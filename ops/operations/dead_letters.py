@@ -343,8 +343,8 @@ def _again(row: Row, value: bytes, partition: int) -> Outgoing:
 def _mark(sources: Sources, row: Row, partition: int, status: Mark) -> Outgoing:
     """The status as a log record, from which a rebuild restores it."""
     from palimpsest.schemas.codec import encode
-    from palimpsest.schemas.dead_letters import DeadLetterMark
     from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+    from palimpsest.schemas.messages import DeadLetterMark
     from palimpsest.schemas.topics import DEAD_LETTERS
     from palimpsest.streams.logs.base import Outgoing
     from palimpsest.streams.runtime.output import HEADERS

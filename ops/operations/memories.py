@@ -247,13 +247,8 @@ class Get(Read[StoredMemory]):
         return with_marks(sources, sources.shard(partition), [memory])[0]
 
 
-MEMORY = (
-    "SELECT memory_id AS id, scope, type, content, who, role, session_id, source_id, occurred_at,"
-    " created_at, updated_at, updated_by, importance, confidence, decay_rate, pinned, tags,"
-    " categories, why, project, source_type, extraction_model, temporal_kind, valid_from,"
-    " valid_until, version, is_deleted, deleted_at, last_accessed, access_count,"
-    " content_hash, metadata FROM memory_rows"
-)
+_COLUMNS = (each.name for each in fields(StoredMemory) if each.name not in ("id", "marks"))
+MEMORY = f"SELECT memory_id AS id, {', '.join(_COLUMNS)} FROM memory_rows"
 
 
 def with_marks(sources: Sources, shard: Shard, found: list[Row]) -> list[Row]:

@@ -21,8 +21,8 @@ from palimpsest.ops.parts import utc_now
 from palimpsest.ops.replay.live_log import decoded
 from palimpsest.ops.replay.progress import Progress, Report
 from palimpsest.ops.replay.recorded import Names, names_of, recorded
-from palimpsest.schemas.dead_letters import DeadLetter, DeadLetterMark
 from palimpsest.schemas.identity import UNREADABLE_SCOPE, unreadable_item_id
+from palimpsest.schemas.messages import DeadLetter, DeadLetterMark
 from palimpsest.schemas.topics import (
     ALL_TOPICS,
     CACHE_INVALIDATIONS,

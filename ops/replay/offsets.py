@@ -9,7 +9,7 @@ from datetime import datetime
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.replay.recorded import is_of_turn, names_of, recorded
 from palimpsest.schemas.codec import InvalidRecord, decode
-from palimpsest.schemas.dead_letters import DeadLetter
+from palimpsest.schemas.messages import DeadLetter
 from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
     DEAD_LETTERS,

@@ -7,6 +7,7 @@ replaced."""
 
 from __future__ import annotations
 
+from palimpsest.schemas.rows import AspectRow, AttributeRow, MentionRow, NameRow, RelationRow
 from palimpsest.stores.database.view_columns import View
 
 VAGUE = ("extracted", "unknown", "")
@@ -99,7 +100,7 @@ GRAPH_VIEWS: dict[str, View] = {
         """SELECT m.*, e.name AS entity_name, e.entity_type
            FROM internal.memory_entity_mentions m
                JOIN internal.known_entities e USING (entity_id, scope)""",
-        {"confidence": "how sure it is that the entity is meant, from 0 to 1"},
+        rows=(MentionRow, NameRow),
     ),
     "entities": View(
         "Who and what memories name: the nodes of the graph.",
@@ -111,6 +112,8 @@ GRAPH_VIEWS: dict[str, View] = {
                GROUP BY entity_id, scope) c USING (entity_id, scope)
            WHERE c.memories > 0 OR e.pinned OR (e.entity_id, e.scope) NOT IN
                (SELECT (entity_id, scope) FROM internal.lost_mentions)""",
+        {"mentions": "active memories that mention it: its rows in mentions"},
+        rows=(NameRow,),
     ),
     "relations": View(
         "Relations between entities, the edges of the graph, while a memory supports them.",
@@ -122,11 +125,7 @@ GRAPH_VIEWS: dict[str, View] = {
                JOIN internal.name_rows s ON s.name_id = r.source_name_id
                JOIN internal.name_rows t ON t.name_id = r.target_name_id
            GROUP BY s.entity_id, t.entity_id, r.relation_type, r.scope""",
-        {
-            "mentions": "how often it was told",
-            "confidence": "the average of all that told it, from 0 to 1",
-            "relation_type": "what the source is to the target",
-        },
+        rows=(RelationRow,),
     ),
     "entity_aspects": View(
         "Facets of entities, under which attributes are grouped.",
@@ -134,10 +133,7 @@ GRAPH_VIEWS: dict[str, View] = {
                a.canonical_name, max(a.weight) AS weight, max(a.updated_at) AS updated_at
            FROM internal.aspect_rows a JOIN internal.name_rows n USING (name_id)
            GROUP BY n.entity_id, a.canonical_name, a.scope""",
-        {
-            "name": "the facet as it was first written",
-            "canonical_name": "the facet lower-cased",
-        },
+        rows=(AspectRow,),
     ),
     "entity_attributes": View(
         "Memories that say something about an aspect; superseded once a memory is forgotten.",
@@ -151,6 +147,7 @@ GRAPH_VIEWS: dict[str, View] = {
                    AND f.canonical_name = a.canonical_name
                LEFT JOIN internal.memory_rows r ON r.memory_id = t.memory_id
            GROUP BY f.aspect_id, t.memory_id, t.scope""",
+        rows=(AttributeRow,),
     ),
 }
 """What analysts see, each after those that it is made of."""

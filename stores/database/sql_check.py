@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import duckdb
 
+from palimpsest.schemas.rows import columns_of
 from palimpsest.stores.database.view_columns import COLUMNS, PARTITION
 from palimpsest.stores.database.views import VIEWS
 
@@ -30,7 +31,10 @@ REFUSED_FUNCTIONS = frozenset(
 )
 """Functions of values that have an effect, or reveal something of the machine."""
 QUERY_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
-_NAMED = frozenset({PARTITION, *COLUMNS}.union(*(view.columns for view in VIEWS.values())))
+_NAMED = frozenset({PARTITION, *COLUMNS}).union(
+    *(view.columns for view in VIEWS.values()),
+    *(columns_of(row_type) for view in VIEWS.values() for row_type in view.rows),
+)
 _BY_PLACE = frozenset({"STAR", "POSITIONAL_REFERENCE"})
 
 

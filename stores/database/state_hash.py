@@ -6,45 +6,8 @@ import hashlib
 
 import duckdb
 
-from palimpsest.schemas.rows import Row
-from palimpsest.stores.database.tables import COLUMNS
-
-APPEND_TIMES = frozenset(
-    {
-        "created_at",
-        "updated_at",
-        "deleted_at",
-        "recorded_at",
-        "archived_at",
-        "first_seen",
-        "first_failed_at",
-        "last_failed_at",
-        "last_accessed",
-        "state",
-        "last_recorded_at",
-        "ended_at",
-        "turns_expire_at",
-        "summary_at",
-        "summary_expires_at",
-        "expires_at",
-    }
-)
-"""Columns that hold a log's append time (`state` of the archive has some in it): equal after a
-rebuild from the same log, different when the same turns are published again."""
-
-SCHEDULE = frozenset(
-    {"write_seq", "decision_order", "as_of", "log_offset", "partition", "latency_ms"}
-)
-"""Columns that depend on how the work was interleaved: on batching, repeats and speed. They
-order and measure, they do not say what is remembered."""
-
-NOT_KNOWN_BEFORE = frozenset({"role"})
-"""Columns that came to memories later and that no migration can fill: a store of an earlier release
-lacks what a rebuild from its log has, and holds the same memory all the same."""
-
-RECORDED_LATER = {"proposals": frozenset({"recorded_at"})}
-"""Columns whose time is another one in a store of an earlier release: proposals had the time of the
-extraction that they were about, and have that of the intent with which they were sent."""
+from palimpsest.schemas.row_types import ROW_TYPES
+from palimpsest.schemas.rows import APPEND_TIME, NOT_KNOWN_BEFORE, SCHEDULE, Row, columns_of
 
 
 def state_hash(
@@ -66,7 +29,7 @@ def table_hashes(
 ) -> dict[str, str]:
     """The same by table, to tell where two stores differ."""
     hashes = {}
-    for row_type in COLUMNS:
+    for row_type in ROW_TYPES:
         where = "" if scope is None else "WHERE scope = ?"
         row = connection.execute(
             "SELECT coalesce(sha256(string_agg(digest, '' ORDER BY digest)), '')"
@@ -87,7 +50,7 @@ def differing_rows(
     where = "" if scope is None else "WHERE scope = $scope"
     given = {} if scope is None else {"scope": scope}
     differing = {}
-    for row_type in COLUMNS:
+    for row_type in ROW_TYPES:
         first, second = (
             f"({_digests(row_type, f'{schema}.{row_type.TABLE}', times=True)} {where}) AS logical)"
             for schema in (one, other)
@@ -105,7 +68,7 @@ def differing_rows(
 
 def row_count(connection: duckdb.DuckDBPyConnection, schema: str) -> int:
     """All logical rows."""
-    counts = " + ".join(f"(SELECT count(*) FROM {schema}.{each.TABLE})" for each in COLUMNS)
+    counts = " + ".join(f"(SELECT count(*) FROM {schema}.{each.TABLE})" for each in ROW_TYPES)
     row = connection.execute(f"SELECT {counts}").fetchone()
     assert row is not None
     return int(row[0])
@@ -113,9 +76,9 @@ def row_count(connection: duckdb.DuckDBPyConnection, schema: str) -> int:
 
 def _digests(row_type: type[Row], table: str, times: bool) -> str:
     """The query of the digests of a table's logical rows, but for a condition and its end."""
-    left_out = SCHEDULE | NOT_KNOWN_BEFORE | (frozenset() if times else APPEND_TIMES)
-    left_out |= RECORDED_LATER.get(row_type.TABLE, frozenset())
-    names = ", ".join(name for name in COLUMNS[row_type] if name not in left_out)
+    left_out = {SCHEDULE, NOT_KNOWN_BEFORE} | (set() if times else {APPEND_TIME})
+    columns = columns_of(row_type).values()
+    names = ", ".join(each.name for each in columns if not each.marks & left_out)
     return (
         "SELECT sha256(CAST(to_json(logical) AS VARCHAR)) AS digest"
         f" FROM (SELECT {names} FROM {table}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, TypeVar, cast
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from palimpsest.schemas.row_types import ROW_TYPES
-from palimpsest.schemas.rows import Row
+from palimpsest.schemas.rows import Row, columns_of
 
 RowT = TypeVar("RowT", bound=Row)
 
@@ -27,15 +26,13 @@ PARSED = 1_000
 _parsed: dict[str, duckdb.Statement] = {}
 
 COLUMNS: dict[type[Row], tuple[str, ...]] = {
-    row_type: tuple(field.name for field in fields(row_type)) for row_type in ROW_TYPES
+    row_type: tuple(columns_of(row_type)) for row_type in ROW_TYPES
 }
 """The columns of every row type, in order."""
 
 _LISTS: dict[type[Row], frozenset[int]] = {
     row_type: frozenset(
-        number
-        for number, field in enumerate(fields(row_type))
-        if str(field.type).startswith("tuple")
+        number for number, column in enumerate(columns_of(row_type).values()) if column.is_list
     )
     for row_type in ROW_TYPES
 }

@@ -12,6 +12,27 @@ import hashlib
 
 import duckdb
 
+from palimpsest.schemas.audit_rows import DeadLetterRow, HistoryRow
+from palimpsest.schemas.privacy import PrivacyRow
+from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionRow
+from palimpsest.schemas.row_types import ROW_TYPES
+from palimpsest.schemas.rows import (
+    ArchiveRow,
+    DocumentMemoryRow,
+    DocumentRow,
+    EdgeRow,
+    ExtractionRow,
+    FactRow,
+    FlagsRow,
+    MemoryRow,
+    OutcomeRow,
+    PendingProposalRow,
+    ProposalRow,
+    SessionRow,
+    ShadowProposalRow,
+    ShortTermRow,
+    columns_of,
+)
 from palimpsest.stores.database.balance import STORED_BALANCE, STORED_ITEMS, STORED_TOTAL
 from palimpsest.stores.database.graph_views import GRAPH_VIEWS, INTERNAL_GRAPH_VIEWS
 from palimpsest.stores.database.outcome_words import told_word
@@ -60,17 +81,12 @@ AGREEMENT_VIEWS: dict[str, View] = {
            FROM internal.shadow_proposals s
            LEFT JOIN internal.proposals p USING (item_id, round)""",
         {
-            "decider": "as it is named in pipeline.shadow_deciders",
-            "action": "what it would do; NULL where it said nothing usable",
-            "target_id": "the memory that it would change, or that says the same",
-            "confidence": "how sure it is, from 0 to 1",
-            "reason": "why",
-            "error": "why there is no action",
             "live_action": "what the live decider would do",
             "live_target_id": "the memory that the live decider named",
             "same_action": "whether both named the same action",
             "agrees": "whether both named the same action and the same memory",
         },
+        rows=(ShadowProposalRow,),
     ),
     "decision_verdicts": View(
         "Decisions that a person judged by what they did: a proposal applied or dismissed, and the"
@@ -97,6 +113,7 @@ AGREEMENT_VIEWS: dict[str, View] = {
             "is_right": "whether that agrees with it: applied and confirmed do",
             "judged_at": "when",
         },
+        rows=(PendingProposalRow,),
     ),
 }
 
@@ -129,21 +146,16 @@ DOCUMENT_VIEWS: dict[str, View] = {
                d.created_at, d.updated_at, d.deleted_at
            FROM internal.document_rows d LEFT JOIN ({_CHUNKS}) c USING (document_id)""",
         {
-            "kind": "text, url or file",
-            "source": "the address of a URL, the name of a file",
-            "title": "its title, which its chunks have as a tag",
             "status": "queued (its text is to be fetched), extracting (its text is on its way),"
             " chunking, embedding, indexing, done, failed or deleted",
-            "error": "why it failed",
-            "digest": "SHA-256 of its chunks: by it the same text is known again",
-            "updated_at": "when it last came further",
         },
+        rows=(DocumentRow,),
     ),
     "document_memories": View(
         "The chunks of documents, one row a position, with the memory that each is.",
         """SELECT l.document_id, l.position, l.memory_id, l.scope
            FROM internal.document_memory_rows l""",
-        {"position": "the number of the chunk in its document, from 0"},
+        rows=(DocumentMemoryRow,),
     ),
 }
 
@@ -156,17 +168,13 @@ PROMOTION_VIEWS: dict[str, View] = {
         """SELECT promotion_id, scope, number, branch, status, gained, changed, lost, kept, reason,
                promoted_by, recorded_at, rolled_back_by, updated_at
            FROM internal.promotion_rows""",
-        {
-            "status": "applied or rolled-back",
-            "reason": "why it was promoted, as who did it said",
-            "updated_at": "when it was promoted, or rolled back",
-        },
+        rows=(PromotionRow,),
     ),
     "promotion_items": View(
         "What promotions did with each memory, also what they left as it is.",
         """SELECT promotion_id, scope, memory_id, change, why, counterpart, version_before,
                version_after, rollback FROM internal.promotion_item_rows""",
-        {"why": "of what was kept: why; empty for what was done"},
+        rows=(PromotionItemRow,),
     ),
 }
 
@@ -188,6 +196,7 @@ VIEWS: dict[str, View] = {
                (SELECT string_agg(e.model, ', ' ORDER BY e.model) FROM internal.embeddings e
                 WHERE e.embedding_key = m.embedding_key) AS embedding_model
            FROM internal.memory_rows m WHERE NOT m.is_deleted""",
+        rows=(MemoryRow,),
     ),
     "memories_all": View(
         "Every state of every memory: active, tombstoned, and the archived ones before.",
@@ -200,12 +209,14 @@ VIEWS: dict[str, View] = {
             "state": "active, tombstone (forgotten) or archived (what an update replaced)",
             "at": "when it came to be in this state",
         },
+        rows=(MemoryRow, ArchiveRow),
     ),
     "turns": View(
         "Stored conversation turns that were not forgotten.",
         """SELECT memory_id, scope, session_id, who AS speaker, role, content, source_id,
                occurred_at, created_at FROM internal.memory_rows
            WHERE type = 'episodic' AND NOT is_deleted""",
+        rows=(MemoryRow,),
     ),
     "facts": View(
         "Every fact that was extracted, with what became of it.",
@@ -213,25 +224,17 @@ VIEWS: dict[str, View] = {
            FROM internal.fact_rows f LEFT JOIN internal.outcomes o
            ON o.item_kind = 'fact' AND o.item_id = f.item_id""",
         {"memory_id": "the memory that it became or was decided about"},
+        rows=(FactRow,),
     ),
     "proposals": View(
         "Every decision about a fact; one that was sent back has a row a round.",
         "SELECT * FROM internal.proposals",
-        {
-            "memory_id": "the memory that the fact would become",
-            "reason": "why it was decided so",
-            "confidence": "how sure the decision is, from 0 to 1",
-        },
+        rows=(ProposalRow,),
     ),
     "memory_history": View(
         "The audit events, one row for everything that was considered, done or not.",
         f"SELECT * REPLACE ({told_word('event')} AS event) FROM internal.history_rows",
-        {
-            "event": "created, updated, deleted, recovered, none, deduped, skipped, blocked,"
-            " shadowed, dropped, reconsidered, archived, purged, graph, flags, privacy"
-            " or session-ended",
-            "reason": "why",
-        },
+        rows=(HistoryRow,),
     ),
     **GRAPH_VIEWS,
     **DOCUMENT_VIEWS,
@@ -240,25 +243,21 @@ VIEWS: dict[str, View] = {
     "edges": View(
         "Edges between memories.",
         "SELECT * FROM internal.memory_edges",
-        {
-            "source_id": "the memory that it goes from",
-            "target_id": "the memory (or memory@version) that it goes to",
-            "relation_type": "derived_from, supersedes, temporal, entity or causal",
-        },
+        rows=(EdgeRow,),
     ),
     "sessions": View(
         "Sessions with their turns counted, and how each ended; those turns that name no session"
         " stand under the empty id, which never ends.",
         """SELECT scope, session_id, turns, first_turn, last_turn, first_at, last_at, ended_at,
                ended_by, ends, extracted_turns FROM internal.session_rows""",
-        {"turns": "how many turns it has"},
+        rows=(SessionRow,),
     ),
     "short_term_memory": View(
         "What is kept of sessions for some hours; rows whose time is over go with the next turn of"
         " any session.",
         """SELECT scope, session_id, turns, turns_expire_at, summary, summary_by, summary_at,
                summary_expires_at, explicit_intent, expires_at FROM internal.short_term_rows""",
-        {"turns": "the memories of its newest turns, oldest first", "summary": "what it is about"},
+        rows=(ShortTermRow,),
     ),
     "scopes": View(
         "The memory spaces, with how much is in each.",
@@ -282,32 +281,26 @@ VIEWS: dict[str, View] = {
     "scope_flags": View(
         "Flags that scopes have of their own; NULL leaves it to the settings.",
         "SELECT * FROM internal.scope_flags",
+        rows=(FlagsRow,),
     ),
     "privacy_levels": View(
         "Privacy levels that were set in scopes; who is not here has the level none.",
         "SELECT * EXCLUDE (recorded_at), recorded_at AS since FROM internal.privacy_rows",
         {
-            "person_key": "the name as it is compared; empty for the whole scope",
-            "person": "the name as it was given first; empty for the whole scope",
-            "level": "none, partial or full",
-            "reason": "why it was set",
-            "changed_by": "who set it",
             "since": "from when on it holds",
         },
+        rows=(PrivacyRow,),
     ),
     "dead_letters": View(
         "Records that could not be processed, with the reason.",
         "SELECT * EXCLUDE (value_base64) FROM internal.dead_letter_rows",
-        {"reason": "what was wrong with it", "status": "dead, redriven or dropped"},
+        rows=(DeadLetterRow,),
     ),
     "extractions": View(
         "Every turn that facts were asked from, with how much came of it; one that was asked again"
         " has a row a round.",
         "SELECT * EXCLUDE (message_id) FROM internal.extractions",
-        {
-            "facts": "facts that were drawn from it",
-            "attempts": "tries until the reply could be read",
-        },
+        rows=(ExtractionRow,),
     ),
     "model_calls": View(
         "Every model call whose result reached the store, with tokens, cost and latency.",
@@ -322,11 +315,14 @@ VIEWS: dict[str, View] = {
            WHERE latency_ms IS NOT NULL""",
         {
             "stage": "the stage that asked, or shadow",
-            "attempts": "tries until the reply could be read",
         },
+        rows=(ExtractionRow,),
     ),
     "pipeline_items": View(
-        "Every turn and every fact with where it is now." + LATELY, STORED_ITEMS, PIPELINE_COLUMNS
+        "Every turn and every fact with where it is now." + LATELY,
+        STORED_ITEMS,
+        PIPELINE_COLUMNS,
+        rows=(OutcomeRow, FactRow),
     ),
     "pipeline_balance": View(
         "The conservation law, one row a scope: what went in, and what became of it." + LATELY,
@@ -341,6 +337,7 @@ VIEWS: dict[str, View] = {
     "migrations": View(
         "The changes of form that this store has had, in order.",
         "SELECT * FROM internal.migrations",
+        {"name": "its name", "position": "its place among the migrations"},
     ),
 }
 
@@ -398,4 +395,5 @@ def _version(connection: duckdb.DuckDBPyConnection, macros: str) -> str:
     """Of all that the views are made of. A migration may have given a table another column."""
     migrations = connection.execute("SELECT name FROM internal.migrations ORDER BY 1").fetchall()
     parts = [duckdb.__version__, repr(VIEWS), repr(COLUMNS), repr(INTERNAL_VIEWS), macros]
+    parts += [each.meaning for row_type in ROW_TYPES for each in columns_of(row_type).values()]
     return hashlib.sha256("\n".join([*parts, repr(migrations)]).encode()).hexdigest()

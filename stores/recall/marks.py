@@ -15,12 +15,12 @@ from weakref import WeakKeyDictionary
 import duckdb
 from pydantic import TypeAdapter
 
-from palimpsest.schemas.sources import FORGOTTEN
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.database.derivations import SAID_AGAIN
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.recall.query import Mark, MarkKind
+from palimpsest.streams.store_port import FORGOTTEN
 
 Marks = dict[str, tuple[Mark, ...]]
 

@@ -20,7 +20,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, ParamSpec, Protocol, TypeVar
 
-from palimpsest.schemas.sources import HIDDEN
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.cache import IndexCache
@@ -56,6 +55,7 @@ from palimpsest.stores.recall.strategies import Hit, Related, additions
 from palimpsest.stores.recall.time_words import TimeFilter, read_times
 from palimpsest.stores.recall.token_leg import PackedTokens, QueryEmbedding, token_leg
 from palimpsest.stores.settings import RecallSettings, ShardOptions
+from palimpsest.streams.store_port import HIDDEN
 
 MAX_QUERY_TERMS: Final = 256
 """Maximum number of terms searched for: far more than a question has."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from typing import Any, Final
@@ -30,6 +30,7 @@ from palimpsest.schemas.rows import (
     NameRow,
     RelationRow,
     Row,
+    columns_of,
 )
 from palimpsest.schemas.scrubbing import Scrub
 from palimpsest.schemas.vocabulary import EDGES
@@ -354,14 +355,10 @@ def scrub_tables(
         [scrub.scope, sorted(EDGES)],
     )
     for row_type in ROW_TYPES:
-        known = {field.name: str(field.type) for field in fields(row_type)}
+        known = columns_of(row_type)
         if row_type in _ELSEWHERE or "scope" not in known:
             continue
-        texts = [
-            name
-            for name, kind in known.items()
-            if kind.startswith(("str", "tuple[str", "Privacy")) and name not in row_type.KEY
-        ]
+        texts = [name for name in known if known[name].type is str and name not in row_type.KEY]
         if row_type is PrivacyRow:
             texts.append("person_key")
         _scrub_table(connection, row_type, texts, scrub, caused)

@@ -8,10 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from palimpsest.schemas.rows import ArchiveRow, EdgeRow, FactRow, MemoryRow, OutcomeRow
-from palimpsest.schemas.sources import FORGOTTEN, HIDDEN, Source, Statement
 from palimpsest.stores.database.derivations import SAID_AGAIN, sources_of
 from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.batch_rows import BatchRows
+from palimpsest.streams.store_port import FORGOTTEN, HIDDEN, Source, Statement
 
 _STATED = f"""
 SELECT f.turn_memory_id, o.memory_id, f.content

@@ -33,6 +33,7 @@ from palimpsest.schemas.commands import (
     ShadowProposal,
     UpdateShortTermCommand,
 )
+from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.identity import entity_id
 from palimpsest.schemas.messages import CommandIntent, GraphWork
 from palimpsest.schemas.normal_forms import canonical_name, content_hash, storage_content
@@ -42,7 +43,6 @@ from palimpsest.schemas.rows import (
     MemoryRow,
     ShadowProposalRow,
 )
-from palimpsest.schemas.triples import Triple
 from palimpsest.streams.apply.command_work import (
     PROTECTED,
     Refused,

@@ -12,7 +12,6 @@ from palimpsest.schemas.commands import ForgetCommand, RecoverCommand
 from palimpsest.schemas.identity import forget_token
 from palimpsest.schemas.memory_texts import dedup_key
 from palimpsest.schemas.rows import SOURCE_TYPES, MemoryRow
-from palimpsest.schemas.sources import FORGOTTEN
 from palimpsest.streams.apply.cascade import drawn_from_nothing_else
 from palimpsest.streams.apply.command_work import PROTECTED, Refused, Work
 from palimpsest.streams.apply.erase import erase_texts
@@ -25,7 +24,7 @@ from palimpsest.streams.memory_rows import (
     without_text,
 )
 from palimpsest.streams.stage import Answer, Ask
-from palimpsest.streams.store_port import Load, Loaded, Put
+from palimpsest.streams.store_port import FORGOTTEN, Load, Loaded, Put
 
 Sources = Mapping[str, tuple[str, ...]]
 """The memories that each memory was derived from, by id."""

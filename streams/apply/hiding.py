@@ -12,7 +12,6 @@ from palimpsest.schemas.enumerations import OutcomeEvent
 from palimpsest.schemas.memory_texts import linked_text
 from palimpsest.schemas.normal_forms import content_hash
 from palimpsest.schemas.rows import DOCUMENT_CHUNK, SOURCE_TYPES
-from palimpsest.schemas.sources import HIDDEN, Source
 from palimpsest.streams.apply.command_work import Work
 from palimpsest.streams.apply.outcomes import load_names
 from palimpsest.streams.memory_rows import (
@@ -24,7 +23,7 @@ from palimpsest.streams.memory_rows import (
     with_content,
 )
 from palimpsest.streams.stage import Answer, Ask
-from palimpsest.streams.store_port import Load, Loaded, Put
+from palimpsest.streams.store_port import HIDDEN, Load, Loaded, Put, Source
 from palimpsest.streams.text.hiding import Hidden, without_sentences, without_statements
 
 

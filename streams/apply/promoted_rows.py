@@ -16,14 +16,10 @@ from palimpsest.schemas.rows import (
     OutcomeRow,
     ProposalRow,
     Row,
+    columns_of,
 )
 from palimpsest.streams.memory_rows import with_content
 
-_TIMES = frozenset(
-    {"valid_from", "valid_until", "occurred_at", "first_occurred_at", "created_at", "updated_at"}
-    | {"last_accessed", "deleted_at"}
-)
-_LISTS = frozenset({"tags", "categories"})
 _STATED = (
     *("type", "confidence", "categories", "extraction_model", "temporal_kind"),
     *("valid_from", "valid_until", "occurred_at", "first_occurred_at"),
@@ -98,13 +94,13 @@ def _changed(row: MemoryRow, at: datetime) -> MemoryRow:
 def memory_of(state: ArchiveRow) -> MemoryRow:
     """Returns the archived memory; fields that its version did not have get their defaults."""
     archived = json.loads(state.state)
-    known = {field.name for field in fields(MemoryRow)}
+    known = columns_of(MemoryRow)
     values = {name: value for name, value in archived.items() if name in known}
     for name, value in values.items():
-        if value is not None and name in _TIMES:
-            values[name] = datetime.fromisoformat(value)
-        elif name in _LISTS:
+        if known[name].is_list:
             values[name] = tuple(value)
+        elif value is not None and known[name].type is datetime:
+            values[name] = datetime.fromisoformat(value)
     return MemoryRow(**values)
 
 

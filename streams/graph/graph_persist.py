@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pydantic import JsonValue
 
 from palimpsest.schemas.commands import StructuredAttribute
+from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.identity import aspect_id, entity_id
 from palimpsest.schemas.messages import GraphChange, GraphWork, MemoryChange
 from palimpsest.schemas.normal_forms import canonical_name, shown_name
@@ -24,7 +25,6 @@ from palimpsest.schemas.rows import (
     Row,
 )
 from palimpsest.schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
-from palimpsest.schemas.triples import Triple
 from palimpsest.streams.graph.imports import imported_names, imported_rows
 from palimpsest.streams.stage import Context, Emit, Message, Process, Stage, Step
 from palimpsest.streams.store_port import EraseGraph, Graph, LoadGraph, MemoryText, Put, Write

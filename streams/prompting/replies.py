@@ -17,7 +17,7 @@ from typing import Final, cast
 from pydantic import JsonValue
 
 from palimpsest.schemas.enumerations import FACT_TYPES, Action, FactType, TemporalKind
-from palimpsest.schemas.triples import Triple
+from palimpsest.schemas.envelope import Triple
 from palimpsest.streams.prompting.json_text import JsonObject, find_object
 from palimpsest.streams.prompting.prompts import MAX_CATEGORIES, MAX_FACTS, MAX_TRIPLES
 from palimpsest.streams.text.dates import end_of

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Final
 
 from palimpsest.schemas.codec import CONTENT_TYPE, encode
-from palimpsest.schemas.dead_letters import DeadLetter
 from palimpsest.schemas.envelope import MAX_SCOPE_CHARACTERS, Envelope, Frozen, derived_id
 from palimpsest.schemas.identity import (
     UNREADABLE_SCOPE,
@@ -18,6 +17,7 @@ from palimpsest.schemas.identity import (
     items_of_unreadable,
     message_key,
 )
+from palimpsest.schemas.messages import DeadLetter
 from palimpsest.schemas.topics import DEAD_LETTERS, TOPICS, Topic
 from palimpsest.streams.logs.base import LogReader, Outgoing, Record
 from palimpsest.streams.stage import Emit, Failure, Message

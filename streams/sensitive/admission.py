@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from palimpsest.schemas.scrubbing import says_withheld, unread_speaker, withheld_value
 from palimpsest.schemas.topics import CONVERSATION_TURNS
-from palimpsest.schemas.withheld import says_withheld, unread_speaker, withheld_value
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.settings import PiiSettings

@@ -14,9 +14,8 @@ from pydantic import JsonValue, ValidationError
 
 from palimpsest.schemas import codec
 from palimpsest.schemas.codec import UPCASTS, InvalidRecord, Upcast, decode, encode, upcast
-from palimpsest.schemas.dead_letters import DeadLetter
 from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
-from palimpsest.schemas.messages import SCHEMAS, ConversationTurn, Fact, ScoredCandidate
+from palimpsest.schemas.messages import SCHEMAS, ConversationTurn, DeadLetter, Fact, ScoredCandidate
 from palimpsest.schemas.topics import CONVERSATION_TURNS, DEAD_LETTERS, Topic
 from tests.contract.message_examples import TOPIC_OF, Json, golden, json_values, to_bytes
 

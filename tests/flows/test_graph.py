@@ -20,8 +20,8 @@ from palimpsest.schemas.commands import (
     Structure,
     StructuredAttribute,
 )
+from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.identity import command_memory_id, turn_memory_id
-from palimpsest.schemas.triples import Triple
 from palimpsest.stores.recall.graph import graph_boost
 from palimpsest.stores.settings import RecallSettings
 from palimpsest.streams.runtime.runner import STEPS

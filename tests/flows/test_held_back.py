@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from palimpsest.schemas.commands import (
@@ -13,7 +12,6 @@ from palimpsest.schemas.commands import (
     Command,
     DismissProposalsCommand,
 )
-from palimpsest.stores.shard import DATABASE_FILE
 from palimpsest.streams.runtime.runner import STEPS
 from tests.harness import CAREFUL, Pipeline, differing, pipeline_settings
 from tests.spoken_model import ScriptedModel, spoken
@@ -149,20 +147,3 @@ def test_a_machine_may_not(tmp_path: Path) -> None:
         pipeline.run()
         assert str(pipeline.result()[0]).startswith("forbidden")
         assert pipeline.balance().facts["blocked"] == 1
-
-
-def test_what_was_held_back_in_an_older_store_can_be_applied(tmp_path: Path) -> None:
-    with holding(tmp_path) as pipeline:
-        [item_id] = pipeline.values(HELD)
-        [before] = pipeline.rows("FROM internal.held_proposals")
-    file = tmp_path / "shard" / DATABASE_FILE
-    with duckdb.connect(str(file)) as store:
-        store.execute("DROP TABLE internal.held_proposals")
-        store.execute("DELETE FROM internal.migrations WHERE name = ?", [HELD_PROPOSALS])
-    with opened(tmp_path) as pipeline:
-        assert pipeline.shard.migrated == [HELD_PROPOSALS]
-        assert pipeline.rows("FROM internal.held_proposals") == [before]
-        pipeline.command(ApplyProposalsCommand(item_ids=(item_id,), reason="she moved"))
-        pipeline.run()
-        assert pipeline.result()[1][0]["status"] == "updated"
-        assert pipeline.memories() == [NEW]

@@ -26,7 +26,7 @@ from palimpsest.schemas.commands import (
     RememberCommand,
     Structure,
 )
-from palimpsest.schemas.triples import Triple
+from palimpsest.schemas.envelope import Triple
 from tests.flows.program import Program
 from tests.flows.test_graph import memory_id
 from tests.harness import Pipeline

@@ -21,10 +21,10 @@ from palimpsest.schemas.commands import (
     StructuredAttribute,
     StructuredEntity,
 )
+from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import NormalizedTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_HISTORY, TURNS_NORMALIZED
-from palimpsest.schemas.triples import Triple
 from palimpsest.stores.database.state_hash import table_hashes
 from palimpsest.streams.decide.deciders import SAID_BY_ITS_SOURCE
 from palimpsest.streams.settings import Flags

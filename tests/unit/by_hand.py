@@ -30,7 +30,6 @@ from palimpsest.schemas.rows import (
     SessionRow,
     ShortTermRow,
 )
-from palimpsest.schemas.sources import Source
 from palimpsest.schemas.topics import MEMORY_WRITES, Topic
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.memory_rows import CONFIRMED_DECAY_RATE
@@ -57,6 +56,7 @@ from palimpsest.streams.store_port import (
     LoadGraph,
     NearDuplicates,
     Put,
+    Source,
 )
 from tests.messages import BEGIN, envelope
 

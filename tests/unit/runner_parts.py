@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from palimpsest.schemas.codec import decode, encode
-from palimpsest.schemas.dead_letters import DeadLetter
-from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.messages import ConversationTurn, DeadLetter
 from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
     DEAD_LETTERS,

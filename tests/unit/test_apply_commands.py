@@ -12,11 +12,11 @@ from palimpsest.schemas.commands import (
     StructuredAttribute,
     StructuredEntity,
 )
+from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.identity import command_memory_id
 from palimpsest.schemas.messages import CommandIntent, MemoryChange, MemoryWrite
 from palimpsest.schemas.rows import ArchiveRow, CommandRow, MemoryRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
-from palimpsest.schemas.triples import Triple
 from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.apply.remember import inferred_type, parse_prefix
 from palimpsest.streams.store_port import KeepVector

@@ -21,9 +21,9 @@ from palimpsest.schemas.commands import (
 )
 from palimpsest.schemas.messages import MemoryChange
 from palimpsest.schemas.rows import ArchiveRow, FlagsRow, MemoryRow
-from palimpsest.schemas.sources import Source, Statement
 from palimpsest.schemas.topics import MEMORY_CHANGES
 from palimpsest.streams.settings import Flags
+from palimpsest.streams.store_port import Source, Statement
 from tests.messages import BEGIN
 from tests.unit.by_hand import Driven, Store, memory
 from tests.unit.commands_by_hand import AGENT, HUMAN, TEA, carry_out, error, result

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.messages import MemoryChange, Proposal
 from palimpsest.schemas.rows import FlagsRow, MemoryRow
 from palimpsest.schemas.topics import MEMORY_CHANGES
-from palimpsest.schemas.triples import Triple
 from palimpsest.streams.settings import Flags
 from tests.harness import CAREFUL, FULL
 from tests.unit.by_hand import (

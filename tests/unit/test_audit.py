@@ -10,9 +10,9 @@ import pytest
 
 from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
 from palimpsest.schemas.codec import decode, encode
-from palimpsest.schemas.dead_letters import DeadLetter
 from palimpsest.schemas.identity import turn_item_id, unreadable_item_id
 from palimpsest.schemas.messages import (
+    DeadLetter,
     FactsExtracted,
     GraphChange,
     HistoryEvent,

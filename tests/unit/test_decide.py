@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.messages import (
     FactsExtracted,
     MemoryWrite,
@@ -16,7 +17,6 @@ from palimpsest.schemas.messages import (
 )
 from palimpsest.schemas.rows import FlagsRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
-from palimpsest.schemas.triples import Triple
 from palimpsest.streams.decide.decide import decide_stage
 from palimpsest.streams.settings import Flags
 from palimpsest.streams.stage import Embed, Generate, ModelUnavailable

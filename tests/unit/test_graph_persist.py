@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from palimpsest.schemas.commands import StructuredAttribute, StructuredEntity
+from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.identity import aspect_id, entity_id
 from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.messages import GraphChange, GraphWork, MemoryChange
@@ -20,7 +21,6 @@ from palimpsest.schemas.rows import (
     RelationRow,
 )
 from palimpsest.schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
-from palimpsest.schemas.triples import Triple
 from palimpsest.streams.graph.graph_persist import graph_persist_stage
 from palimpsest.streams.store_port import Graph, LoadGraph, MemoryText
 from tests.messages import BEGIN, envelope

@@ -8,9 +8,9 @@ import re
 import pytest
 
 from palimpsest.schemas.codec import decode, encode
-from palimpsest.schemas.dead_letters import DeadLetter
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import UNREADABLE_SCOPE, items_of, message_key, unreadable_item_id
+from palimpsest.schemas.messages import DeadLetter
 from palimpsest.schemas.topics import (
     CACHE_INVALIDATIONS,
     CONVERSATION_TURNS,

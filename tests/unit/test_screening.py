@@ -17,8 +17,15 @@ from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import fact_memory_id, turn_memory_id
 from palimpsest.schemas.quotations import LONG
 from palimpsest.schemas.redaction import CHANGING, Redaction, folded, marks_of
-from palimpsest.schemas.screening import MOST, ODD, screen_of
-from palimpsest.stores.writing.redacted_tables import TABLES, Table, affected, redacted_row
+from palimpsest.stores.writing.redacted_tables import (
+    MOST,
+    ODD,
+    TABLES,
+    Table,
+    affected,
+    redacted_row,
+    screen_of,
+)
 
 GONE, KEPT = turn_memory_id("s", "t1"), turn_memory_id("s", "t2")
 GONE_FACT = fact_memory_id("i1")
