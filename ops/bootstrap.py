@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias, Union
 
-from palimpsest.ops.embedded import Application, application, open_log
+from palimpsest.ops import embedded
+from palimpsest.ops.embedded import Application
+from palimpsest.ops.maintenance.periodic import PeriodicTask
 from palimpsest.ops.parts import utc_now
+from palimpsest.ops.replay.erased_branches import BranchErasing
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.models.base import LanguageModel
+from palimpsest.streams.models.settings import LlmSettings
+from palimpsest.streams.runtime.runner import StageRunner
 
 if TYPE_CHECKING:
     from palimpsest.ops.kafka.application import KafkaApplication
@@ -30,23 +35,27 @@ async def running(
     if settings.log.kind == "kafka":
         from palimpsest.ops.kafka.application import kafka_application
 
-        async with kafka_application(settings, only, clock, patient) as joined:
-            yield joined
+        async with kafka_application(settings, only, clock, patient) as on_kafka:
+            yield on_kafka
     else:
-        async with application(settings, only, clock=clock) as embedded:
-            yield embedded
+        async with application(settings, only, clock=clock) as joined:
+            yield joined
 
 
-@contextlib.contextmanager
-def publisher(
-    settings: Settings, clock: Callable[[], datetime] = utc_now
-) -> Iterator[Callable[[Sequence[Outgoing]], list[tuple[int, int]]]]:
-    """A function that appends records durably, in a folder where a worker may run or not."""
-    if settings.log.kind == "kafka":
-        from palimpsest.ops.kafka.application import kafka_publisher
+@contextlib.asynccontextmanager
+async def application(
+    settings: Settings,
+    only: Sequence[str] = (),
+    on_batch: Callable[[StageRunner], Awaitable[None]] | None = None,
+    clock: Callable[[], datetime] = utc_now,
+    make_language: Callable[[LlmSettings], LanguageModel] | None = None,
+) -> AsyncIterator[Application]:
+    """`embedded.application`, which erases in the branches of its folder, too."""
+    known = (settings, only, on_batch, clock, make_language)
+    async with embedded.application(*known, tasks=_in_branches) as app:
+        yield app
 
-        with kafka_publisher(settings) as append:
-            yield append
-        return
-    with open_log(settings, "publish", clock) as log:
-        yield log.append
+
+def _in_branches(app: Application) -> list[PeriodicTask]:
+    shards = dict(enumerate(app.shards))
+    return [BranchErasing(app.settings, app.log, shards, lambda: app.is_stopping).task()]

@@ -11,7 +11,8 @@ from typing import Any
 from unittest import mock
 
 from palimpsest.ops import embedded
-from palimpsest.ops.bootstrap import publisher
+from palimpsest.ops.bootstrap import application
+from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.replay.branches import Branch, branch_settings, keep_branch, read_branch
 from palimpsest.ops.service.queries import queries
@@ -168,5 +169,5 @@ def record(message: Any) -> Any:
 async def run_all(settings: Settings, model: ScriptedModel) -> None:
     """Process what lies in the log, with this model."""
     with mock.patch.object(embedded, "language_model", return_value=model):
-        async with embedded.application(settings) as app:
+        async with application(settings) as app:
             await app.run(until_drained=True)

@@ -22,7 +22,7 @@ def level(person: str | None, wanted: Any, reason: str = "asked for") -> SetPriv
 
 def tidy(pipeline: Pipeline) -> int:
     """What goes on beside the stages of a worker."""
-    return PrivacyRedactor(pipeline.log, [pipeline.shard], wanted=True).once()
+    return PrivacyRedactor(pipeline.log, [pipeline.shard]).once()
 
 
 def turns(pipeline: Pipeline) -> Counter[tuple[str, str]]:

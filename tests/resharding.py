@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from palimpsest.ops.embedded import Application, application, open_log
+from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.maintenance.erasing import carry_out_in
+from palimpsest.ops.opening import open_log
 from palimpsest.ops.parts import embedding_model, open_shard, shard_options
 from palimpsest.ops.replay.rebuild import Rebuilt
 from palimpsest.ops.replay.resharding import ReshardRequest, reshard

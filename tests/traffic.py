@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Self
 
-from palimpsest.ops.bootstrap import publisher
+from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings

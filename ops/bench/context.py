@@ -18,9 +18,9 @@ from typing import Final
 from palimpsest.ops.bench.conversations import CATEGORIES, Question, questions, records
 from palimpsest.ops.bench.found import quantiles
 from palimpsest.ops.bench.retrieval import DataSet, remembering
-from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import application
 from palimpsest.ops.ingest.records import in_batches
+from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.recalling import context, retrieved
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.running import sources_of

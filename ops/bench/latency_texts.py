@@ -31,9 +31,9 @@ from palimpsest.ops.bench.disk import settled
 from palimpsest.ops.bench.latency import BATCH, FACTS, SEED, Times, candidates_ms, commit
 from palimpsest.ops.bench.resident import MIB, resident
 from palimpsest.ops.bench.throughput import SYLLABLES
-from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import application
 from palimpsest.ops.ingest.records import in_batches
+from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.recalling import retrieved
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.running import sources_of

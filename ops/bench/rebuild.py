@@ -14,9 +14,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from palimpsest.ops.bench.throughput import FIRST_TURN, SEED, SESSION_TURNS, WORDS, vocabulary
-from palimpsest.ops.bootstrap import publisher
-from palimpsest.ops.embedded import application, open_log
+from palimpsest.ops.embedded import application
 from palimpsest.ops.ingest.records import in_batches, turn_id_of_message
+from palimpsest.ops.opening import open_log, publisher
 from palimpsest.ops.parts import shard_folder
 from palimpsest.ops.replay.fold import Ends
 from palimpsest.ops.replay.fold_processes import FoldedPartition, FoldJob, fold_partitions

@@ -20,10 +20,10 @@ from palimpsest.ops.bench.disk import settled
 from palimpsest.ops.bench.found import KS, Found, judged, quantiles, summary
 from palimpsest.ops.bench.halves import Half
 from palimpsest.ops.bench.variants import Variant
-from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.log_folder import log_folder
+from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.recalling import retrieved
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.running import sources_of

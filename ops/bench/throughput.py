@@ -19,9 +19,9 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from palimpsest.ops.bench.loopback import started
-from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.ingest.records import in_batches, turn_id_of_message
+from palimpsest.ops.opening import publisher
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings

@@ -238,7 +238,7 @@ def _options(
 
 
 def _appender(settings: Settings, undo: ExitStack, dry_run: bool) -> Append:
-    from palimpsest.ops.bootstrap import publisher
+    from palimpsest.ops.opening import publisher
 
     return _append_nothing if dry_run else undo.enter_context(publisher(settings))
 
@@ -249,9 +249,9 @@ def _append_nothing(_batch: Sequence[Outgoing]) -> object:
 
 def _published(settings: Settings, undo: ExitStack) -> Published:
     """The turns already in the log; not looked up on Kafka."""
-    from palimpsest.ops.embedded import open_log
     from palimpsest.ops.ingest.known import Published
     from palimpsest.ops.log_folder import has_log
+    from palimpsest.ops.opening import open_log
 
     if settings.log.kind == "kafka" or not has_log(settings):
         return Published(None)

@@ -101,9 +101,9 @@ def import_scope(
 
 
 async def _taken(cli: Cli, file: BinaryIO, scope: str, wait: float) -> Imported:
-    from palimpsest.ops.bootstrap import publisher
     from palimpsest.ops.commanding import commands_of
     from palimpsest.ops.importing import Importer
+    from palimpsest.ops.opening import publisher
     from palimpsest.schemas.commands import Actor
 
     settings = cli.settings

@@ -10,11 +10,12 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from palimpsest.ops.bootstrap import publisher
-from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.bootstrap import application
+from palimpsest.ops.embedded import Application
 from palimpsest.ops.ingest.base import Bad
 from palimpsest.ops.ingest.lines import read_turns
 from palimpsest.ops.ingest.records import RecordOptions, in_batches
+from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.operations.pipeline import balance
 from palimpsest.ops.operations.rows import rows

@@ -1,8 +1,5 @@
-"""Fetches queued documents alongside the stages.
-
-Its only output is records of the log: the text, or why there is none. A document stays queued until
-one of them is applied, so a document is fetched again after a kill in between. A document whose
-record is in the log is not fetched.
+"""Fetches a URL within the limits and from allowed addresses. It resolves the name itself, once per
+hop, and connects to that very address, so a later change of the name (DNS rebinding) has no effect.
 """
 
 from __future__ import annotations
@@ -12,116 +9,18 @@ import ipaddress
 import logging
 import socket
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import httpx
 
 from palimpsest.ops.documents.reading import NotReadError, charset_of, media_type_of, read
-from palimpsest.ops.documents.records import text_record, texts_that_fit
 from palimpsest.ops.documents.settings import DocumentSettings
-from palimpsest.ops.maintenance.partition_timer import PartitionTimer
-from palimpsest.schemas.commands import Actor, AddDocumentCommand, DocumentTextCommand
-from palimpsest.schemas.rows import DocumentRow
-from palimpsest.stores.database.tables import select
-from palimpsest.stores.shard import Shard
 from palimpsest.streams.document_intents import why_no_address
-from palimpsest.streams.logs.base import LogError, Outgoing
-from palimpsest.streams.sensitive.policy import REFUSED, WHY_REFUSED, Policy
 
 logger = logging.getLogger(__name__)
-
-AT_ONCE = 4
-"""Maximum number of concurrent fetches."""
-FETCHER = Actor(id="fetcher", type="system")
-_QUEUED = (
-    "kind = 'url' AND chunks IS NULL AND error IS NULL AND deleted_at IS NULL"
-    " ORDER BY created_at, document_id LIMIT 100"
-)
-
-
-@dataclass(eq=False)
-class Fetcher(PartitionTimer):
-    """Fetches for all open shards, which `shards` returns and which may change at any time."""
-
-    what = "documents"
-    seconds = 0.5
-
-    _published: set[str] = field(default_factory=set, init=False)
-
-    def waits(self, shard: Shard) -> bool:
-        """Whether a document waits for its text."""
-        return bool(self._waiting(shard))
-
-    async def act(self, shard: Shard) -> None:
-        waiting = await asyncio.to_thread(self._waiting, shard)
-        limit = asyncio.Semaphore(AT_ONCE)
-
-        async def one(row: DocumentRow) -> None:
-            async with limit:
-                await self._take(row)
-
-        await asyncio.gather(*map(one, waiting))
-
-    def _waiting(self, shard: Shard) -> list[DocumentRow]:
-        queued = _queued(shard)
-        return [row for row in queued if row.document_id not in self._published]
-
-    def _records(self, scope: str, texts: Sequence[DocumentTextCommand]) -> list[Outgoing]:
-        return [text_record(scope, text, self.clock(), FETCHER) for text in texts]
-
-    def _without_secrets(self, text: str) -> str:
-        """Removes secrets before the text is chunked: a secret may span two chunks."""
-        policy = Policy.of(self.settings.pii)
-        cleaned = policy.text(text)
-        if policy.refuses and cleaned == REFUSED:
-            raise NotReadError(WHY_REFUSED)
-        return cleaned
-
-    async def _take(self, row: DocumentRow) -> None:
-        """Fetches a document, and appends its text or the failure."""
-        assert row.source is not None
-        try:
-            found = await fetch(row.source, self.settings.documents)
-            asked = AddDocumentCommand(
-                kind="url",
-                content_type=found.content_type,
-                chunk_characters=row.chunk_characters,
-                chunk_overlap=row.chunk_overlap,
-            )
-            most = self.settings.log.max_record_bytes
-            text = await asyncio.to_thread(self._without_secrets, found.text)
-            title = self._without_secrets(found.title)
-            texts = await asyncio.to_thread(
-                texts_that_fit, row.document_id, text, asked, most, title
-            )
-            records = self._records(row.scope, texts)
-            if any(len(record.value or b"") > most for record in records):
-                raise NotReadError(
-                    f"its chunks are larger than {most} bytes (log.max_record_bytes)"
-                )
-        except NotReadError as error:
-            why = str(error)[:2_000]
-            failed = DocumentTextCommand(document_id=row.document_id, error=why)
-            records = self._records(row.scope, [failed])
-        try:
-            await asyncio.to_thread(self.append, records)
-        except LogError as error:
-            logger.warning("document %s, to be fetched again: %s", row.document_id, error)
-        else:
-            self._published.add(row.document_id)
-
-
-def _queued(shard: Shard) -> list[DocumentRow]:
-    with shard.reading() as reader:
-        return select(reader, DocumentRow, _QUEUED, [])
-
-
-# Fetches a URL within the limits and from allowed addresses. It resolves the name itself, once per
-# hop, and connects to that very address, so a later change of the name (DNS rebinding) has no
-# effect.
 
 _HEADERS: Final = {
     "User-Agent": "palimpsest",

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, cast
 
 from palimpsest.ops.awaited_results import AwaitedResults
 from palimpsest.ops.awaited_turns import TurnKey
-from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.bootstrap import application
+from palimpsest.ops.embedded import Application
 from palimpsest.ops.http.agents import agents
 from palimpsest.ops.http.application import create_app
 from palimpsest.ops.http.gate import is_loopback

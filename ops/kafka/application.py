@@ -14,6 +14,8 @@ import duckdb
 
 from palimpsest.ops.log_folder import make_private
 from palimpsest.ops.maintenance.earning import Earning, any_busy
+from palimpsest.ops.maintenance.erasing import carry_out_on_kafka
+from palimpsest.ops.maintenance.periodic import PeriodicTask, running
 from palimpsest.ops.maintenance.publishing import Publishing
 from palimpsest.ops.maintenance.shadow_deciding import ShadowDeciding
 from palimpsest.ops.maintenance.upkeep import Upkeep, expiring
@@ -132,8 +134,6 @@ class _Parts:
     def _erase(self, partition: int, shard: Shard) -> None:
         """Executes pending erasures in files before the partition's stages start. A failure is
         logged, and the erasure stays pending."""
-        from palimpsest.ops.maintenance.erasing import carry_out_on_kafka
-
         try:
             carry_out_on_kafka(self.app.log.append, partition, shard, self.app.replies)
         except (LogError, OSError, duckdb.Error) as error:
@@ -219,12 +219,9 @@ class KafkaApplication:
         """Processes until `stop`, or until every stage of every worker has processed everything.
         Raises the error of a stage, a store or the client, LogUnavailable if another process may
         succeed; the other roles are stopped."""
-        watching = asyncio.create_task(self._watch_waiting())
-        try:
+        async with PeriodicTask("waiting", WATCH_SECONDS, self._note_waiting).running(self.stop):
             if await self._connected():
                 await self._work(until_drained)
-        finally:
-            watching.cancel()
 
     async def _connected(self) -> bool:
         """Waits for the broker; returns False if stopped first."""
@@ -241,14 +238,12 @@ class KafkaApplication:
                 return True
         return False
 
-    async def _watch_waiting(self) -> None:
-        while True:
-            found = {member.waits_for() for member in self.members}
-            if not self._is_connected or "broker" in found:
-                self.waiting.note("broker")
-            else:
-                self.waiting.note("partitions" if "partitions" in found else None)
-            await asyncio.sleep(WATCH_SECONDS)
+    async def _note_waiting(self) -> None:
+        found = {member.waits_for() for member in self.members}
+        if not self._is_connected or "broker" in found:
+            self.waiting.note("broker")
+        else:
+            self.waiting.note("partitions" if "partitions" in found else None)
 
     async def _unless_stopped(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -259,21 +254,21 @@ class KafkaApplication:
         tasks = [asyncio.create_task(member.run(self._stop)) for member in self.members]
         if until_drained:
             tasks.append(asyncio.create_task(self._until_drained()))
-        flags, seconds = self.settings.pipeline, self.settings.log.expire_seconds
-        upkeep = Upkeep(self.shards.now, self.embedding, flags)
-        async with (
-            expiring((self.replies,), self.clock, seconds, unless=flags.autonomous_frozen),
-            upkeep.running(),
-            self._publishing.running(self.stop),
-            self.deciding.running(self.stop),
-            self._earning.running(self.stop),
-        ):
+        async with running(await self._background(), self.stop):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self.stop()
             results = await asyncio.gather(*tasks, return_exceptions=True)
         for failure in results:
             if isinstance(failure, BaseException):
                 raise failure
+
+    async def _background(self) -> list[PeriodicTask]:
+        flags = self.settings.pipeline
+        found = [Upkeep(self.shards.now, self.embedding, flags).task(), self._earning.task()]
+        if not flags.autonomous_frozen:
+            found.append(expiring([self.replies], self.clock, self.settings.log.expire_seconds))
+            await found[-1].once()
+        return [*found, *self._publishing.tasks(), *await self.deciding.tasks()]
 
     def stop(self) -> None:
         """Finishes the current batches, leaves the group, then ends `run`."""
@@ -397,12 +392,3 @@ def _add_role(
     flow.member = member
     joined.roles.append(role)
     joined.members.append(member)
-
-
-@contextlib.contextmanager
-def kafka_publisher(
-    settings: Settings,
-) -> Iterator[Callable[[Sequence[Outgoing]], list[tuple[int, int]]]]:
-    """Yields a function that appends records durably to the cluster."""
-    with KafkaLog.open(settings.cluster) as log:
-        yield log.append

@@ -12,9 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from palimpsest.ops.distribution import install_hint
-from palimpsest.ops.embedded import check_shard, open_log
 from palimpsest.ops.log_folder import has_log, log_folder, log_lock, worker_runs
 from palimpsest.ops.maintenance.full_disk import full_disk
+from palimpsest.ops.opening import check_shard, open_log
 from palimpsest.ops.parts import (
     EMBEDDING_STATE,
     SetupError,

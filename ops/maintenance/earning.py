@@ -9,25 +9,19 @@ applied all verdicts in the log.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-import duckdb
-
-from palimpsest.ops.maintenance.background import background_task
 from palimpsest.ops.maintenance.own_commands import own_command
 from palimpsest.ops.maintenance.partition_timer import Applied
+from palimpsest.ops.maintenance.periodic import PeriodicTask, in_thread, passing
 from palimpsest.schemas.commands import Actor, SetFlagsCommand
-from palimpsest.stores.database.cursors import StoreClosed
-from palimpsest.stores.database.damage import StoreDamaged
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.logs.base import LogError, LogReader, Outgoing
+from palimpsest.streams.logs.base import LogReader, Outgoing
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.settings import PipelineSettings
 
@@ -96,14 +90,8 @@ class Earning:
         self._told: set[str] = set()
         self._lock = threading.Lock()
 
-    def running(self, stop: Callable[[], None]) -> AbstractAsyncContextManager[None]:
-        """Runs in the background until the block ends; see `background_task`."""
-        return background_task(self._run(), stop)
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.to_thread(self.once)
-            await asyncio.sleep(LOOK_SECONDS)
+    def task(self) -> PeriodicTask:
+        return PeriodicTask("what scopes earn", LOOK_SECONDS, in_thread(self.once))
 
     def once(self) -> bool:
         """Appends the changes that are due; returns whether there are any. Blocks, also while
@@ -113,12 +101,8 @@ class Earning:
             shards = self._shards()
             self._applied.keep(shards)
             for partition, shard in shards.items():
-                try:
+                with passing("what scopes earn", partition):
                     found |= self._look(partition, shard)
-                except StoreClosed:
-                    continue  # the partition has moved on meanwhile
-                except (LogError, duckdb.Error, StoreDamaged) as error:
-                    logger.warning("what scopes of partition %d earn waits: %s", partition, error)
         return found
 
     def _look(self, partition: int, shard: Shard) -> bool:

@@ -8,18 +8,18 @@ is idempotent: after a crash the next start begins with it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import duckdb
 from pydantic import JsonValue
 
+from palimpsest.ops.maintenance.periodic import PeriodicTask
 from palimpsest.schemas.redaction import Redaction
 from palimpsest.schemas.scrubbing import Scrub
 from palimpsest.schemas.topics import (
@@ -207,22 +207,14 @@ class FileErasing:
                     self._not_before = self._monotonic() + AGAIN_SECONDS
                     logger.warning("erased texts are still in files: %s", error)
 
-    @contextlib.asynccontextmanager
-    async def watching(self, wanted: Callable[[], None]) -> AsyncIterator[None]:
-        """Calls `wanted` when an erasure has become due without a batch, until the block ends."""
+    def watching(self, wanted: Callable[[], None]) -> PeriodicTask:
+        """Calls `wanted` when an erasure has become due without a batch."""
 
-        async def watch() -> None:
-            while True:
-                await asyncio.sleep(AGAIN_SECONDS)
-                if self.due:
-                    wanted()
+        async def look() -> None:
+            if self.due:
+                wanted()
 
-        task = asyncio.create_task(watch())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        return PeriodicTask("pending erasures", AGAIN_SECONDS, look, first=AGAIN_SECONDS)
 
 
 def carry_out_in(

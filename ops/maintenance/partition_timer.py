@@ -11,21 +11,17 @@ import asyncio
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-import duckdb
-
-from palimpsest.ops.maintenance.background import background_task
+from palimpsest.ops.maintenance.periodic import PeriodicTask, passing
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.stores.database.cursors import StoreClosed
-from palimpsest.stores.database.damage import StoreDamaged
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.logs.base import LogError, LogReader, Outgoing
+from palimpsest.streams.logs.base import LogReader, Outgoing
 from palimpsest.streams.stage import Stage
 
 logger = logging.getLogger(__name__)
@@ -85,7 +81,7 @@ class Applied:
 @dataclass(eq=False)
 class PartitionTimer(ABC):
     """Checks all open shards that `shards` returns, which may change at any time, every `seconds`,
-    sooner if records are in flight; `wait` sleeps that long. `what` names it in warnings."""
+    sooner if records are in flight. `what` names it in warnings."""
 
     what: ClassVar[str]
     seconds: ClassVar[float]
@@ -95,7 +91,6 @@ class PartitionTimer(ABC):
     append: Callable[[Sequence[Outgoing]], object]
     settings: Settings
     clock: Callable[[], datetime]
-    wait: Callable[[float], Awaitable[object]] = field(default=asyncio.sleep, kw_only=True)
 
     def __post_init__(self) -> None:
         self._applied = Applied(self.log)
@@ -108,9 +103,8 @@ class PartitionTimer(ABC):
     async def act(self, shard: Shard) -> None:
         """Does what is due, once the store has applied everything that was in the log."""
 
-    def running(self, stop: Callable[[], None]) -> AbstractAsyncContextManager[None]:
-        """Runs in the background until the block ends; see `background_task`."""
-        return background_task(self._run(), stop)
+    def task(self) -> PeriodicTask:
+        return PeriodicTask(self.what, self.seconds, self.once)
 
     def busy(self) -> bool:
         """Whether there is something to do in some partition."""
@@ -120,20 +114,16 @@ class PartitionTimer(ABC):
                     return True
         return False
 
-    async def _run(self) -> None:
-        while True:
-            shards = self.shards()
-            self._applied.keep(shards)
-            await asyncio.gather(*(self._looked(*each) for each in shards.items()))
-            await self.wait(SOON_SECONDS if self._applied.waiting else self.seconds)
+    async def once(self) -> float | None:
+        """Checks every shard; returns the seconds until the next check if records are in flight."""
+        shards = self.shards()
+        self._applied.keep(shards)
+        await asyncio.gather(*(self._looked(*each) for each in shards.items()))
+        return SOON_SECONDS if self._applied.waiting else None
 
     async def _looked(self, partition: int, shard: Shard) -> None:
-        try:
+        with passing(self.what, partition):
             await self.look(partition, shard)
-        except StoreClosed:
-            pass  # the partition has moved to another worker
-        except (LogError, duckdb.Error, StoreDamaged) as error:
-            logger.warning("%s of partition %d wait: %s", self.what, partition, error)
 
     async def look(self, partition: int, shard: Shard) -> None:
         """Acts once everything is applied that was in the log when work was first found."""

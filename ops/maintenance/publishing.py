@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from palimpsest.ops.documents.fetcher import Fetcher
+from palimpsest.ops.documents.fetcher import fetch
+from palimpsest.ops.documents.reading import NotReadError
+from palimpsest.ops.documents.records import text_record, texts_that_fit
 from palimpsest.ops.maintenance.partition_timer import PartitionTimer
+from palimpsest.ops.maintenance.periodic import PeriodicTask
 from palimpsest.ops.maintenance.session_summaries import SummaryTimer
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.commands import Actor, MemoryCommand, SessionEndCommand
+from palimpsest.schemas.commands import (
+    Actor,
+    AddDocumentCommand,
+    DocumentTextCommand,
+    MemoryCommand,
+    SessionEndCommand,
+)
 from palimpsest.schemas.envelope import derived_id
-from palimpsest.schemas.rows import SessionRow
+from palimpsest.schemas.rows import DocumentRow, SessionRow
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.logs.base import LogReader, Outgoing
+from palimpsest.streams.logs.base import LogError, LogReader, Outgoing
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.output import published
+from palimpsest.streams.sensitive.policy import REFUSED, WHY_REFUSED, Policy
 from palimpsest.streams.settings import Flags
+
+logger = logging.getLogger(__name__)
 
 
 class Publishing:
@@ -50,14 +62,98 @@ class Publishing:
         It does not wait for summaries: a model may be unavailable for long."""
         return any(timer.busy() for timer in self._awaited)
 
-    @contextlib.asynccontextmanager
-    async def running(self, stop: Callable[[], None]) -> AsyncIterator[None]:
-        """Runs in the background until the block ends; a failure ends the block through `stop` and
-        is raised."""
-        async with contextlib.AsyncExitStack() as running:
-            for timer in (*self._awaited, *self._others):
-                await running.enter_async_context(timer.running(stop))
-            yield
+    def tasks(self) -> list[PeriodicTask]:
+        return [timer.task() for timer in (*self._awaited, *self._others)]
+
+
+# Fetches queued documents. The only output is records of the log: the text, or why there is none. A
+# document stays queued until one of them is applied, so a document is fetched again after a kill in
+# between. A document whose record is in the log is not fetched.
+
+FETCHES = 4
+"""Maximum number of concurrent fetches."""
+FETCHER = Actor(id="fetcher", type="system")
+_QUEUED = (
+    "kind = 'url' AND chunks IS NULL AND error IS NULL AND deleted_at IS NULL"
+    " ORDER BY created_at, document_id LIMIT 100"
+)
+
+
+@dataclass(eq=False)
+class Fetcher(PartitionTimer):
+    """Fetches for all open shards, which `shards` returns and which may change at any time."""
+
+    what = "documents"
+    seconds = 0.5
+
+    _published: set[str] = field(default_factory=set, init=False)
+
+    def waits(self, shard: Shard) -> bool:
+        """Whether a document waits for its text."""
+        return bool(self._waiting(shard))
+
+    async def act(self, shard: Shard) -> None:
+        waiting = await asyncio.to_thread(self._waiting, shard)
+        limit = asyncio.Semaphore(FETCHES)
+
+        async def one(row: DocumentRow) -> None:
+            async with limit:
+                await self._take(row)
+
+        await asyncio.gather(*map(one, waiting))
+
+    def _waiting(self, shard: Shard) -> list[DocumentRow]:
+        queued = _queued(shard)
+        return [row for row in queued if row.document_id not in self._published]
+
+    def _records(self, scope: str, texts: Sequence[DocumentTextCommand]) -> list[Outgoing]:
+        return [text_record(scope, text, self.clock(), FETCHER) for text in texts]
+
+    def _without_secrets(self, text: str) -> str:
+        """Removes secrets before the text is chunked: a secret may span two chunks."""
+        policy = Policy.of(self.settings.pii)
+        cleaned = policy.text(text)
+        if policy.refuses and cleaned == REFUSED:
+            raise NotReadError(WHY_REFUSED)
+        return cleaned
+
+    async def _take(self, row: DocumentRow) -> None:
+        """Fetches a document, and appends its text or the failure."""
+        assert row.source is not None
+        try:
+            found = await fetch(row.source, self.settings.documents)
+            asked = AddDocumentCommand(
+                kind="url",
+                content_type=found.content_type,
+                chunk_characters=row.chunk_characters,
+                chunk_overlap=row.chunk_overlap,
+            )
+            most = self.settings.log.max_record_bytes
+            text = await asyncio.to_thread(self._without_secrets, found.text)
+            title = self._without_secrets(found.title)
+            texts = await asyncio.to_thread(
+                texts_that_fit, row.document_id, text, asked, most, title
+            )
+            records = self._records(row.scope, texts)
+            if any(len(record.value or b"") > most for record in records):
+                raise NotReadError(
+                    f"its chunks are larger than {most} bytes (log.max_record_bytes)"
+                )
+        except NotReadError as error:
+            why = str(error)[:2_000]
+            failed = DocumentTextCommand(document_id=row.document_id, error=why)
+            records = self._records(row.scope, [failed])
+        try:
+            await asyncio.to_thread(self.append, records)
+        except LogError as error:
+            logger.warning("document %s, to be fetched again: %s", row.document_id, error)
+        else:
+            self._published.add(row.document_id)
+
+
+def _queued(shard: Shard) -> list[DocumentRow]:
+    with shard.reading() as reader:
+        return select(reader, DocumentRow, _QUEUED, [])
 
 
 # Ends silent sessions, even if no further turn arrives in their scope.

@@ -6,43 +6,44 @@ parts. Palimpsest's own publishers remove those before they append.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from palimpsest.ops.maintenance.log_rounds import READ_RECORDS, LogRounds
+from palimpsest.ops.maintenance.periodic import PeriodicTask, in_thread
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, Topic
-from palimpsest.streams.logs.base import LogError, Position
+from palimpsest.streams.logs.base import Position
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.settings import PiiSettings
 
 CONSUMER: Final = "purge"
 """The consumer whose position in the log marks how far raw records have been checked."""
+LOOK_SECONDS: Final = 1.0
+READ_RECORDS: Final = 500
 READERS: Final[dict[Topic, Sequence[str]]] = {
     CONVERSATION_TURNS: ("normalize", "audit"),
     MEMORY_COMMANDS: ("normalize",),
 }
 
 
-class Purge(LogRounds):
+class Purge:
     """Removes raw records of an embedded log opened for processing. It removes a record before it
     moves the position, so a crash between the two only repeats the removal."""
 
-    passing = (LogError,)
-    left = "raw records with secrets stay in the log for now"
-
-    def __init__(
-        self,
-        log: EmbeddedLog,
-        settings: PiiSettings,
-        wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
-    ) -> None:
-        super().__init__(settings.purge_raw and settings.mode != "off", wait)
+    def __init__(self, log: EmbeddedLog, settings: PiiSettings) -> None:
+        self._is_wanted = settings.purge_raw and settings.mode != "off"
         self._log = log
         self._policy = Policy.of(settings)
 
-    def _round(self) -> int:
+    def tasks(self) -> list[PeriodicTask]:
+        """None where it is not asked for."""
+        if not self._is_wanted:
+            return []
+        name = "raw records with secrets in the log"
+        return [PeriodicTask(name, LOOK_SECONDS, in_thread(self.once), last=True)]
+
+    def once(self) -> int:
+        """Returns the number of removed records. Blocks. Raises LogError."""
         removed = 0
         for topic, readers in READERS.items():
             for partition in range(self._log.partitions(topic.name)):

@@ -10,18 +10,15 @@ to them. They begin with the records that follow their configuration.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
-import duckdb
-
-from palimpsest.ops.maintenance.background import background_task
 from palimpsest.ops.maintenance.own_commands import own_command
+from palimpsest.ops.maintenance.periodic import PeriodicTask, passing
 from palimpsest.ops.parts import language_model
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import InvalidRecord, decode
@@ -35,11 +32,9 @@ from palimpsest.schemas.messages import (
     ScoredCandidate,
 )
 from palimpsest.schemas.topics import MEMORY_WRITES
-from palimpsest.stores.database.cursors import StoreClosed
-from palimpsest.stores.database.damage import StoreDamaged
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.decide.deciders import decided_by_rules, known_by_bands, of_remembered_text
-from palimpsest.streams.logs.base import LogError, LogReader, Outgoing, Record
+from palimpsest.streams.logs.base import LogReader, Outgoing, Record
 from palimpsest.streams.models.base import LanguageModel, Reply
 from palimpsest.streams.models.decider_names import RULES, decider_model, decider_name
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
@@ -244,17 +239,13 @@ class ShadowDeciding:
         self._deciders: list[Decider] = deciders_of(settings, replies, usage)
         self._next: dict[int, tuple[Shard, int]] = {}
 
-    @contextlib.asynccontextmanager
-    async def running(self, stop: Callable[[], None]) -> AsyncIterator[None]:
-        """Runs in the background until the block ends. A failure calls `stop`, which ends the
-        block, and is raised there."""
+    async def tasks(self) -> list[PeriodicTask]:
+        """Notes where they begin in the shards that are open; returns what asks them."""
         for partition, shard in self._shards().items():
             await self._begin(partition, shard)
         if not self._deciders:
-            yield
-            return
-        async with background_task(self._run(), stop):
-            yield
+            return []
+        return [PeriodicTask("further deciders", LOOK_SECONDS, self._once)]
 
     async def close(self) -> None:
         """Closes their models."""
@@ -268,25 +259,17 @@ class ShadowDeciding:
             for partition, shard in (self._shards().items() if self._deciders else ())
         )
 
-    async def _run(self) -> None:
-        while True:
-            found = False
-            shards = self._shards()
-            # Drop shards that are no longer open.
-            self._next = {
-                number: known
-                for number, known in self._next.items()
-                if shards.get(number) is known[0]
-            }
-            for partition, shard in shards.items():
-                try:
-                    found |= await self._look(partition, shard)
-                except StoreClosed:
-                    continue  # the partition has moved to another worker
-                except (LogError, duckdb.Error, StoreDamaged) as error:
-                    logger.warning("further deciders of partition %d wait: %s", partition, error)
-            if not found:
-                await asyncio.sleep(LOOK_SECONDS)
+    async def _once(self) -> float | None:
+        found = False
+        shards = self._shards()
+        # Drop shards that are no longer open.
+        self._next = {
+            number: known for number, known in self._next.items() if shards.get(number) is known[0]
+        }
+        for partition, shard in shards.items():
+            with passing("further deciders", partition):
+                found |= await self._look(partition, shard)
+        return 0.0 if found else None
 
     # --- where they are ----------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from palimpsest.ops.embedded import open_log
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.log_folder import has_log
+from palimpsest.ops.opening import open_log
 from palimpsest.ops.parts import SetupError, shard_folder, utc_now
 from palimpsest.ops.service.queries import Queries
 from palimpsest.ops.settings.sections import Settings

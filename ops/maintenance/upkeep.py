@@ -9,10 +9,9 @@ expiry of the log. LanceDB still follows: it is a copy.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -20,10 +19,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import duckdb
 
+from palimpsest.ops.maintenance.periodic import PeriodicTask, in_thread, passing
 from palimpsest.stores.database.cursors import StoreClosed
-from palimpsest.stores.database.damage import StoreDamaged
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.logs.base import LogError
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.models.base import EmbeddingModel
 from palimpsest.streams.settings import Flags
@@ -258,15 +256,8 @@ class Upkeep:
         self._flags = flags
         self._kept: dict[int, _Kept] = {}
 
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Runs in the background until the block ends."""
-        task = asyncio.create_task(self._run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    def task(self) -> PeriodicTask:
+        return PeriodicTask("upkeep", LOOK_SECONDS, self._once)
 
     async def finish(self, stopped: asyncio.Event | None = None) -> bool:
         """Maintains every shard once more, regardless of its last check, until done or until
@@ -289,22 +280,15 @@ class Upkeep:
             kept.tracked_at = -TRACK_SECONDS
             await self._keep(kept)
 
-    async def _run(self) -> None:
-        while True:
-            syncing = 0.0
-            shards = self._shards()
-            # A closed shard must not keep its resident indexes alive.
-            self._kept = {number: kept for number, kept in self._kept.items() if number in shards}
-            for partition, shard in shards.items():
-                try:
-                    syncing += await self._keep(self._of(partition, shard))
-                except StoreClosed:
-                    continue  # the partition has moved to another worker
-                except (duckdb.Error, StoreDamaged) as error:
-                    logger.warning(
-                        "upkeep of partition %d, to be tried again: %s", partition, error
-                    )
-            await asyncio.sleep(pause_after(syncing))
+    async def _once(self) -> float:
+        syncing = 0.0
+        shards = self._shards()
+        # A closed shard must not keep its resident indexes alive.
+        self._kept = {number: kept for number, kept in self._kept.items() if number in shards}
+        for partition, shard in shards.items():
+            with passing("upkeep", partition):
+                syncing += await self._keep(self._of(partition, shard))
+        return pause_after(syncing)
 
     def _of(self, partition: int, shard: Shard) -> _Kept:
         kept = self._kept.get(partition)
@@ -370,64 +354,17 @@ class Expiring(Protocol):
         ...
 
 
-class Expiry:
-    """Removes records of the embedded log and recorded replies past their retention time, once and
-    then every `seconds`. `wait` sleeps that long."""
+def expiring(
+    kept: Sequence[Expiring | None], clock: Callable[[], datetime], seconds: float
+) -> PeriodicTask:
+    """Removes records of the embedded log and recorded replies past their retention time, every
+    `seconds`. Call it `once` before something may read what is too old."""
 
-    def __init__(
-        self,
-        kept: Expiring,
-        clock: Callable[[], datetime],
-        seconds: float,
-        wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
-    ) -> None:
-        self._kept = kept
-        self._clock = clock
-        self._seconds = seconds
-        self._wait = wait
-
-    async def once(self) -> int:
-        """Returns how many were removed. Logs a file that cannot be written now; writers of the
-        file see the same error."""
-        try:
-            return await asyncio.to_thread(self._kept.expire, self._clock())
-        except LogError as error:
-            logger.warning("what is too old stays for now: %s", error)
-            return 0
-
-    @contextlib.asynccontextmanager
-    async def running(self, unless: bool = False) -> AsyncIterator[None]:
-        """Expires once immediately, then in the background until the block ends; never if
-        `unless`."""
-        if unless:
-            yield
-            return
-        await self.once()
-        task = asyncio.create_task(self._run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def _run(self) -> None:
-        while True:
-            await self._wait(self._seconds)
-            await self.once()
-
-
-@contextlib.asynccontextmanager
-async def expiring(
-    kept: Sequence[Expiring | None],
-    clock: Callable[[], datetime],
-    seconds: float,
-    unless: bool = False,
-) -> AsyncIterator[None]:
-    """Expires each of these that is not None until the block ends; does nothing if `unless`."""
-    async with contextlib.AsyncExitStack() as going_on:
+    def expire() -> None:
         for each in filter(None, kept):
-            await going_on.enter_async_context(Expiry(each, clock, seconds).running(unless))
-        yield
+            each.expire(clock())
+
+    return PeriodicTask("what is too old", seconds, in_thread(expire), first=seconds)
 
 
 def pause_after(syncing: float) -> float:

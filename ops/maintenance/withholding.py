@@ -7,13 +7,11 @@ them has passed them, and still count as turns.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-import duckdb
-
-from palimpsest.ops.maintenance.log_rounds import READ_RECORDS, LogRounds
+from palimpsest.ops.maintenance.periodic import PeriodicTask, in_thread
+from palimpsest.ops.maintenance.purge import LOOK_SECONDS, READ_RECORDS
 from palimpsest.schemas.codec import InvalidRecord, decode, encode
 from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.identity import items_of
@@ -23,7 +21,7 @@ from palimpsest.schemas.scrubbing import says_withheld, unread_speaker, withheld
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES, Topic
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.logs.base import LogError, Position, Record
+from palimpsest.streams.logs.base import Position, Record
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.privacy import is_withheld, rejected
 
@@ -35,26 +33,21 @@ _WITHHELD: Final = (
 )
 
 
-class PrivacyRedactor(LogRounds):
+class PrivacyRedactor:
     """Removes the content of withheld turns from an embedded log opened for processing. It changes
     records before it moves the position, so a crash between the two repeats the change."""
 
-    passing = (LogError, StoreClosed, duckdb.Error)
-    left = "turns that are not kept stay in the log for now"
-
-    def __init__(
-        self,
-        log: EmbeddedLog,
-        shards: Sequence[Shard],
-        wanted: bool,
-        wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
-    ) -> None:
-        super().__init__(wanted, wait)
+    def __init__(self, log: EmbeddedLog, shards: Sequence[Shard]) -> None:
         self._log = log
         self._shards = shards
         self._marks: dict[int, tuple[int, int]] = {}
 
-    def _round(self) -> int:
+    def task(self) -> PeriodicTask:
+        name = "turns in the log that are not kept"
+        return PeriodicTask(name, LOOK_SECONDS, in_thread(self.once), last=True)
+
+    def once(self) -> int:
+        """Returns the number of changed records. Blocks. Raises LogError and a shard's errors."""
         changed = 0
         for partition in range(len(self._shards)):
             changed += self._topic(CONVERSATION_TURNS, partition, self._raw_end(partition))

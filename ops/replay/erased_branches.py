@@ -7,10 +7,14 @@ interrupted erasure starts over: a branch is marked last.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
+import logging
+import math
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -19,8 +23,11 @@ from typing import Final
 import duckdb
 from pydantic import Field
 
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.maintenance.erasing import carry_out_in
+from palimpsest.ops.maintenance.periodic import PASSING, PeriodicTask, in_thread
 from palimpsest.ops.parts import (
+    SetupError,
     embedding_model,
     open_shard,
     shard_folder,
@@ -35,18 +42,21 @@ from palimpsest.ops.replay.branches import (
     branch_folder,
     branch_settings,
     keep_branch,
+    read_branch,
 )
 from palimpsest.ops.replay.counterparts import Counterparts
+from palimpsest.ops.replay.jobs import forget_told
 from palimpsest.ops.replay.ledger import Ledger
 from palimpsest.ops.replay.live_log import LiveLog
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.settings.sources import SettingsError
 from palimpsest.schemas.envelope import Frozen
 from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.rows import MemoryRow
 from palimpsest.schemas.topics import MEMORY_CHANGES, MEMORY_WRITES
 from palimpsest.stores.database.damage import StoreDamaged, is_damage
 from palimpsest.stores.durable_files import write_whole
-from palimpsest.stores.lock import FolderLock
+from palimpsest.stores.lock import FolderInUse, FolderLock
 from palimpsest.stores.shard import DATABASE_FILE, Shard, StoreError
 from palimpsest.stores.writing.erased_graph import erase_graph
 from palimpsest.stores.writing.erasures import DONE
@@ -408,3 +418,77 @@ class _Work:
             return erase_in_store(self.log, partition, shard, erased, utc_now(), under_way)
         finally:
             shard.close()
+
+
+# --- alongside a worker ---------------------------------------------------------------------------
+# Applies erasures to the branches of the data folder and to the output of replays, once they are
+# finished in the live memory.
+
+logger = logging.getLogger(__name__)
+AGAIN_SECONDS: Final = 60.0
+"""Delay before branches are checked again: one may have been in use, or be new."""
+_PASSING: Final = (*PASSING, RequestError, SettingsError, SetupError, FolderInUse, OSError)
+
+
+class BranchErasing:
+    """Erases in the branches of these shards, whose log is `log`. Once `stopping` returns true, it
+    finishes the current branch and leaves the others to the next worker."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        log: LogReader,
+        shards: Mapping[int, Shard],
+        stopping: Callable[[], bool] = lambda: False,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._shards = shards
+        self._stopping = stopping
+        self._monotonic = monotonic
+        self._seen: tuple[int, ...] = ()
+        self._not_before = -math.inf
+        self._told: set[str] = set()
+
+    def task(self) -> PeriodicTask:
+        name = "what was erased and may still be in branches"
+        return PeriodicTask(name, 1.0, in_thread(self.once), last=True, passing=_PASSING)
+
+    def once(self) -> int:
+        """Returns the number of changed branches and replays. Blocks. Raises errors of opening
+        branches."""
+        folders = [self._settings.data_dir / name for name in ("branches", "replays")]
+        if not any(folder.exists() for folder in folders) or self._stopping():
+            return 0
+        counts = count_erasures(self._shards)
+        if counts == self._seen and self._monotonic() < self._not_before:
+            return 0
+        live = live_erasures(self._shards)
+        if live is None or not live.erased:
+            return 0
+        self._seen, self._not_before = counts, self._monotonic() + AGAIN_SECONDS
+        remove_leftovers(self._settings)
+        changed = sum(self._reach(name, live) for name in self._branches() if not self._stopping())
+        # Last: a replay reports on a branch only after the branch lost the texts.
+        return changed + forget_told(self._settings, live.digest)
+
+    def _branches(self) -> list[str]:
+        files = (self._settings.data_dir / "branches").glob("*/branch.json")
+        return sorted(file.parent.name for file in files)
+
+    def _reach(self, name: str, live: LiveErasures) -> bool:
+        """Returns whether a branch was brought up to date. A failure is logged once per branch and
+        does not stop the others."""
+        try:
+            if reached(self._settings, name).digest == live.digest:
+                return False
+            branch = read_branch(self._settings, name)
+            asyncio.run(erase_in_branch(self._settings, branch, live, self._log))
+        except _PASSING as error:
+            if name not in self._told:
+                logger.warning("what was erased is still in the branch %s: %s", name, error)
+            self._told.add(name)
+            return False
+        self._told.discard(name)
+        return True

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
-from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.commanding import CommandRequest, Commands, commands_of
 from palimpsest.ops.errors import RequestError
+from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.replay.branches import Branch, read_branch
 from palimpsest.ops.replay.diff import scope_diff, scopes_of, sides

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
 
-from palimpsest.ops.bootstrap import publisher
 from palimpsest.ops.commanding import CommandRequest, Commands, commands_of
 from palimpsest.ops.errors import NotFoundError, RequestError
+from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.rows import SHORTEST_ID, rfc3339
 from palimpsest.ops.replay.branches import branch_folder
 from palimpsest.ops.replay.progress import Progress, Report, unreported

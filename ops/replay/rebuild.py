@@ -19,7 +19,7 @@ import duckdb
 
 from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.folder_swap import Swap, swap_folders
-from palimpsest.ops.log_identity import note_log, number_of
+from palimpsest.ops.opening import note_log, number_of
 from palimpsest.ops.parts import (
     embedding_model,
     open_shard,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pydantic_core import from_json
 
-from palimpsest.ops.embedded import open_log
+from palimpsest.ops.opening import open_log
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.logs.base import LogReader, Record
 

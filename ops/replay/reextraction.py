@@ -22,7 +22,8 @@ import duckdb
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.log_folder import log_lock, worker_runs
-from palimpsest.ops.log_identity import number_of
+from palimpsest.ops.maintenance.upkeep import Upkeep
+from palimpsest.ops.opening import number_of
 from palimpsest.ops.parts import SetupError, embedding_model, language_model, shard_folder, utc_now
 from palimpsest.ops.recorded_replies import recorded_replies
 from palimpsest.ops.replay.branches import (
@@ -416,8 +417,6 @@ async def _stopping(app: Application, stopping: asyncio.Event) -> AsyncIterator[
 
 async def _keep_up(app: Application, stopping: asyncio.Event) -> None:
     """Runs a worker's background upkeep once: missing vectors, LanceDB's copy."""
-    from palimpsest.ops.maintenance.upkeep import Upkeep
-
     shards = dict(enumerate(app.shards))
     await Upkeep(lambda: shards, app.embedding, app.settings.pipeline).finish(stopping)
 

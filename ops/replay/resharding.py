@@ -22,12 +22,11 @@ from typing import Final
 
 import duckdb
 
-from palimpsest.ops.embedded import open_log
 from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.folder_swap import Swap, swap_folders
 from palimpsest.ops.log_folder import log_folder
-from palimpsest.ops.log_identity import note_log
 from palimpsest.ops.maintenance.shadow_deciding import STATE as SHADOW_STATE
+from palimpsest.ops.opening import note_log, open_log
 from palimpsest.ops.parts import (
     embedding_model,
     open_shard,

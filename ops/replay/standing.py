@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.log_folder import log_lock, worker_runs
-from palimpsest.ops.log_identity import number_of
+from palimpsest.ops.opening import number_of
 from palimpsest.ops.replay.branches import (
     Branch,
     branch_settings,

@@ -161,7 +161,7 @@ async def _of_worker(
 async def _of_folder(
     settings: Settings, undo: contextlib.AsyncExitStack, late: bool
 ) -> Queries | None:
-    from palimpsest.ops.embedded import open_log, readers
+    from palimpsest.ops.opening import open_log, readers
     from palimpsest.ops.sources import Sources
 
     try:

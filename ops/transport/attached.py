@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NoReturn, Protocol, TypeAlias, cast
 
 from palimpsest.ops.awaited_results import AwaitedResults
-from palimpsest.ops.bootstrap import publisher
+from palimpsest.ops.bootstrap import application
 from palimpsest.ops.commanding import POLL_SECONDS
-from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.embedded import Application
 from palimpsest.ops.errors import RequestError
+from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.operations.results import CommandResult, command_results
 from palimpsest.ops.requests import JsonObject

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.embedded import application
+from palimpsest.ops.bootstrap import application
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.replay import erased_branches
 from palimpsest.ops.replay.branches import WORKING, branch_folder, readable_branch

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.embedded import open_log
 from palimpsest.ops.folder_swap import SWAP_FILE
+from palimpsest.ops.opening import open_log
 from palimpsest.ops.replay.progress import Progress
 from palimpsest.ops.replay.resharding import ReshardRequest, reshard
 from tests.fault.driver import processes

@@ -7,8 +7,9 @@ from typing import Any
 
 import httpx
 
-from palimpsest.ops.embedded import application, open_log
+from palimpsest.ops.embedded import application
 from palimpsest.ops.kafka import topics
+from palimpsest.ops.opening import open_log
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.service.local import ListenAddress, local_interface
 from palimpsest.ops.service.routing import RoutedQueries

@@ -7,7 +7,7 @@ from typing import Any
 
 from palimpsest.ops import parts
 from palimpsest.ops.embedded import application
-from palimpsest.ops.maintenance.upkeep import Expiry
+from palimpsest.ops.maintenance.upkeep import expiring
 from palimpsest.streams.models.base import ModelError, Prompt
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.stage import Generate
@@ -54,8 +54,8 @@ async def asked_again(lab: Lab) -> object:
     async with application(lab.settings, clock=lab.clock) as app:
         await app.models.answer(Generate(PROMPT), "ana")
         lab.clock.advance(days=2)
-        async with Expiry(app.replies or app.log, lab.clock, 60).running():
-            await app.models.answer(Generate(PROMPT), "ana")
+        await expiring([app.replies, app.log], lab.clock, 60).once()
+        await app.models.answer(Generate(PROMPT), "ana")
     return len(lab.server.posts)
 
 

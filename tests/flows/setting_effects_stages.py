@@ -8,7 +8,8 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from palimpsest.ops.embedded import application, open_log
+from palimpsest.ops.embedded import application
+from palimpsest.ops.opening import open_log
 from palimpsest.schemas.commands import ForgetCommand, RecoverCommand, RememberCommand
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.apply.apply_writes import apply_writes_stage

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.bootstrap import publisher
-from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.bootstrap import application
+from palimpsest.ops.embedded import Application
+from palimpsest.ops.opening import publisher
 from palimpsest.ops.replay import jobs
 from palimpsest.ops.replay.rebuild import RebuildRequest, rebuild
 from palimpsest.ops.settings.sections import Settings

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.embedded import open_log
 from palimpsest.ops.errors import RequestError
+from palimpsest.ops.opening import open_log
 from palimpsest.ops.operations.provenance import Explain, History
 from palimpsest.ops.replay import exchanging
 from palimpsest.ops.replay.branches import branches, drop_branch

@@ -139,6 +139,33 @@ def test_operations_stand_below_the_surfaces() -> None:
     )
 
 
+FLOORS = (
+    ("ops.folder_swap", "ops.log_folder"),
+    ("ops.parts", "ops.documents."),
+    ("ops.opening",),
+    ("ops.maintenance.",),
+    ("ops.embedded", "ops.kafka.application"),
+    ("ops.replay.",),
+    ("ops.bootstrap",),
+)
+"""Who works on a log, from below: what opens it, what is done beside the stages, the process that
+runs them, what makes other memories from it, and the process with all of that."""
+
+
+def test_what_works_on_a_log_imports_nothing_above_it() -> None:
+    report(
+        [
+            complaint(module, line, f"imports {name}, which stands above it")
+            for height, floor in enumerate(FLOORS)
+            for module in MODULES.values()
+            if module.name.startswith(floor)
+            for name, line in module.imports()
+            for above in FLOORS[height + 1 :]
+            if (own(name) or "").startswith(above)
+        ]
+    )
+
+
 def loaded_by(name: str) -> set[str]:
     """The top-level modules that importing `name` loads, in a new process."""
     program = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from palimpsest.ops.maintenance.upkeep import (
     LOOK_SECONDS,
     MOST_SECONDS,
     SHARE,
-    Expiry,
     Upkeep,
+    expiring,
     missing_count,
     pause_after,
 )
@@ -74,7 +75,7 @@ async def test_what_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(upkeep, "missing_count", failing_once)
     monkeypatch.setattr(upkeep, "TRACK_SECONDS", 0.0)
-    async with Upkeep(lambda: {0: shard}, model).running(), asyncio.timeout(30):
+    async with Upkeep(lambda: {0: shard}, model).task().running(), asyncio.timeout(30):
         await model.went_on.wait()
     shard.close()
 
@@ -84,7 +85,7 @@ async def test_a_shard_that_is_closed_meanwhile_does_not_end_it(tmp_path: Path) 
     for shard in shards.values():
         write(shard, [memory("m", "Ana likes tea", 1)], vectors=False)
     model = Revoking(shards)
-    async with Upkeep(shards.copy, model).running(), asyncio.timeout(30):
+    async with Upkeep(shards.copy, model).task().running(), asyncio.timeout(30):
         await model.went_on.wait()
     shards[1].close()
 
@@ -158,24 +159,24 @@ async def test_a_worker_removes_what_its_topic_keeps_no_longer(
 
 
 async def test_what_is_too_old_leaves_at_the_rhythm_that_is_set(tmp_path: Path) -> None:
-    clock, waited, twice = Clock(), list[float](), asyncio.Event()
+    clock, waited, thrice = Clock(), list[float](), asyncio.Event()
 
     async def pass_a_day(seconds: float) -> None:
         waited.append(seconds)
         if len(waited) == 3:
-            twice.set()
+            thrice.set()
             await asyncio.Event().wait()
         log.append([invalidation()])
         clock.advance(days=1, seconds=1)
 
     with EmbeddedLog.open(tmp_path, 1, clock) as log:
-        log.append([invalidation()])
-        clock.advance(days=1, seconds=1)
-        async with Expiry(log, clock, 7.0, pass_a_day).running(), asyncio.timeout(30):
+        task = replace(
+            expiring([log, None], clock, 7.0), wait=pass_a_day, monotonic=lambda: sum(waited)
+        )
+        async with task.running(), asyncio.timeout(30):
+            await thrice.wait()
             assert log.read("cache-invalidations", 0, 0, 10) == []
-            await twice.wait()
-            assert log.read("cache-invalidations", 0, 0, 10) == []
-            assert log.end_offset("cache-invalidations", 0) == 3
+            assert log.end_offset("cache-invalidations", 0) == 2
     assert waited == [7.0, 7.0, 7.0]
 
 
@@ -186,6 +187,5 @@ async def test_a_log_that_cannot_be_written_ends_no_worker(
         EmbeddedLog.open(tmp_path, 1, Clock()),
         EmbeddedLog.open(tmp_path, 1, Clock(), "read") as log,
     ):
-        async with Expiry(log, Clock(), 60.0).running():
-            pass
-    assert "what is too old stays for now" in caplog.text
+        await expiring([log], Clock(), 60.0).once()
+    assert "what is too old, to be tried again" in caplog.text
