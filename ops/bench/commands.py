@@ -232,8 +232,8 @@ def peers(
 ) -> None:
     """Measure BM25, LanceDB's hybrid search and mem0's with the same turns and questions.
 
-    Each is installed into an environment of its own, by pip as it is configured, and gets vectors from
-    the model in use here; none gets a language model.
+    Each is installed into an environment of its own, by pip as it is configured, and gets vectors
+    from the model in use here; none gets a language model.
 
     Example: palimpsest bench peers --data locomo --environments peers
     """

@@ -19,6 +19,7 @@ from palimpsest.ops.library.memory_methods import AsyncMethods
 from palimpsest.ops.operations.graph import Entity
 from palimpsest.ops.operations.memories import Memories as MemoryRows
 from palimpsest.ops.operations.provenance import Provenance
+from palimpsest.ops.operations.scopes import Counts
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.ops.surfaces.mcp import AnyOperation, Argument, Words, shape
@@ -36,7 +37,7 @@ ALL: Final = 1_000
 
 
 @dataclass(frozen=True)
-class Told:
+class FoundMemory:
     """A memory as agents see it. `unlikely`: hardly anything of it answers the question;
     `no_longer` says what of it does not hold any more, or is disputed."""
 
@@ -60,7 +61,7 @@ class Told:
 class Memories:
     """Memories, the best first."""
 
-    memories: tuple[Told, ...]
+    memories: tuple[FoundMemory, ...]
 
 
 @dataclass(frozen=True)
@@ -82,21 +83,6 @@ class ContextText:
 
 
 @dataclass(frozen=True)
-class Counts:
-    """How much is remembered; `types` with how many there are of each."""
-
-    active: int
-    turns: int
-    memories: int
-    pinned: int
-    forgotten: int
-    embedded: int
-    sessions: int
-    entities: int
-    types: dict[str, int]
-
-
-@dataclass(frozen=True)
 class Decision:
     """What was decided about a fact that concerns the memory."""
 
@@ -110,9 +96,9 @@ class Decision:
 class Explained:
     """A memory with the turns it was drawn from, its texts before, and the decisions about it."""
 
-    memory: Told
-    drawn_from: tuple[Told, ...]
-    facts: tuple[Told, ...]
+    memory: FoundMemory
+    drawn_from: tuple[FoundMemory, ...]
+    facts: tuple[FoundMemory, ...]
     before: tuple[str, ...]
     decisions: tuple[Decision, ...]
     entities: tuple[str, ...]
@@ -127,32 +113,32 @@ class EntityInfo:
     aliases: tuple[str, ...]
     summary: str | None
     relations: tuple[str, ...]
-    memories: tuple[Told, ...]
+    memories: tuple[FoundMemory, ...]
 
 
-def told(memory: Any) -> Told:
+def found_memory(memory: Any) -> FoundMemory:
     """A stored memory, or a result of a recall."""
-    return shape(Told, memory, no_longer=tuple(map(described, memory.marks)))  # type: ignore[no-any-return]
+    return shape(FoundMemory, memory, no_longer=tuple(map(described, memory.marks)))  # type: ignore[no-any-return]
 
 
-async def _search(memory: AsyncMethods, given: dict[str, Any]) -> Memories:
-    limit, entity = given.get("limit", 10), given.pop("entity_name", None)
+async def _search(memory: AsyncMethods, arguments: dict[str, Any]) -> Memories:
+    limit, entity = arguments.get("limit", 10), arguments.pop("entity_name", None)
     named = None
     if entity is not None:
         found = await memory.get_entity(entity, limit=ALL)
         named = {each.id for each in found.memories}
-        given |= {"group": False, "limit": ALL}
-    recalled = await memory.recall(**given)
-    results = [told(each) for each in recalled.results if named is None or each.id in named]
-    related = [told(each) for each in recalled.related if named is None or each.id in named]
+        arguments |= {"group": False, "limit": ALL}
+    recalled = await memory.recall(**arguments)
+    results = [found_memory(each) for each in recalled.results if named is None or each.id in named]
+    related = [found_memory(each) for each in recalled.related if named is None or each.id in named]
     return Memories((*results[:limit], *related[:limit]))
 
 
 def _explained(found: Provenance) -> Explained:
     return Explained(
-        told(found.memory),
-        tuple(map(told, found.derived_from)),
-        tuple(map(told, found.facts)),
+        found_memory(found.memory),
+        tuple(map(found_memory, found.derived_from)),
+        tuple(map(found_memory, found.facts)),
         tuple(str(each["content"]) for each in found.before),
         tuple(
             Decision(
@@ -169,7 +155,7 @@ def _explained(found: Provenance) -> Explained:
 
 def _entity(found: Entity) -> EntityInfo:
     relations = tuple(_sentence(found.name, each) for each in found.relations)
-    memories = tuple(map(told, found.memories))
+    memories = tuple(map(found_memory, found.memories))
     return shape(EntityInfo, found, relations=relations, memories=memories)  # type: ignore[no-any-return]
 
 
@@ -180,7 +166,7 @@ def _sentence(name: str, relation: dict[str, Any]) -> str:
 
 
 def _memories(found: MemoryRows) -> Memories:
-    return Memories(tuple(map(told, found.memories)))
+    return Memories(tuple(map(found_memory, found.memories)))
 
 
 def done(change: Any) -> Done:
@@ -278,7 +264,6 @@ WORDS: Final[Mapping[str, Words]] = {
         "Count what is remembered: memories by type, turns, entities, sessions.",
         {},
         Counts,
-        lambda found: shape(Counts, found),
     ),
     "explain_fact": Words(
         "Explain a memory: the turns it came from, what it said before, what was decided about"
