@@ -38,7 +38,7 @@ MODULES = (
     "palimpsest.ops.cli.tables",
     "palimpsest.ops.bootstrap",
     "palimpsest.ops.cli.provenance",
-    "palimpsest.ops.cli.run_progress",
+    "palimpsest.ops.cli.progress",
     "palimpsest.ops.commanding",
     "palimpsest.ops.maintenance.branch_erasing",
     "palimpsest.ops.maintenance.doctor",

@@ -22,7 +22,6 @@ from palimpsest.ops.cli import (
     agents,
     demo,
     documents,
-    gateway,
     publishing,
     replay,
     running,
@@ -105,8 +104,9 @@ command(groups["dead-letters"])(publishing.record)
 command_line.register(app, groups, OPERATIONS.values())
 for name, group in groups.items():
     app.add_typer(group, name=name)
-for module in (setup, topics, gateway):
+for module in (setup, topics):
     module.register(app)
+serving.register_gateway(app)
 if (Path(__file__).parents[1] / "bench").exists():  # in a checkout, not in a wheel
     from palimpsest.ops.bench.commands import group as benchmarks
 

@@ -55,7 +55,7 @@ def rebuild(
     """
     import asyncio
 
-    from palimpsest.ops.cli.replay_progress import replaying
+    from palimpsest.ops.cli.progress import replaying
     from palimpsest.ops.replay.answers import rebuilt_json
     from palimpsest.ops.replay.rebuild import RebuildRequest
     from palimpsest.ops.replay.rebuild import rebuild as rebuilding
@@ -77,7 +77,7 @@ def rebuild(
     if json:
         print_json(rebuilt_json(done))
     else:
-        _tell(done, swap, "stores" if shards is None else "log and stores")
+        _print(done, swap, "stores" if shards is None else "log and stores")
     configured = cli.settings.log.partitions
     if shards is not None and done.kept is not None and configured not in (None, shards):
         warn(f"log.partitions is set to {configured}; set it to {shards} before anything else")
@@ -101,7 +101,7 @@ def _moment(until: str | None) -> int | datetime | None:
     return moment
 
 
-def _tell(done: Rebuilt, swap: bool, made: str) -> None:
+def _print(done: Rebuilt, swap: bool, made: str) -> None:
     for each in done.partitions:
         echo(f"partition {each.partition}: {each.rows} rows, {_comparison(each)}")
     rate = f", {done.turns / done.seconds:,.0f} turns a second" if done.records else ""
