@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from palimpsest.ops.maintenance.partition_timer import PartitionTimer
-from palimpsest.ops.operations.sessions import short_term_of
+from palimpsest.ops.operations.short_term import short_term_of
 from palimpsest.schemas.commands import Actor, MemoryCommand, UpdateShortTermCommand
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.topics import MEMORY_COMMANDS

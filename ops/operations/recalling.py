@@ -111,7 +111,7 @@ async def _session_part(
     sources: Sources, query: Query, session_id: str | None, budget: int
 ) -> tuple[SessionBlock | None, bool]:
     """The session's part of the block, and whether to ask the model for a summary."""
-    from palimpsest.ops.operations.sessions import short_term
+    from palimpsest.ops.operations.short_term import short_term
     from palimpsest.stores.recall.context import same_words
     from palimpsest.stores.recall.short_term import session_block
 
