@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args
 
-# One thread a product: on few cores a second one costs more than it helps, and readers beside a
+# One thread a product: on few cores a second one costs more than it helps, and readers next to a
 # writer slow each other down. Set before numpy reads it; a value that is set already stays.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

@@ -107,7 +107,7 @@ def _print(done: Rebuilt, swap: bool, made: str) -> None:
     rate = f", {done.turns / done.seconds:,.0f} turns a second" if done.records else ""
     echo(f"{done.records} records folded in {done.seconds:.1f} s{rate}")
     if done.stopped:
-        warn("interrupted: the same command goes on from here")
+        warn("interrupted: the same command resumes")
     elif done.kept is not None:
         echo(
             f"the new {made} are live; those of before are the branch {done.kept}, which"
@@ -116,7 +116,7 @@ def _print(done: Rebuilt, swap: bool, made: str) -> None:
     elif swap:
         warn(
             "not swapped, because they differ: the live stores are not what this program makes of"
-            f" the log. Where an earlier release wrote them that may be so. Look at the branch"
+            f" the log. Where an earlier release wrote them that may be so. See the branch"
             f" {done.name} (`--branch {done.name}` with list, sql and others); --swap --anyway puts"
             " it in their place and keeps them as a branch"
         )

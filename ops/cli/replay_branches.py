@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from palimpsest.ops.settings.sections import Settings
 
 LIVE = ("log.", "kafka.", "data_dir")
-"""The settings that tell which live log is read."""
+"""The settings of the live log."""
 
 BranchArgument = Annotated[str, typer.Argument(metavar="NAME", help="The branch's name.")]
 
@@ -121,13 +121,13 @@ def _print_estimate(found: Estimate, json: bool) -> None:
         print_json(asdict(found))
         return
     basis = "as the live model's calls took" if found.recorded else "counted by characters"
-    echo(f"{found.turns:,} of {found.all_turns:,} turns would be asked of the model")
+    echo(f"{found.turns:,} of {found.all_turns:,} turns would be sent to the model")
     echo(f"tokens: about {found.input_tokens:,} read and {found.output_tokens:,} written, {basis}")
     if found.seconds is not None:
         echo(f"time: about {duration(found.seconds)}")
     if found.cost is not None:
         echo(f"cost: about {found.cost:,.4f}")
-    echo("nothing was done: without --dry-run it is")
+    echo("nothing was done; run it without --dry-run")
 
 
 def _print_done(done: Reextracted, json: bool) -> None:

@@ -84,7 +84,9 @@ def _write_lines(cli: Cli, request: DiffRequest, out: Path, json: bool) -> None:
     from palimpsest.ops.replay.diff_output import write_lines
 
     if request.questions is not None:
-        raise usage_error("--questions are asked where all is told at once: not with a .jsonl")
+        raise usage_error(
+            "--questions needs the whole comparison at once; it cannot be combined with a .jsonl"
+        )
     with shown() as report:
         summary = asyncio.run(write_lines(cli.settings, request, out, report))
     if json:
@@ -240,7 +242,7 @@ def _print_diff(found: Diff) -> None:
         for name, each in zip(("live", found.branch), found.spent(), strict=True)
     ]
     columns = ("extraction", "turns", "facts", "input tokens", "output tokens", "cost")
-    out.print(table(columns, spent, title="\nturns that were extracted from anew"))
+    out.print(table(columns, spent, title="\nturns extracted again"))
     if found.recall:
         at: list[tuple[object, ...]] = [
             (f"recall@{k}", before, after) for k, (before, after) in recall_at(found.recall).items()
