@@ -37,7 +37,7 @@ MODULES = (
     "palimpsest.ops.cli.main",
     "palimpsest.ops.cli.tables",
     "palimpsest.ops.bootstrap",
-    "palimpsest.ops.cli.provenance",
+    "palimpsest.ops.cli.printing",
     "palimpsest.ops.cli.progress",
     "palimpsest.ops.commanding",
     "palimpsest.ops.maintenance.branch_erasing",
