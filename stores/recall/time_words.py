@@ -1,11 +1,8 @@
 """Time filters read from a query: "what did Ana do last week", "since June", 2023-05..2023-07.
 
-An own small grammar (`stores.recall.time_grammar`) and not the `dateparser` package. Tried:
-`search_dates` took 47 ms a query without a stated language and 1 ms with one (this: 0.3 ms),
-gives points in time where a filter needs spans ("last week" is one second seven days ago), splits
-"before 8 May 2023" into May and 2023, reads "what may I march" as two months, and what it finds
-changes with its language data. The grammar is one table, tested word by word; languages beyond the
-four that it knows are what would speak for the package.
+An own small grammar (`stores.recall.time_grammar`), one table, tested word by word, and not the
+`dateparser` package: it gives points in time where a filter needs spans ("last week" is a day),
+finds a time in "what may I march for", and takes 9 ms a query instead of .4 (decision 108).
 
 What is ambiguous is left alone: a plain month or year needs a word such as "in" or "since" before
 it (May and March are verbs, April, June and August people), and in lower case "may 8" and

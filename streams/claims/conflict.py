@@ -21,7 +21,14 @@ from typing import Final, NamedTuple
 
 from palimpsest.streams.claims.claim import Claim
 from palimpsest.streams.claims.grammar import claim_of
-from palimpsest.streams.claims.lexicon import ADJECTIVE, FAVOURITES
+from palimpsest.streams.claims.language import (
+    ENGLISH,
+    FAVOURITES,
+    expression,
+    fragment,
+    rewritings,
+    word_set,
+)
 from palimpsest.streams.claims.places import apart, is_known
 from palimpsest.streams.text.dates import MONTHS
 
@@ -38,34 +45,18 @@ _UNPLAIN: Final = re.compile(r"[,;:?？!()\"“”„»«「」『』…\u2013\u
 _JAPANESE: Final = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
 _SPEAKER: Final = re.compile(r"(?P<name>[^\W\d_][\w .'-]{0,40}): (?=\S)")
 _FIRST_PERSON: Final = frozenset("i we my our ich wir mein meine".split())
-_OTHERS: Final = frozenset(
-    "me us mine ours you your he she it they his her their this that these those some most many few"
-    " all every everyone someone somebody people others du er es sie das dies manche viele".split()
-)
-"""Whom a statement that begins with one of these is about, another sentence tells."""
-_UNNAMED: Final = re.compile(
-    r"^(?:私|僕|俺|弟|兄|姉|妹|母|父|夫|妻|息子|娘|友達|両親|家族|上司|同僚|彼)"
-)
+_OTHERS: Final = word_set("others")
+_UNNAMED: Final = expression("unnamed")
 _PAST: Final = frozenset("did was were had".split())
 _AUXILIARIES: Final = frozenset("is are am can will has have does do should must may".split())
 
-_WORDINGS: Final = (
-    (re.compile(r"\bcan(?:'t|not)\b"), "can not"),
-    (re.compile(r"\bwon't\b"), "will not"),
-    (re.compile(r"n't\b"), " not"),
-    (re.compile(r"\b(?:no|not any) longer\b|\bnever\b"), "does not"),
-    (re.compile(r"\b(?:has|have) no\b"), "does not have"),
-    (re.compile(r" (?:any ?(?:more|longer)|after all|at all|mehr)$"), ""),
-    (re.compile(r"\b(?:nicht|kein(?:e[nmrs]?)?|nie)(?: mehr)?\b"), "does not"),
-)
+_WORDINGS: Final = rewritings(ENGLISH["wordings"])
+_ADJECTIVE: Final = expression("adjective")
 _LIGHT: Final = frozenset("a an any now again does do ein eine einen einem jetzt wieder".split())
 _IRREGULAR: Final = {"has": "have", "goes": "go", "does": "do"}
 _LIKES: Final = ("like", "love", "enjoy", "adore")
 _DISLIKES: Final = ("hate", "dislike", "detest", "loathe")
-_ENDED: Final = re.compile(
-    r" (?:has |have |just )?(?P<verb>quit|stopped|given up|gave up)"
-    r" (?P<what>[\w-]+(?: [\w-]+){0,2})$"
-)
+_ENDED: Final = expression("ended")
 _GIVEN_UP: Final = ("play", "eat", "drink", "do")
 """What one may have done with a thing that one gave up."""
 _LEFT: Final = (
@@ -199,9 +190,7 @@ def _japanese(text: str) -> Form:
     return (_JAPANESE_LIGHT.sub("", text),), holds
 
 
-COUNTED: Final = re.compile(
-    r"(two|three|four|five|six|seven|eight|nine|ten|\d{1,2}) (\w+s|children)"
-)
+COUNTED: Final = expression("counted")
 _STATUSES: Final = {
     "single": "alone",
     "divorced": "alone",
@@ -330,7 +319,7 @@ def _other_favourite(new: Stated, known: Stated) -> bool:
     values = {new.value, known.value}
     if any(values <= listed for listed in FAVOURITES):
         return new.value.rstrip("s") != known.value.rstrip("s")
-    said_of_it = any(ADJECTIVE.fullmatch(value) for value in values)
+    said_of_it = any(_ADJECTIVE.fullmatch(value) for value in values)
     return not said_of_it and _are_names(new, known) and are_two_names(new.value, known.value)
 
 
@@ -355,15 +344,9 @@ _EXCLUDES: Final[Mapping[str, Callable[[Stated, Stated], bool]]] = {
 }
 """By slot. A possession that is sold ends the one that was had; one more is one more."""
 
-_MONTH: Final = "|".join(MONTHS)
-_DAY: Final = (
-    r"(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day"
-    rf"|\d{{1,2}} (?:{_MONTH})|(?:{_MONTH}) \d{{1,2}})"
-)
-_HOLDER: Final = r"(?P<holder>(?:the user|[^\W\d_][\w-]{0,30})'s|the) "
+_HOLDER: Final = fragment("holder")
 _NEWER: Final = r"(?P<news>(?:new|current) )?"
 _KIND: Final = r"(?:(?:mobile|cell|work|private|personal|home|office) )?"
-_MOVED: Final = r"(?:(?:was|has been|is) )?(?:moved|postponed|rescheduled|brought forward) to"
 _ADDRESSES: Final = tuple(
     re.compile(f"{_HOLDER}{_NEWER}(?P<key>{key}) is (?:now )?(?P<value>{value})")
     for key, value in (
@@ -372,15 +355,8 @@ _ADDRESSES: Final = tuple(
         (f"{_KIND}address", r"\d{1,5}\w? (?:[\w-]{1,20} ?){1,4}"),
     )
 )
-_EVENT: Final = re.compile(
-    rf"{_HOLDER}(?P<key>(?:[\w-]{{1,30}} ){{0,2}}?[\w-]{{1,30}}) (?:is (?:on )?|(?P<news>{_MOVED}"
-    rf"|is now on) )(?P<value>{_DAY})"
-)
-_NAME: Final = r"[^\W\d_a-z][\w'-]{1,30}(?: [^\W\d_a-z][\w'-]{1,30})?"
-_PARTNER: Final = re.compile(
-    rf"(?P<holder>{_NAME}|[Tt]he user)'s (?P<key>wife|husband|spouse|partner|boyfriend|girlfriend"
-    rf"|fiancée?) is (?:now )?(?:called |named )?(?P<value>{_NAME})"
-)
+_EVENT: Final = expression("event")
+_PARTNER: Final = expression("partner")
 _ONE_DAY: Final = re.compile(r"wedding|due date|deadline|graduation|surgery|moving day")
 _MAIL: Final = re.compile(r"e-?mail(?: address)?")
 
@@ -412,7 +388,7 @@ def _is_other_partner(new: str, known: str) -> bool:
         return False
     names = [each["value"].casefold() for each in (one, other)]
     if one["holder"].casefold() != other["holder"].casefold() or any(
-        map(ADJECTIVE.fullmatch, names)
+        map(_ADJECTIVE.fullmatch, names)
     ):
         return False
     return are_two_names(*names)
@@ -440,39 +416,11 @@ def _folded(statement: str) -> str:
 
 
 _ANYWHERE: Final = frozenset("is are was now just recently again has have been become 's".split())
-_FRAMES: Final[Mapping[str, frozenset[str]]] = {
-    "home": frozenset(
-        "live lives living reside resides based moved relocated home in to back permanently out of"
-        " from away".split()
-    ),
-    "work": frozenset(
-        "work works working worked employed job started hired got left quit lost new a at for by my"
-        " his her their".split()
-    ),
-    "occupation": frozenset("work works working as a an".split()),
-    "relationship": frozenset(
-        "married engaged divorced single widowed dating newly to in a with relationship got"
-        " remarried broke up".split()
-    ),
-    "age": frozenset("years year old turned".split()),
-    "birthday": frozenset("birthday born on the".split()),
-    "name": frozenset("last name surname".split()),
-    "diet": frozenset("a an eats eat eating became went turned".split()),
-    "favourite": frozenset("favourite favorite the colour color".split()),
-    "possession": frozenset("has have got sold my our his her their a an".split()),
-    "count": frozenset("has have got".split()),
-}
-"""The words that may stand with a claim's holder, key and value: any other tells more."""
+_FRAMES: Final = {slot: frozenset(words.split()) for slot, words in ENGLISH["frames"].items()}
 _EVENTS: Final = {"marriage": "relationship", "breakup": "relationship", "turned": "age"}
 _DATED_SLOTS: Final = ("home", "work", "relationship", "possession")
-_DATED: Final = re.compile(
-    rf" (?:in|on|in the week of|on the weekend of|around) (?:(?P<month>{'|'.join(MONTHS)}) )?"
-    r"(?P<year>\d{4})(?:-(?P<number>\d\d)-(?P<day>\d\d))?$"
-)
-_RECENT: Final = re.compile(
-    r" (?:yesterday|today|recently|last (?:week|weekend|month)|this (?:week|month)|earlier this"
-    r" month)$"
-)
+_DATED: Final = expression("dated")
+_RECENT: Final = expression("recent")
 _AS_OF: Final = re.compile(r" \(as of [A-Z][a-z]+ \d{4}\)")
 _LATELY: Final = re.compile(r" (?:now|again)[.!]?$")
 _NOT_INSIDE: Final = re.compile(r" (?:near|outside|at|with|on) ")

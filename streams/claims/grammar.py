@@ -8,55 +8,79 @@ from __future__ import annotations
 
 import re
 from datetime import date
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
-from palimpsest.streams.claims.attributes import (
+from palimpsest.streams.claims.claim import CATEGORIES, Claim, Slot
+from palimpsest.streams.claims.english import ANY_VERB, SAME_PAST, Predicate, expanded, predicate
+from palimpsest.streams.claims.language import ENGLISH, expression, joined, word_set
+from palimpsest.streams.claims.subjects import (
+    FAMILY,
+    PEOPLE,
+    PLURALS,
+    Subject,
     attribute_claim,
     in_third_person,
     named_relative,
     reversed_claim,
-)
-from palimpsest.streams.claims.claim import CATEGORIES, Claim, Slot
-from palimpsest.streams.claims.english import expanded
-from palimpsest.streams.claims.lexicon import JOBS
-from palimpsest.streams.claims.nouns import is_name
-from palimpsest.streams.claims.patterns import PATTERNS, Pattern
-from palimpsest.streams.claims.subjects import (
-    FAMILY,
-    KIN,
-    NAME,
-    PEOPLE,
-    PLURALS,
-    Subject,
     subject_of,
 )
 from palimpsest.streams.claims.times import Time, TimeKind, dated, time_at_end
-from palimpsest.streams.claims.values import fits, relation_in, value_of
-from palimpsest.streams.claims.verbs import ANY_VERB, SAME_PAST, Predicate, predicate
+from palimpsest.streams.claims.values import fits, is_name, relation_in, value_of
+
+_TENSES: Final = {
+    "states": ("present", "progressive", "perfect progressive"),
+    "lasting": ("present", "perfect", "progressive", "perfect progressive"),
+    "events": ("past", "perfect"),
+    "ahead": ("progressive", "future"),
+}
+
+
+class Pattern(NamedTuple):
+    """A predicate that fills a slot: a verb, `after`, the words after it, any of them, and `kind`,
+    what the rest must be. `value`: the value where it is not the rest. `denies`: what it says is
+    that the value does not hold. `news`: it says that it came to be. `dated`: taken only with a
+    time beside it."""
+
+    slot: Slot
+    verb: str
+    after: tuple[str, ...]
+    tenses: tuple[str, ...]
+    kind: str
+    key: str
+    value: str
+    denies: bool
+    news: bool
+    dated: bool
+
+
+_PATTERNS: Final[dict[str, list[Pattern]]] = {}
+for _slot, _verbs, _words, _tenses, _kind, _key, _marks, _value in (
+    [*row, "", "", ""][:8] for row in ENGLISH["rows"]
+):
+    for _verb in joined(_verbs).split("|"):
+        _PATTERNS.setdefault(_verb, []).append(
+            Pattern(
+                slot=cast("Slot", _slot),
+                verb=_verb,
+                after=tuple(joined(_words).split("|")),
+                tenses=_TENSES.get(_tenses) or tuple(_tenses.split("|")),
+                kind=_kind,
+                key=_key,
+                value=_value,
+                denies="denies" in _marks,
+                news="news" in _marks,
+                dated="dated" in _marks,
+            )
+        )
 
 MAX_CLAUSE_CHARACTERS: Final = 240
 MAX_TAILS: Final = 4
 USER: Final = "The user"
 RECENTLY: Final = Time("point", "recently")
 
-_FILLER_END: Final = re.compile(
-    r",? (?:too|as well|also|even|so much|very much|so very much|a whole lot|more than anything"
-    r"|though|haha|lol|by the way|btw|actually|in general|you know|of course|for sure|myself|so far"
-    r"|again|originally|the most|the best|together|once|twice|in the past|already)$"
-)
-_COMPANION: Final = re.compile(
-    rf" (?P<with>(?:and )?(?:together )?with (?:(?:my|our|his|her|their) (?:\w+"
-    rf" ){{0,2}}?(?:{KIN})(?:,? (?:{NAME}))?(?:,? and (?:(?:my|our|his|her|their) )?(?:\w+"
-    rf" ){{0,2}}?(?:{KIN}|{NAME}))?|(?:{NAME})(?: and (?:{NAME}))?)|(?:during|on|at|in) my (?:\w+"
-    rf" )?(?:commute|workouts?|sessions|break|walks?|free time|spare time)|alone|on my own|by"
-    rf" myself|on (?:vacation|holiday|business)|for (?:work|vacation)|as an? (?:[\w/-]+"
-    rf" ){{0,3}}?(?:{'|'.join(JOBS)})|with (?:two|three|a|some) (?:\w+ )?(?:{KIN})(?: from (?:work"
-    rf"|school|college|church))?)$"
-)
-_WE_SLOTS: Final = frozenset(
-    "home family pet relationship event plan possession decision hobby diet language origin"
-    " likes".split()
-)
+_FILLER_END: Final = expression("filler_end")
+_COMPANION: Final = expression("grammar_companion")
+_WE_SLOTS: Final = word_set("we_slots")
 _DATES: Final[dict[Slot, tuple[TimeKind, ...]]] = {
     "birthday": ("point",),
     "home": ("until", "since", "span", "point"),
@@ -67,26 +91,13 @@ _DATES: Final[dict[Slot, tuple[TimeKind, ...]]] = {
 """The times that make a claim that needs one."""
 _LASTING: Final = ("home", "work", "occupation", "study", "language")
 _HABITUAL: Final[tuple[TimeKind, ...]] = ("frequency", "since", "span")
-LEADING_TIME: Final = re.compile(
-    r"^(?P<time>(?:(?:just |earlier |back )?(?:last|this|next|this past) \w+|yesterday|today"
-    r"|tomorrow|recently|in (?:early |late )?[A-Z][a-z]+(?: \d{4})?|in \d{4}|(?:about )?(?:a few"
-    r"|\w+) (?:days?|weeks?|months?|years?) ago|on [A-Z][a-z]+day|on [A-Z][a-z]+ \d{1,2}(?:st|nd"
-    r"|rd|th)?|since \d{4}|as an? (?:kid|child)|when I was (?:an? )?(?:kid|child|younger|young"
-    r"|little)|currently|these days|at the moment|right now|now)),? (?=\S)",
-    re.IGNORECASE,
-)
+LEADING_TIME: Final = expression("leading_time")
 _THESE_DAYS: Final = re.compile(r"today|tonight|this (?:morning|afternoon|evening)|recently", re.I)
 """What somebody did then is told as news of the day, and not to be kept."""
 _AS_OF: Final = re.compile(r" \(as of [A-Z][a-z]+ \d{4}\)")
 
 
-_NO_DEEDS: Final = frozenset(
-    """* be have do go get use come like love enjoy hate dislike prefer adore detest loathe know
-    feel need want hope intend plan decide find keep lose suffer deal struggle suspect follow turn
-    grow begin become think try expect name call own listen focus manage help look live move
-    relocate stop stay""".split()
-)
-"""Verbs whose patterns are all that they can say, and light ones."""
+_NO_DEEDS: Final = word_set("no_deeds")
 
 
 class _Tails(NamedTuple):
@@ -159,9 +170,9 @@ class _Reading(NamedTuple):
 def _by_pattern(
     subject: Subject, said: Predicate, lead: Time | None, today: date | None
 ) -> Claim | None:
-    patterns = PATTERNS.get(said.verb, ())
+    patterns = _PATTERNS.get(said.verb, [])
     if said.verb not in _NO_DEEDS:
-        patterns += PATTERNS[ANY_VERB]
+        patterns = patterns + _PATTERNS[ANY_VERB]
     if not patterns:
         return None
     named = named_relative(subject, said)

@@ -12,6 +12,7 @@ from typing import Final
 from palimpsest.streams.claims.conflict import base_form
 from palimpsest.streams.claims.english import expanded
 from palimpsest.streams.claims.grammar import clause_claim
+from palimpsest.streams.claims.language import expression, word_set
 from palimpsest.streams.text.dates import MONTHS
 
 MAX_CHARACTERS: Final = 20_000
@@ -20,27 +21,15 @@ MAX_NAME_WORDS: Final = 3
 """Of the one who speaks, whom the fact names."""
 
 _SENTENCES: Final = re.compile(r"(?<=[.!?…])\s+|\n+| and (?=(?:I|we|my)\b)")
-_LEAD: Final = re.compile(
-    r"(?:(?:yes|yeah|yep|no|nope|oh|well|hey|hi|hello|btw|by the way|actually|so|and|but|ok|okay"
-    r"|haha|wow|(?:great|good|big|sad|bad) news|guess what|update|fyi)[,!:.]* )++",
-    re.IGNORECASE,
-)
-_TAIL: Final = re.compile(
-    r", (?:by the way|btw|finally|at last|haha|lol|yay|you know|and (?:I|we) love it|(?:and |so )?"
-    r"(?:I'm |I am |we're )?(?:so |very |really )?(?:happy|excited|glad|nervous|thrilled|proud))$",
-    re.IGNORECASE,
-)
+_LEAD: Final = expression("source_lead")
+_TAIL: Final = expression("tail")
 _AND_THEN: Final = re.compile(r" and (?:then )?(?=(?:joined|started|got|bought|moved|went)\b)")
 """What someone did next: it takes nothing back of what was said before it."""
 _NOW: Final = re.compile(r"\b(?:now|new)\b", re.IGNORECASE)
 _FIRST_PERSON: Final = re.compile(r"(?:I|My)(?=['\u2019 ])")
 _JOINED: Final = re.compile(r"[,;:?()\"“”„»«「」『』\u2013\u2014]| - |\.\.")
 _WORD: Final = re.compile(r"[\w@+][\w@.+'/-]*")
-_LIGHT: Final = frozenset(
-    "i we my our me us am is are was be been have has had do does not no never a an the now just"
-    " finally recently actually officially really again anymore any more longer he she they his her"
-    " their user 's name called".split()
-)
+_LIGHT: Final = word_set("source_light")
 _EVENTS: Final = frozenset(
     map(
         base_form,

@@ -1,64 +1,31 @@
-"""Whom a clause is about: the speaker, somebody of theirs, a name. Pure."""
+"""Whom a clause is about (the speaker, somebody of theirs, a name), and claims about what is
+somebody's: "my favourite colour is teal", "Rita is my sister". Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import Final, Literal, NamedTuple
 
-from palimpsest.streams.claims.verbs import FINITE, SINGULAR
-
-_FAMILY: Final = (
-    "mother mom mum mama father dad papa sister brother wife husband spouse son daughter child kid"
-    " kids children sons daughters parents sisters brothers siblings sibling twin twins cousin"
-    " cousins aunt uncle niece nephew nieces nephews grandmother grandma grandfather grandpa"
-    " grandparents granddaughter grandson grandkids grandchildren stepmother stepmom stepfather"
-    " stepdad stepson stepdaughter stepsister stepbrother mother-in-law father-in-law sister-in-law"
-    " brother-in-law son-in-law daughter-in-law in-laws baby toddler fiancé fiancée fiance fiancee"
-    " partner girlfriend boyfriend ex ex-wife ex-husband godson goddaughter family"
-)
-_PEOPLE: Final = (
-    "friend friends boss manager supervisor colleague colleagues coworker coworkers co-worker"
-    " roommate roommates flatmate housemate neighbor neighbour neighbors neighbours teacher"
-    " professor mentor doctor therapist dentist coach trainer landlord bandmate teammate"
-    " business_partner pen_pal advisor psychiatrist dermatologist pediatrician tutor"
-)
-_PETS: Final = (
-    "dog dogs cat cats puppy puppies kitten kittens pet pets hamster hamsters rabbit rabbits bunny"
-    " guinea_pig guinea_pigs parrot parrots bird birds fish goldfish turtle turtles tortoise snake"
-    " snakes lizard lizards gecko horse horses pony chicken chickens goat goats hen hens rooster"
-    " ferret rat rats iguana chinchilla hedgehog pig sheep cow cows rottweiler labrador poodle"
-    " husky corgi beagle pug chihuahua dachshund bulldog terrier pup python"
-)
-FAMILY: Final = frozenset(_FAMILY.split())
-PEOPLE: Final = frozenset(word.replace("_", " ") for word in _PEOPLE.split())
-PETS: Final = frozenset(word.replace("_", " ") for word in _PETS.split())
-PLURALS: Final = frozenset(
-    "kids children sons daughters parents sisters brothers siblings twins cousins nieces nephews"
-    " grandparents grandkids grandchildren in-laws friends colleagues coworkers roommates neighbors"
-    " neighbours dogs cats puppies kittens pets hamsters rabbits parrots birds turtles snakes"
-    " lizards horses chickens goats hens rats cows family".split()
+from palimpsest.streams.claims.claim import Claim, Slot
+from palimpsest.streams.claims.english import FINITE, SINGULAR, Predicate
+from palimpsest.streams.claims.language import expression, spaced_set, word_set
+from palimpsest.streams.claims.values import (
+    fits,
+    is_activity,
+    is_listed,
+    is_name,
+    is_noun_phrase,
+    is_place,
+    is_verb_phrase,
+    without_determiner,
 )
 
-KIN: Final = "|".join(sorted((*FAMILY, *PEOPLE, *PETS), key=len, reverse=True))
-KIN_MODIFIER: Final = (
-    r"(?:(?:older|younger|elder|eldest|oldest|youngest|little|big|late|best|close|closest|good"
-    r"|oldest|childhood|college|school|high school|work|twin|half|step|step-|rescue|new|old|current"
-    r"|former|only|first|second|adopted|teenage|baby|family|maternal|paternal|great|middle|two"
-    r"|three|four|five|\d-year-old|\d\d-year-old|\d-month-old|golden retriever|labrador|black|white"
-    r"|orange|tabby|primary care|piano|guitar|yoga|personal|business|dear)\s+){0,3}"
-)
-NAME: Final = r"[^\W\d_a-z][\w'’.-]*[\w]|[^\W\d_a-z]"
-_NO_SUBJECT: Final = frozenset(
-    """it this that these those there here he she they what who which where when why how the a an
-    his her their its your you everyone everybody someone somebody nobody anyone one some many
-    most all each every both another other others no not yes if and but or so because since as
-    while although though unless until after before then maybe perhaps probably hopefully today
-    yesterday tomorrow now later once thanks thank please sorry hi hey hello ok okay well in on at
-    by for from with without to of about just only also even still never always let lets sometimes
-    usually something anything nothing everything things people god life love work time being
-    whatever imagine suppose remember apparently luckily sadly unfortunately actually honestly
-    basically i we me my our us mine ours myself""".split()
-)
+FAMILY: Final = word_set("family")
+PEOPLE: Final = spaced_set("people")
+PETS: Final = spaced_set("pets")
+PLURALS: Final = word_set("plurals")
+
+_NO_SUBJECT: Final = word_set("no_subject")
 
 SubjectKind = Literal["self", "plural", "relative", "attribute"]
 
@@ -77,18 +44,9 @@ class Subject(NamedTuple):
     is_first: bool = False
 
 
-_POSSESSED: Final = re.compile(
-    rf"(?P<relation>{KIN_MODIFIER}(?:{KIN}))(?P<name>,? (?:{NAME})(?: (?:{NAME}))?,?)?(?=\s|$)"
-)
-_ATTRIBUTE: Final = re.compile(
-    r"(?P<attribute>(?:(?:all-time|absolute|new|current|personal|number one) )?(?:favou?rite)(?:"
-    r" (?:[\w'-]+)){1,4}?|(?:full |first |last |middle |real |maiden )?name|nickname|birthday|birth"
-    r" ?date|(?:current |day |dream )?job|occupation|profession|(?:main |biggest |favou?rite"
-    r" )?hobb(?:y|ies)|hometown|home ?town|home (?:country|state|city)|(?:native|first|mother)"
-    r" (?:language|tongue)|(?:wedding )?anniversary|major|allergies|(?:main |biggest |ultimate "
-    r"|next |long-term )?(?:goal|dream)|pronouns|age|blood type|height|star sign|zodiac sign)(?=\s)"
-)
-_NAMES: Final = re.compile(rf"(?:{NAME})(?: (?:{NAME})){{0,2}}|[^\W\d_][\w.-]{{1,40}}")
+_POSSESSED: Final = expression("possessed")
+_ATTRIBUTE: Final = expression("attribute")
+_NAMES: Final = expression("subjects_names")
 _THE_USER: Final = re.compile(r"(?:the|The) user\b")
 
 
@@ -181,10 +139,7 @@ def _with_attribute(owner: str, rest: str, is_first: bool) -> tuple[Subject, str
     return subject, rest[verb.start() + 1 :]
 
 
-_FIGURED: Final = re.compile(
-    r"(?P<attribute>(?!own\b)[a-z][\w'-]*(?: [a-z0-9][\w'-]*){0,4}) (?=(?:is|are|was) (?:about "
-    r"|around |now )?[$€£]?\d)"
-)
+_FIGURED: Final = expression("figured")
 
 
 def _with_figure(owner: str, rest: str, is_first: bool) -> tuple[Subject, str] | None:
@@ -206,3 +161,151 @@ def _whole(words: str) -> bool:
             ("favo", "all-time", "absolute", "current", "new", "personal", "number one")
         )
     )
+
+
+_ADJECTIVE: Final = expression("adjective")
+_OWN: Final = re.compile(r"\b(?:my|our)\b")
+
+
+def in_third_person(text: str) -> str:
+    return _OWN.sub("their", text).replace(" I was ", " they were ")
+
+
+def named_relative(subject: Subject, said: Predicate) -> Claim | None:
+    """ "My dog is called Rex", "my sister is named Rita", "my wife is Nadia"."""
+    if subject.kind != "relative" or said.verb != "be" or said.tense != "present":
+        return None
+    name = _CALLED.sub("", said.rest)
+    if name == said.rest and (subject.name or not _is_only_a_name(name, subject.relation)):
+        return None
+    if said.negated or not is_name(name):
+        return None
+    return relative_claim(subject.owner, subject.relation, name)
+
+
+_CALLED: Final = re.compile(r"^(?:called|named) ")
+
+
+def _is_only_a_name(text: str, relation: str) -> bool:
+    """Whether capitals make `text` a name: no "Catholic", and no "Labradors" of several dogs."""
+    one = relation.rpartition(" ")[2] not in PLURALS
+    return (
+        not text.isupper()
+        and not text.endswith("tic")
+        and (one or " and " in text)
+        and not any(map(_ADJECTIVE.fullmatch, text.casefold().split()))
+    )
+
+
+def relative_claim(owner: str, relation: str, name: str) -> Claim:
+    """That somebody's relative, friend or pet is called `name`."""
+    key = relation.rpartition(" ")[2].lower()
+    slot: Slot = "pet" if key in PETS else "family" if key in FAMILY else "people"
+    named = "are called" if key in PLURALS else "is called"
+    text = f"{owner}'s {relation} {named} {name}."
+    return Claim(slot, owner, relation.lower(), name, True, False, False, text)
+
+
+_REVERSED: Final = expression("reversed")
+
+
+def reversed_claim(clause: str, speaker: str) -> Claim | None:
+    """ "Rita is my sister", "Emma is my favourite book"."""
+    found = _REVERSED.fullmatch(clause)
+    if found is None:
+        return None
+    owner = speaker if found["my"] else found["owner"]
+    value = found["value"]
+    if found["relation"]:
+        return (
+            relative_claim(owner, found["relation"], value)
+            if is_name(value) and value not in ("He", "She", "They", "It", "This", "That")
+            else None
+        )
+    if not is_name(value) and not is_activity(value):
+        return None
+    if value.partition(" ")[0].lower() in _POINTING:
+        return None
+    return _favourite(owner, found["favourite"], value, False)
+
+
+_POINTING: Final = frozenset("it this that these those which he she they what".split())
+_KIND_OF_FAVOURITE: Final = re.compile(r"^.*?favou?rite (?P<kind>.+)$")
+
+
+_NO_KINDS: Final = ("thing", "part", "one", "things", "place", "places", "is", "parts", "ones")
+
+
+def _favourite(owner: str, attribute: str, value: str, news: bool) -> Claim | None:
+    kind = _KIND_OF_FAVOURITE.match(attribute)
+    if kind is None or kind["kind"].split()[0] in _NO_KINDS:
+        return None
+    text = f"{owner}'s {attribute} is {value}."
+    key = kind["kind"].lower().replace("color", "colour")
+    return Claim(
+        "favourite", owner, key, without_determiner(value), True, news, False, in_third_person(text)
+    )
+
+
+def attribute_claim(subject: Subject, said: Predicate) -> Claim | None:
+    """ "My favourite colour is teal", "my name is Ana", "my birthday is on 3 May"."""
+    if said.verb != "be" or said.tense not in ("present", "perfect") or said.negated:
+        return None
+    name, value = subject.attribute.lower(), said.rest.rstrip(" ,.")
+    news = said.is_news or value.endswith(" now")
+    value = value.removesuffix(" now")
+    if "favourite" in name or "favorite" in name:
+        if (
+            is_name(value)
+            or is_activity(value)
+            or is_listed(value)
+            or is_noun_phrase(value, definite=True)
+        ):
+            return _favourite(subject.owner, subject.attribute, value, news)
+        return None
+    if fits("figure", value) and subject.attribute not in ("age",):
+        key = subject.attribute.lower()
+        text = f"{subject.owner}'s {subject.attribute} {said.third_person()} {value}."
+        return Claim("figure", subject.owner, key, value, True, news, False, in_third_person(text))
+    if name.endswith(("goal", "dream")) and value.startswith("to ") and is_verb_phrase(value[3:]):
+        text = in_third_person(f"{subject.owner}'s {subject.attribute} is {value}.")
+        return Claim("plan", subject.owner, "goal", value[3:], True, news, False, text)
+    slot, key = _ATTRIBUTES.get(name.replace("current ", ""), (None, ""))
+    if slot is None:
+        return None
+    checks = {
+        "name": is_name(value),
+        "birthday": fits("date", value.removeprefix("on ")),
+        "occupation": fits("job", value) or is_activity(value),
+        "hobby": is_listed(value) or is_activity(value),
+        "origin": is_place(value),
+        "language": fits("language", value),
+        "study": is_noun_phrase(value),
+    }
+    if not checks.get(slot, False):
+        return None
+    verb = "are" if name == "hobbies" else "is"
+    text = f"{subject.owner}'s {subject.attribute} {verb} {value}."
+    kept = without_determiner(value.removeprefix("on "))
+    return Claim(slot, subject.owner, key, kept, True, news, False, in_third_person(text))
+
+
+_NAMED: Final[tuple[tuple[Slot, str, str], ...]] = (
+    ("name", "", "name"),
+    ("name", "full", "full name"),
+    ("name", "first", "first name"),
+    ("name", "last", "last name"),
+    ("name", "nickname", "nickname"),
+    ("birthday", "", "birthday"),
+    ("birthday", "anniversary", "wedding anniversary|anniversary"),
+    ("occupation", "", "job|occupation|profession"),
+    ("hobby", "", "hobby|hobbies"),
+    ("origin", "", "hometown|home town|home city"),
+    ("origin", "country", "home country"),
+    ("origin", "state", "home state"),
+    ("language", "native", "native language|first language|mother tongue"),
+    ("study", "", "major"),
+)
+_ATTRIBUTES: Final[dict[str, tuple[Slot, str]]] = {
+    name: (slot, key) for slot, key, names in _NAMED for name in names.split("|")
+}

@@ -10,6 +10,7 @@ import re
 from datetime import date, timedelta
 from typing import Final, Literal, NamedTuple
 
+from palimpsest.streams.claims.language import expression, fragment
 from palimpsest.streams.text.dates import DAY_NAMES, MONTHS
 
 _SEASONS: Final = ("spring", "summer", "autumn", "fall", "winter")
@@ -19,18 +20,9 @@ _COUNTS: Final = {
         "one two three four five six seven eight nine ten eleven twelve".split(), start=1
     )
 } | {"a": 1, "an": 1, "a couple of": 2}
-_MONTH: Final = "|".join(MONTHS)
+_MONTH: Final = fragment("month")
 _ABBREVIATED: Final = {day[:3]: day for day in DAY_NAMES} | {"tues": "tuesday", "thurs": "thursday"}
-_DAY: Final = "|".join((*DAY_NAMES, "thurs", "tues", *(day[:3] for day in DAY_NAMES)))
-_SEASON: Final = "|".join(_SEASONS)
-_COUNT: Final = r"\d{1,3}|" + "|".join(sorted(_COUNTS, key=len, reverse=True))
-_UNIT: Final = "days?|weeks?|months?|years?|decades?"
-_ROUGHLY: Final = (
-    r"(?:about |around |over |almost |nearly |more than |just over |just under |at least )?"
-)
-_MANY: Final = (
-    rf"(?:{_COUNT}|a few|several|many|some|the (?:past|last) (?:few|couple of|{_COUNT})|a while)"
-)
+_SEASON: Final = fragment("season")
 
 TimeKind = Literal["point", "now", "since", "span", "frequency", "until"]
 
@@ -44,59 +36,13 @@ class Time(NamedTuple):
     words: str
 
 
-_NOW: Final = (
-    r"(?:right )?now|these days|nowadays|currently|lately|at this point|anymore|any more|as of"
-    r" (?P<asof>[A-Z][a-z]+ \d{4})"
-)
-_POINT: Final = (
-    r"the day before yesterday|the day after tomorrow|yesterday|today|tonight|tomorrow|last night"
-    r"|this (?:morning|afternoon|evening)|recently|earlier (?:today|this (?:week|month|year))"
-    rf"|(?:(?:just|earlier|later) )?(?:on )?(?:last|next|this|this past|this coming) (?:{_DAY}"
-    rf"|week(?:end)?|month|year|{_SEASON}|{_MONTH})|(?:{_ROUGHLY}(?:{_COUNT}|a few|several)"
-    rf" (?:{_UNIT}) ago)|(?:back |early |late )?in (?:early |late |mid-?)?(?:{_MONTH})(?:,? (?:of"
-    rf" )?\d{{4}})?|(?:back )?in (?:the )?(?:{_SEASON})(?: (?:of )?\d{{4}})?|(?:back )?in \d{{4}}"
-    rf"|in the \d{{4}}s|in (?:{_COUNT}) (?:{_UNIT})|on (?:the )?(?:{_DAY}|\d{{4}}-\d\d-\d\d)|on"
-    rf" (?:{_DAY},? )?(?:the )?\d{{1,2}}(?:st|nd|rd|th)?(?: (?:of )?(?:{_MONTH}))?(?:,? \d{{4}})?"
-    rf"|on (?:{_MONTH}) \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?|in the week of \d{{4}}-\d\d-\d\d"
-    rf"|on the weekend of \d{{4}}-\d\d-\d\d|as an? (?:kid|child|teenager)|when I was (?:an?"
-    rf" )?(?:kid|child|teenager|younger|young|little)|in (?:high|middle|elementary|grad) school|in"
-    rf" college|in [A-Z][a-z]+ \d{{4}}|around \d{{4}}-\d\d-\d\d"
-)
-_SPAN: Final = (
-    rf"for {_ROUGHLY}{_MANY}(?: (?:more|good))?(?: (?:{_UNIT}))?(?: now| already)?|(?:for"
-    rf" )?(?:almost |nearly )?(?:all|most of) (?:my|her|his|their) life|(?:in|over) the (?:past"
-    rf"|last) (?:few|couple of|{_COUNT}) (?:{_UNIT})|for the (?:whole |rest of the |entire"
-    rf" )?(?:{_SEASON}|semester|term|school year|year|month|week"
-    r"|weekend|holidays|time being)|at the moment|at present|for now"
-)
-CALENDAR: Final = (
-    rf"\d{{4}}-\d\d-\d\d|(?:the )?\d{{1,2}}(?:st|nd|rd|th)? (?:of )?(?:{_MONTH})(?:,? \d{{4}})?"
-    rf"|(?:{_MONTH}) \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?"
-)
-_SINCE: Final = (
-    rf"(?:since|from) (?:{CALENDAR})|from (?:(?:{_MONTH}) )?\d{{4}}|since (?:(?:early |late"
-    rf" )?(?:{_MONTH})(?: (?:of )?\d{{4}})?|\d{{4}}|last (?:{_MONTH}|{_SEASON}|year|month|week)"
-    rf"|childhood|birth|college|university|high school|the (?:pandemic|{_SEASON})"
-    r"|(?:I|she|he|they) (?:was|were) (?:\d{1,2}|an? (?:kid|child|teenager|baby)|little|young"
-    r"|born))"
-)
-_UNTIL: Final = (
-    rf"(?:until|till) (?:{CALENDAR})|(?:until|till) (?:the )?(?:end of )?(?:the )?(?:(?:next|this)"
-    rf" )?(?:{_DAY}|{_MONTH}|{_SEASON}"
-    r"|tomorrow|week(?:end)?|month|year|\d{4})(?: \d{1,2}(?:st|nd|rd|th)?)?(?:,? \d{4})?"
-)
-_SPAN_ONE: Final = (
-    r"day|night|morning|afternoon|evening|week|weekend|month|year|summer|winter|spring|fall"
-)
-_FREQUENCY: Final = (
-    rf"(?:almost |nearly )?every (?:other |single |second |few )?(?:{_SPAN_ONE}s?|{_DAY}s?)(?:"
-    rf" (?:morning|evening|night|afternoon)s?)?|on (?:{_DAY})s(?:(?:, and|,| and)"
-    rf" (?:{_DAY})s){{0,5}}|on weekends|on the weekends?|at weekends|on weekdays|(?:once|twice"
-    rf"|(?:{_COUNT}) times) (?:an?|per|each) (?:{_SPAN_ONE})|daily|weekly|monthly"
-    r"|in the (?:morning|afternoon|evening)s?|at night|(?:in the morning, )?(?:at|around)"
-    r" \d{1,2}(?::\d\d)?(?:-\d{1,2})? ?[ap]\.?m\.?|before bed|before work|after work|all the time"
-    r"|regularly|sometimes|occasionally|from time to time|on occasion|a lot|often|most days"
-)
+_NOW: Final = fragment("now")
+_POINT: Final = fragment("point")
+_SPAN: Final = fragment("span")
+CALENDAR: Final = fragment("calendar")
+_SINCE: Final = fragment("since")
+_UNTIL: Final = fragment("until")
+_FREQUENCY: Final = fragment("frequency")
 _PATTERNS: Final[tuple[tuple[TimeKind, re.Pattern[str]], ...]] = tuple(
     (kind, re.compile(rf"(?:^|,? )(?P<words>{words})$", re.IGNORECASE))  # type: ignore[misc]
     for kind, words in (
@@ -108,7 +54,7 @@ _PATTERNS: Final[tuple[tuple[TimeKind, re.Pattern[str]], ...]] = tuple(
         ("point", _POINT),
     )
 )
-_ALWAYS_CAPITAL: Final = re.compile(rf"(?:{_DAY}|{_MONTH})\b", re.IGNORECASE)
+_ALWAYS_CAPITAL: Final = expression("always_capital")
 MAX_TAIL: Final = 60
 """Characters at the end in which a time is looked for."""
 
@@ -168,23 +114,13 @@ def _dated_since(words: str, lowered: str, today: date) -> str:
     return "since " + point.removeprefix("in ").removeprefix("on ")
 
 
-_AGO: Final = re.compile(
-    rf"{_ROUGHLY}(?P<count>{_COUNT}|a few|several) (?P<unit>day|week|month|year|decade)s? ago"
-)
-_AHEAD: Final = re.compile(rf"in (?P<count>{_COUNT}) (?P<unit>day|week|month|year)s?")
-_WHICH: Final = re.compile(
-    r"(?:(?:just|earlier|later) )?(?:on )?(?P<which>last|next|this past|this coming|this)"
-    r" (?P<what>\w+)"
-)
-_BARE_MONTH: Final = re.compile(
-    rf"(?:back |early |late )?in (?P<part>early |late |mid-?)?(?P<month>{_MONTH})"
-)
-_BARE_SEASON: Final = re.compile(rf"(?:back )?in (?:the )?(?P<season>{_SEASON})")
-_MONTH_DAY: Final = re.compile(
-    rf"on (?:{_DAY},? )?(?:(?:the )?(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?: (?:of"
-    rf" )?(?P<month>{_MONTH}))?|(?P<month_>{_MONTH}) (?P<day_>\d{{1,2}})(?:st|nd|rd|th)?)"
-)
-_BARE_DAY: Final = re.compile(rf"(?:on )?(?P<day>{_DAY})")
+_AGO: Final = expression("ago")
+_AHEAD: Final = expression("ahead")
+_WHICH: Final = expression("which")
+_BARE_MONTH: Final = expression("bare_month")
+_BARE_SEASON: Final = expression("bare_season")
+_MONTH_DAY: Final = expression("month_day")
+_BARE_DAY: Final = expression("bare_day")
 _OFFSETS: Final = {
     "the day before yesterday": -2,
     "yesterday": -1,

@@ -6,8 +6,9 @@ import re
 from typing import Final, NamedTuple
 
 from palimpsest.streams.claims.claim import Claim
-from palimpsest.streams.claims.nouns import is_name, without_determiner
-from palimpsest.streams.claims.subjects import KIN, KIN_MODIFIER, NAME, PETS
+from palimpsest.streams.claims.language import expression, fragment
+from palimpsest.streams.claims.subjects import PETS
+from palimpsest.streams.claims.values import is_name, without_determiner
 
 MAX_NAME_CHARACTERS: Final = 200
 MAX_NOUN_WORDS: Final = 3
@@ -23,18 +24,9 @@ class ClaimTriple(NamedTuple):
     target_type: str
 
 
-_RELATIVE: Final = re.compile(
-    rf"(?P<owner>.{{1,80}}?)'s {KIN_MODIFIER}(?P<relation>{KIN})(?: (?P<name>(?:{NAME})(?:"
-    rf" (?:{NAME}))?))?"
-)
-_COMPANION: Final = re.compile(
-    rf" with (?:their|his|her) {KIN_MODIFIER}(?P<relation>{KIN}) (?P<name>(?:{NAME})(?:"
-    rf" (?:{NAME}))?)(?![\w'])"
-)
-_CALLED: Final = re.compile(
-    rf"(?P<kind>.{{1,80}}?)(?: (?:named|called)|,) (?P<names>(?:{NAME})(?:(?:,| and|,? &)"
-    rf" (?:{NAME})){{0,4}})"
-)
+_RELATIVE: Final = expression("triples_relative")
+_COMPANION: Final = expression("triples_companion")
+_CALLED: Final = expression("triples_called")
 _LISTED: Final = re.compile(r",? and |, | or ")
 _RELATIONS: Final[dict[tuple[str, str], tuple[str, str]]] = {
     ("home", ""): ("lives_in", "place"),
@@ -157,11 +149,8 @@ def _targets(source: str, relation: str, kind: str, values: list[str]) -> list[C
     return found
 
 
-_IS_KIN: Final = re.compile(KIN, re.IGNORECASE)
-_NO_NODE: Final = re.compile(
-    r"\b(?:of|for|in|with|to|at|on|from|by|about|over|their|like|more|new|different|all|than"
-    r"|abroad|overseas|online|remotely|together|alone|here|there|daily|full-time|part-time)\b|\d"
-)
+_IS_KIN: Final = re.compile(fragment("kin"), re.IGNORECASE)
+_NO_NODE: Final = expression("no_node")
 
 
 def _is_node(target: str) -> bool:

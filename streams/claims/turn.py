@@ -8,33 +8,13 @@ from datetime import date, datetime
 from typing import Final
 
 from palimpsest.streams.claims.claim import Claim
+from palimpsest.streams.claims.language import ENGLISH, expression, rewritings, word_set
 from palimpsest.streams.claims.reading import claims_in
 from palimpsest.streams.rules.quotes import QUOTED, masked
 
 MAX_ITEMS: Final = 8
 
-_FRAMES: Final = {
-    "allergies": "I am allergic to",
-    "hobbies": "My hobbies are",
-    "languages": "I speak",
-    "pets": "I have",
-    "likes": "I like",
-    "dislikes": "I dislike",
-    "diet": "I am",
-    "job": "My job is",
-    "occupation": "My occupation is",
-    "profession": "My profession is",
-    "name": "My name is",
-    "birthday": "My birthday is",
-    "hometown": "My hometown is",
-    "home town": "My hometown is",
-}
-_HEADING: Final = re.compile(
-    rf"(?:my (?:food )?(?P<what>{'|'.join(_FRAMES)})|(?:food )?(?P<alone>allergies)): ?"
-    r"(?P<items>.*)",
-    re.IGNORECASE,
-)
-"""Others than allergies need "my": a sheet about an invented person has the same headings."""
+_HEADING: Final = expression("heading")
 _LISTED: Final = re.compile(r"(?:[-*+•‣–]|\d{1,2}[.)])\s+(?P<item>[^.:]{2,40})")
 _BETWEEN: Final = re.compile(r",? and |[,;/] ?")
 
@@ -57,7 +37,7 @@ def written_out(lines: list[str]) -> list[str]:
             items.append(item["item"])
             at += 1
         if items:
-            frame = _FRAMES[(heading["what"] or heading["alone"]).lower()]
+            frame = ENGLISH["headings"][(heading["what"] or heading["alone"]).lower()]
             listed = " and ".join(filter(None, (", ".join(items[:-1]), items[-1])))
             found.append(f"{frame} {listed}.")
     return found
@@ -66,40 +46,16 @@ def written_out(lines: list[str]) -> list[str]:
 MAX_SENTENCES: Final = 400
 
 _FENCED: Final = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
-_TASK: Final = re.compile(
-    r"\b(?:(?:re)?write|proofread|paraphrase|rephrase|translate|summari[sz]e|compose|draft"
-    r"|continue the|role-?play|act as|pretend|imagine|correct the|fix the grammar|edit (?:this|the"
-    r" following)|improve (?:this|the following)|cover letter|the following (?:text|paragraph"
-    r"|email|essay|sentence|story|passage)|here is (?:the|a|an) (?:text|email|essay|story"
-    r"|paragraph|article|transcript|conversation|script)|screenplay|fan ?fiction|lyrics)\b",
-    re.IGNORECASE,
-)
-_FORWARDED: Final = re.compile(
-    r"^(?:-{2,} ?(?:forwarded|original) message|begin forwarded message|(?:from|subject|sent|to"
-    r"|cc): .+|on .{5,80} wrote:)",
-    re.IGNORECASE | re.MULTILINE,
-)
-_JOKE: Final = re.compile(
-    r"\b(?:jk|just kidding|just joking|only joking|only kidding|i'm kidding|i'm joking|kidding)\b"
-    r"|(?:^|\s)/(?:s|j|jk)\b|\byeah,? right\b|\bnot[!.]*$",
-    re.IGNORECASE,
-)
-_LINE_LABEL: Final = re.compile(
-    r"^(?P<name>[^\W\d_][\w'.-]{0,30}(?: [^\W\d_a-z][\w'.-]{0,30}){0,2}): "
-)
-_OWN_LABELS: Final = frozenset(
-    "note update ps fyi edit btw reminder correction fact me info".split()
-)
+_TASK: Final = expression("task")
+_FORWARDED: Final = expression("forwarded")
+_JOKE: Final = expression("joke")
+_LINE_LABEL: Final = expression("line_label")
+_OWN_LABELS: Final = word_set("own_labels")
 _ITEM: Final = re.compile(r"^(?:[-*+•‣–]|\d{1,2}[.)])\s+")
-_TITLE: Final = re.compile(
-    r"[^\W\d_a-z][\w'’:&.-]*(?: (?:of|the|a|an|in|and|to|for|on|with|[^\W\d_a-z][\w'’:&.-]*"
-    r"|\d+)){0,7}"
-)
+_TITLE: Final = expression("title")
 _HIDDEN: Final = "\uf8ff"
 _SENTENCES: Final = re.compile(r"(?<=[.!?…][\"')])\s+|(?<=[.!?…])\s+|(?<=[。！？])\s*")
-_ABBREVIATED: Final = re.compile(
-    r"\b(?:Mr|Mrs|Ms|Dr|St|vs|etc|e\.g|i\.e|Prof|Jr|Sr|No|approx|Mt|[A-Z])\.$"
-)
+_ABBREVIATED: Final = expression("abbreviated")
 
 
 def claims_of_turn(content: str, speaker: str, said_at: datetime, before: str = "") -> list[Claim]:
@@ -161,42 +117,13 @@ def sentences(line: str) -> list[str]:
     return parts
 
 
-_AGREES: Final = re.compile(
-    r"(?:oh )?(?:yes|yeah|yep|yup|exactly|correct|right|that's right|that is right|that's correct"
-    r"|that is correct|indeed|absolutely|true|of course|i do|i am|i have|you're right|you are"
-    r" right|yes,? i (?:do|am|have|did|was)|yes,? (?:that's|that is) (?:right|correct|true)|yes,?"
-    r" exactly|yes,? we (?:do|are|have|did))(?=[.!,;]|$| -)",
-    re.IGNORECASE,
-)
-_TAKES_BACK: Final = re.compile(
-    r"^[\s.,!;-]*(?:but|except|well|though|although|not|no|actually|only|or|it's|just)\b",
-    re.IGNORECASE,
-)
+_AGREES: Final = expression("agrees")
+_TAKES_BACK: Final = expression("takes_back")
 MAX_AGREED_SENTENCES: Final = 3
-_ASKED: Final = re.compile(
-    r"^(?P<helper>do|are|have|did|were|is|does) (?P<subject>you|your (?:\w+ ){1,3}?)(?: |(?<="
-    r" ))(?P<rest>.+)$",
-    re.IGNORECASE,
-)
-_CONFIRMED: Final = re.compile(
-    r"^(?:(?:so|then|and|wait|ok|okay|got it|i see|ah|oh|just to confirm|to confirm|if i"
-    r" understand correctly|it sounds like|sounds like|let me get this straight|i understand that"
-    r"|i remember that|you mentioned that|you mentioned|you said that|you said|correct me if i'm"
-    r" wrong)[,:]? )+(?=you|your)",
-    re.IGNORECASE,
-)
-_TAG: Final = re.compile(
-    r",? (?:right|correct|is that right|is that correct|don't you|aren't you|haven't you|didn't"
-    r" you|yes)$",
-    re.IGNORECASE,
-)
-_SECOND_PERSON: Final = (
-    (re.compile(r"\byou're\b|\byou are\b", re.IGNORECASE), "I am"),
-    (re.compile(r"\byou were\b", re.IGNORECASE), "I was"),
-    (re.compile(r"\byou've\b", re.IGNORECASE), "I have"),
-    (re.compile(r"\byour\b", re.IGNORECASE), "my"),
-    (re.compile(r"\byou\b", re.IGNORECASE), "I"),
-)
+_ASKED: Final = expression("asked")
+_CONFIRMED: Final = expression("confirmed")
+_TAG: Final = expression("tag")
+_FIRST_PERSON: Final = rewritings(ENGLISH["first_person"])
 
 
 def agreed(content: str, before: str, speaker: str, today: date) -> list[Claim]:
@@ -228,6 +155,6 @@ def in_first_person(sentence: str) -> str:
         text = f"{asked['subject'].strip()} {kept}{asked['rest']}"
     if not text.lower().startswith(("you", "my", "i ")):
         return ""
-    for pattern, first in _SECOND_PERSON:
-        text = pattern.sub(first, text)
+    for second, first in _FIRST_PERSON:
+        text = second.sub(first, text)
     return text

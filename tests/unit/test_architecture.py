@@ -53,17 +53,20 @@ PURE_STDLIB = {
     "json",
     "math",
     "operator",
+    "pkgutil",
     "re",
     "shlex",
     "string",
     "struct",
     "textwrap",
+    "tomllib",
     "types",
     "typing",
     "unicodedata",
     "uuid",
 }
-"""What of the standard library neither reads the world nor changes it (but see EFFECTS)."""
+"""What of the standard library neither reads the world nor changes it (but see EFFECTS); pkgutil
+reads files of the package, as importing does."""
 EFFECTS = {
     "datetime.datetime.now",
     "datetime.datetime.today",
