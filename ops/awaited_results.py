@@ -57,11 +57,11 @@ class AwaitedResults(Generic[K]):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._batch_ended.wait(), LOOK_SECONDS)
                 self._batch_ended.clear()
-                await self._tell([*self._awaited])
+                await self._deliver([*self._awaited])
         finally:
             self._looking = None
 
-    async def _tell(self, keys: Sequence[K]) -> None:
+    async def _deliver(self, keys: Sequence[K]) -> None:
         found: Mapping[K, JsonObject] = {}
         failure: Exception | None = None
         try:

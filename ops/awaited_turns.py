@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
 from palimpsest.ops.awaited_results import LOOK_SECONDS
-from palimpsest.ops.operations.results import TurnResults
+from palimpsest.ops.operations.pipeline import TurnResults
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.queries import Queries
 from palimpsest.schemas.codec import decode

@@ -21,7 +21,7 @@ from palimpsest.ops.documents.records import fitted, text_record
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.log_folder import has_log, log_lock, worker_runs
 from palimpsest.ops.opening import publisher
-from palimpsest.ops.operations.results import CommandResult
+from palimpsest.ops.operations.pipeline import CommandResult
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.queries import Queries, queries

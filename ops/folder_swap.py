@@ -39,14 +39,14 @@ def swap_folders(data_dir: Path, swap: Swap, check: Callable[[], object] = lambd
     with _locked(data_dir, fcntl.LOCK_EX):
         check()
         write_whole(data_dir / SWAP_FILE, swap.model_dump_json().encode())
-        _carry_out(data_dir)
+        _execute(data_dir)
 
 
 def finish_swap(data_dir: Path) -> None:
     """Completes an interrupted exchange, or waits for a running one."""
     if (data_dir / SWAP_FILE).exists():
         with _locked(data_dir, fcntl.LOCK_EX):
-            _carry_out(data_dir)
+            _execute(data_dir)
 
 
 @contextlib.contextmanager
@@ -62,7 +62,7 @@ def unexchanged(data_dir: Path) -> Iterator[None]:
     yield  # without a data folder there is nothing to exchange
 
 
-def _carry_out(data_dir: Path) -> None:
+def _execute(data_dir: Path) -> None:
     """Completes the exchange. The positions of the folders show which steps are done."""
     path = data_dir / SWAP_FILE
     try:

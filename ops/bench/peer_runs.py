@@ -16,22 +16,17 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypedDict, cast
 
-from palimpsest.ops.bench.conversations import records
-from palimpsest.ops.bench.disk import size
-from palimpsest.ops.bench.found import KS, judged, summary
-from palimpsest.ops.bench.loopback import serving_embeddings
-from palimpsest.ops.bench.retrieval import DataSet, measure
-from palimpsest.ops.bench.variants import HYBRID
+from palimpsest.ops.bench import data_sets
+from palimpsest.ops.bench.data_sets import DataSet
+from palimpsest.ops.bench.instant_provider import serving_embeddings
+from palimpsest.ops.bench.measures import KS, judged, size, summary
+from palimpsest.ops.bench.retrieval import HYBRID, measure
 from palimpsest.ops.parts import embedding_model
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.codec import decode
-from palimpsest.schemas.messages import ConversationTurn
-from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.models.base import EmbeddingModel
 
 PEERS: Final = Path(__file__).parent / "peers"
@@ -111,15 +106,10 @@ async def measure_all(
 
 def turns_of(chosen: DataSet, settings: Settings) -> list[JsonObject]:
     """Returns the input of every peer: speaker and text, as embedded here, too."""
-    now = datetime.now(UTC)
-    found: list[JsonObject] = []
-    for record in records(chosen.files(), settings, chosen.captions):
-        message = decode(record.value, CONVERSATION_TURNS, now)
-        turn = message.body
-        assert isinstance(turn, ConversationTurn)
-        text = f"{turn.speaker}: {turn.content}"
-        found.append({"scope": message.scope, "id": turn.turn_id, "text": text})
-    return found
+    return [
+        {"scope": scope, "id": turn.turn_id, "text": f"{turn.speaker}: {turn.content}"}
+        for scope, _, turn in data_sets.turns(chosen.files(), settings, chosen.captions)
+    ]
 
 
 async def _measured(
@@ -130,10 +120,10 @@ async def _measured(
     environments: Path,
 ) -> JsonObject:
     python = await asyncio.to_thread(installed, peer, environments)
-    asked = chosen.questions()
+    questions = chosen.questions()
     with tempfile.TemporaryDirectory() as temporary:
-        place = Path(temporary)
-        memory = place / "memory"
+        folder = Path(temporary)
+        memory = folder / "memory"
         memory.mkdir()
         async with serving_embeddings(model) as url:
             task: JsonObject = {
@@ -142,17 +132,17 @@ async def _measured(
                 "dimensions": model.dimensions,
                 "limit": max(KS),
                 "turns": [*turns],
-                "questions": [{"scope": each.scope, "text": each.text} for each in asked],
+                "questions": [{"scope": each.scope, "text": each.text} for each in questions],
             }
-            said = await asyncio.to_thread(_run, peer, python, task, place)
+            answers = await asyncio.to_thread(_run, peer, python, task, folder)
         disk = size(memory)
     found = [
         judged(question, each["ids"], each["ms"])
-        for question, each in zip(asked, said["found"], strict=True)
+        for question, each in zip(questions, answers["found"], strict=True)
     ]
     return {
         **summary(found),
-        "turns_per_second": round(len(turns) / said["seconds"], 1),
+        "turns_per_second": round(len(turns) / answers["seconds"], 1),
         "bytes_a_turn": round(disk / len(turns)),
     }
 
@@ -177,12 +167,12 @@ def installed(peer: Peer, environments: Path) -> Path:
     return python
 
 
-def _run(peer: Peer, python: Path, task: JsonObject, place: Path) -> _Answers:
-    given, answers = place / "task.json", place / "answers.json"
-    given.write_text(json.dumps(task), encoding="utf-8")
-    command = [str(python), str(PEERS / "run.py"), str(peer.script), str(given), str(answers)]
+def _run(peer: Peer, python: Path, task: JsonObject, folder: Path) -> _Answers:
+    task_file, answers = folder / "task.json", folder / "answers.json"
+    task_file.write_text(json.dumps(task), encoding="utf-8")
+    command = [str(python), str(PEERS / "run.py"), str(peer.script), str(task_file), str(answers)]
     environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    environment |= {"HOME": str(place), "MEM0_TELEMETRY": "False", "HF_HUB_OFFLINE": "1"}
+    environment |= {"HOME": str(folder), "MEM0_TELEMETRY": "False", "HF_HUB_OFFLINE": "1"}
     _ended(command, RUN_SECONDS, environment)
     return cast("_Answers", json.loads(answers.read_text(encoding="utf-8")))
 
@@ -198,5 +188,5 @@ def _ended(
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PeerError(f"{command[0]}: {error}") from error
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise PeerError(said[-1])
+        output = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise PeerError(output[-1])

@@ -1,8 +1,8 @@
-"""How much of what answers a question is found: recall@k over conversations in LoCoMo's layout.
+"""How much of the evidence recall finds: recall@k on conversations in LoCoMo's layout.
 
 The conversations go through the real pipeline into a folder of their own, one scope each. For each
-question of categories 1 to 4 with evidence: which turns come back, by each variant. The unit is
-the turn; a returned fact counts for the turns that it was derived from.
+question of categories 1 to 4 with evidence, each variant returns turns. The unit is the turn; a
+returned fact counts for the turns that it was derived from.
 """
 
 from __future__ import annotations
@@ -11,19 +11,13 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from types import SimpleNamespace
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
-from palimpsest.ops.bench.conversations import Question, of_half, questions, records
-from palimpsest.ops.bench.disk import settled
-from palimpsest.ops.bench.found import KS, Found, judged, quantiles, summary
-from palimpsest.ops.bench.halves import Half
-from palimpsest.ops.bench.variants import Variant
+from palimpsest.ops.bench.data_sets import DataSet, Question
+from palimpsest.ops.bench.measures import KS, Found, disk_bytes, judged, ms_since, summary, times
 from palimpsest.ops.embedded import Application, application
-from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.log_folder import log_folder
-from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.recalling import retrieved
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.running import sources_of
@@ -31,81 +25,117 @@ from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
 from palimpsest.stores.recall.answers import RetrievalConstants
 from palimpsest.stores.recall.query import Query
-from palimpsest.stores.recall.ranking import DEFAULTS
+from palimpsest.stores.recall.ranking import DEFAULTS, RankingParameters
 from palimpsest.stores.settings import RecallSettings
 from palimpsest.streams.models.base import EmbeddingModel
-from palimpsest.streams.runtime.runner import StageRunner
 
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class DataSet:
-    """Conversations that are measured together: those of a folder, or a half of them."""
+class Variant:
+    """A way to recall: the defaults, except for what is given."""
 
-    data: Path
-    half: Half | None = None
-    captions: bool = True
+    name: str
+    settings: RecallSettings = RecallSettings()
+    parameters: RankingParameters = DEFAULTS
+    types: tuple[str, ...] = ()
+    group: bool = True
 
-    def files(self) -> Mapping[Path, Half]:
-        """Raises ValueError where there are none."""
-        return of_half(self.data, self.half)
 
-    def questions(self) -> list[Question]:
-        return [each for file, half in self.files().items() for each in questions(file, half)]
+_NO_FACTS = replace(DEFAULTS, fact_to_turn=0.0, turn_to_fact=0.0)
+_NO_ROLES = replace(DEFAULTS, assistant_prior=1.0, people_prior=1.0)
+_NO_QUESTION_PRIOR = replace(DEFAULTS, question_prior=1.0)
+_BARE = replace(
+    replace(_NO_ROLES, question_prior=1.0),
+    fact_to_turn=0.0,
+    turn_to_fact=0.0,
+    neighbour_weights=(),
+    named_boost=0.0,
+)
+_TEXT = RecallSettings(time_words="off", graph_weight=0.0)
+
+HYBRID: Final = Variant("hybrid")
+METHODS: Final = (
+    Variant("keyword", RecallSettings(fusion="keyword")),
+    Variant("vector", RecallSettings(fusion="vector")),
+    HYBRID,
+    Variant("rrf", RecallSettings(fusion="rrf")),
+)
+ABLATIONS: Final = (
+    Variant("no times of the words", RecallSettings(time_words="off")),
+    Variant("no graph", RecallSettings(graph_weight=0.0)),
+    Variant("neither times nor graph", _TEXT),
+    Variant("no propagation to neighbours", parameters=replace(DEFAULTS, neighbour_weights=())),
+    Variant("no boost of the named", parameters=replace(DEFAULTS, named_boost=0.0)),
+    Variant("no priors by role", parameters=_NO_ROLES),
+    Variant("questions like answers", parameters=_NO_QUESTION_PRIOR),
+    Variant("no centring", parameters=replace(DEFAULTS, centring=0.0)),
+    Variant("no propagation between turn and fact", parameters=_NO_FACTS),
+    Variant("turns only", types=("episodic",)),
+    Variant("not grouped", group=False),
+    Variant("b 0.75", parameters=replace(DEFAULTS, b=0.75)),
+    Variant("turns before alike", parameters=replace(DEFAULTS, asking_weight=0.25)),
+    Variant("alpha 0.5", RecallSettings(alpha=0.5)),
+    Variant("alpha 0.8", RecallSettings(alpha=0.8)),
+    Variant("pool 100", RecallSettings(pool=100)),
+    Variant("pool 200", RecallSettings(pool=200)),
+    Variant("both legs alone", _TEXT, _BARE),
+    Variant("keyword alone", _TEXT.model_copy(update={"fusion": "keyword"}), _BARE),
+    Variant("vector alone", _TEXT.model_copy(update={"fusion": "vector"}), _BARE),
+    Variant("rrf alone", _TEXT.model_copy(update={"fusion": "rrf"}), _BARE),
+)
+"""Those that end in "alone" search without propagation and boosts; each of the others differs from
+hybrid in the part that its name says."""
 
 
 async def measure(
     settings: Settings,
     chosen: DataSet,
     variants: Sequence[Variant],
-    on_batch: Callable[[StageRunner], Awaitable[None]] | None = None,
 ) -> JsonObject:
-    """Ingest the conversations into the settings' folder (what is there already is nothing new)
-    and ask them, each question as `palimpsest recall` would. Raises ValueError for a folder without
-    conversations."""
-    asked = chosen.questions()
-    with publisher(settings) as append:
-        for batch in in_batches(records(chosen.files(), settings, chosen.captions)):
-            append(batch)
-    async with application(settings, on_batch=on_batch) as app:
+    """Ingests the conversations into the settings' folder and asks each question as
+    `palimpsest recall` would. Raises ValueError for a folder without conversations."""
+    questions = chosen.questions()
+    chosen.publish(settings)
+    async with application(settings) as app:
         began, processor = time.perf_counter(), time.process_time()
         await app.run(until_drained=True)
         seconds, busy = time.perf_counter() - began, time.process_time() - processor
         embedding_ms: dict[str, float] = {}
         sources = replace(sources_of(app), embedding=remembering(app.embedding, embedding_ms))
-        for scope in {question.scope for question in asked}:
+        for scope in {question.scope for question in questions}:
             await retrieved(sources, Query(scope, "ready"))
         results = {
             variant.name: summary(
-                [await _recalled(sources, embedding_ms, variant, q) for q in asked]
+                [await _recalled(sources, embedding_ms, variant, q) for q in questions]
             )
             for variant in variants
         }
         memories = _memories(app)
-        told = _told(app, chosen)
+        effective = _settings(app, chosen)
         folders = [shard.folder for shard in app.shards]
     turns = memories.get("episodic", 0)
     return {
-        "settings": told,
+        "settings": effective,
         "memories": {**memories},
-        "questions": len(asked),
+        "questions": len(questions),
         "ingest_seconds": round(seconds, 1),
         "turns_per_second": round(turns / seconds, 1),
         "turns_per_processor_second": round(turns / busy, 1),
-        "query_embedding_ms": quantiles([*embedding_ms.values()]),
-        "bytes_a_turn": settled(folders, turns, log_folder(settings)),
+        "query_embedding_ms": times([*embedding_ms.values()]),
+        "bytes_a_turn": disk_bytes(folders, turns, log_folder(settings)),
         "methods": {**results},
     }
 
 
 def remembering(inner: EmbeddingModel, ms: dict[str, float]) -> EmbeddingModel:
-    """The model with all that it can do, but a question asked before it answers at once, so
-    variants differ by their own time alone. `ms` is told what each took the first time."""
+    """The model with a cache of questions, so that variants differ by their own time alone. `ms`
+    gets the milliseconds of each question's first embedding."""
     found = {name: getattr(inner, name) for name in dir(inner) if not name.startswith("_")}
-    for name, able in found.items():
+    for name, method in found.items():
         if name.startswith("embed_query"):
-            found[name] = _remembered(able, ms)
+            found[name] = _remembered(method, ms)
     return cast("EmbeddingModel", SimpleNamespace(**found))
 
 
@@ -118,7 +148,7 @@ def _remembered(
         if text not in known:
             began = time.perf_counter()
             known[text] = await embed(text)
-            ms[text] = 1000 * (time.perf_counter() - began)
+            ms[text] = ms_since(began)
         return known[text]
 
     return embedded
@@ -127,7 +157,7 @@ def _remembered(
 async def _recalled(
     sources: Sources, embedding_ms: Mapping[str, float], variant: Variant, question: Question
 ) -> Found:
-    """As `palimpsest recall` does it; the time is that of the embedding, too."""
+    """Recalls as `palimpsest recall` does; the time includes the embedding."""
     query = Query(
         *(question.scope, question.text, max(KS)),
         types=variant.types,
@@ -140,12 +170,12 @@ async def _recalled(
     known_ms = embedding_ms.get(question.text, 0.0)
     began = time.perf_counter()
     found = await retrieved(sources, query, constants)
-    ms = 1000 * (time.perf_counter() - began) + known_ms
+    ms = ms_since(began) + known_ms
     turns = [turn for result in found.results for turn in result.source_ids]
     return judged(question, turns, ms)
 
 
-def _told(app: Application, chosen: DataSet) -> JsonObject:
+def _settings(app: Application, chosen: DataSet) -> JsonObject:
     parameters = RecallSettings().model_dump(mode="json") | asdict(DEFAULTS)
     return {
         "data": chosen.data.name,
@@ -160,12 +190,11 @@ def _told(app: Application, chosen: DataSet) -> JsonObject:
 
 
 def _memories(app: Application) -> dict[str, int]:
+    """The number of memories by type."""
+    query = "SELECT type, count(*) FROM memory_rows WHERE NOT is_deleted GROUP BY type"
     counts: dict[str, int] = {}
     for shard in app.shards:
         with shard.reading() as reader:
-            rows = reader.execute(
-                "SELECT type, count(*) FROM memory_rows WHERE NOT is_deleted GROUP BY type"
-            ).fetchall()
-        for kind, count in rows:
-            counts[kind] = counts.get(kind, 0) + int(count)
-    return {kind: counts[kind] for kind in sorted(counts)}
+            for kind, count in reader.execute(query).fetchall():
+                counts[kind] = counts.get(kind, 0) + int(count)
+    return dict(sorted(counts.items()))

@@ -1,30 +1,35 @@
-"""Tests the HTTP service under a mixed load with kills, while an analyst runs SQL queries."""
+"""Tests the HTTP service under a mixed load with kills, while an analyst runs SQL queries and, if
+wanted, an attacker sends the worst requests there are."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
 
 import httpx
 import pyarrow as pa
 from pydantic import JsonValue
 
-from palimpsest.ops.bench.found import quantiles
-from palimpsest.ops.bench.resident import resident
-from palimpsest.ops.bench.server_process import ServerProcess
+from palimpsest.ops.bench.attacker import attack
+from palimpsest.ops.bench.made_up import Vocabulary
+from palimpsest.ops.bench.measures import ms_since, resident_mib, times
 from palimpsest.ops.bench.service_clients import (
     MIX,
-    NOBODY,
-    Seen,
+    Observed,
+    Operation,
+    ServerProcess,
     ServiceClient,
     client_of,
-    sentences,
 )
+from palimpsest.ops.http.callers import PERMISSIONS
+from palimpsest.ops.http.tokens import Tokens
 from palimpsest.ops.library.memory import AsyncMemory
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sources import load_settings
@@ -35,6 +40,8 @@ LIMITS_OFF = tuple(
     f"http.{name}_per_minute=1000000" for name in ("modify", "delete", "batch_forget")
 )
 """Lifts the rate limits of a token, which are not measured."""
+PRIVATE_PAGES = "documents.allow_private=true"
+"""Allows the attacker's pages, which this machine serves."""
 WINDOW_SECONDS = 15.0
 """The analyst works in every other window of this length."""
 SAMPLE_SECONDS = 1.0
@@ -62,21 +69,24 @@ ANALYST_QUERIES = (
 
 @dataclass(frozen=True, slots=True)
 class ServiceLoad:
-    """`clients` over `scopes` for `seconds`, while the service is killed `kills` times."""
+    """`clients` over `scopes` for `seconds`, while the service is killed `kills` times and, if
+    `attack`, attacked."""
 
     seconds: float
     clients: int
     scopes: int
     kills: int
+    attack: bool = False
     recalls: int = 300
 
 
 @dataclass
 class Watched:
-    """Observations next to those of the clients: `memory` in MiB and `queries` in milliseconds,
-    each with its time."""
+    """Observations other than those of the clients: `memory` in MiB and `queries` in milliseconds,
+    each with its time; milliseconds of health checks."""
 
     memory: list[tuple[float, float]] = field(default_factory=list)
+    health: list[float] = field(default_factory=list)
     queries: list[tuple[float, float, str]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     unanswered: list[tuple[float, str]] = field(default_factory=list)
@@ -97,40 +107,59 @@ class Watched:
 
 async def measure(load: ServiceLoad, overrides: Sequence[str], folder: Path) -> JsonObject:
     """Runs the load on the memory in `folder`, checks its outcome, and returns a report."""
-    server = ServerProcess(folder / "data", [*LIMITS_OFF, *overrides], folder / "output")
-    seen, watched = Seen(), Watched()
+    data = folder / "data"
+    token, attackers = (_token(data, name) for name in ("clients", "attacker"))
+    private = [PRIVATE_PAGES] if load.attack else []
+    server = ServerProcess(data, [*LIMITS_OFF, *private, *overrides], folder / "output")
+    observed, watched = Observed(), Watched()
     await server.start()
     try:
         began = time.monotonic()
         until = began + load.seconds
-        clients = [
-            ServiceClient(server.url, f"bench-{number % load.scopes}", number, seen).run(until)
-            for number in range(load.clients)
-        ]
-        beside = (_kill(server, load, began, watched), _sample(server, until, watched))
-        await asyncio.gather(*clients, *beside, _analyse(server.url, began, until, watched))
-        drain_seconds = await drained(server.url)
-        found = await checked(server.url, seen)
-        over_http = await _recalls_over_http(server.url, load)
+        attacked = attack(server.url, attackers, load.seconds if load.attack else 0.0)
+        *_, answers = await asyncio.gather(
+            *(
+                ServiceClient(
+                    server.url, token, f"bench-{number % load.scopes}", number, observed
+                ).run(until)
+                for number in range(load.clients)
+            ),
+            _kill(server, load, began, watched),
+            _sample(server, until, watched),
+            _analyse(server.url, token, began, until, watched),
+            attacked,
+        )
+        drain_seconds = await _drained(server.url, token)
+        found = await _checked(server.url, token, observed)
+        over_http = await _recalls_over_http(server.url, token, load)
+        after = resident_mib(server.pid)[0]
     finally:
         await server.stop()
-    in_library = await _recalls_in_library(folder / "data", overrides, load)
+    in_library = await _recalls_in_library(data, overrides, load)
     return {
         "seconds": load.seconds,
         "clients": load.clients,
-        "operations": {name: _timed(seen, name) for name in MIX},
-        "errors": {**seen.errors},
-        "interrupted": seen.interrupted,
-        "answered_later": seen.later,
+        "operations": {name: times([ms for _, ms in observed.ms[name]]) for name in MIX},
+        "health": times(watched.health),
+        "errors": {**observed.errors},
+        "interrupted": observed.interrupted,
+        "answered_later": observed.later,
+        "attacks": answers,
         "kills": load.kills,
         "start_seconds": [round(each, 2) for each in server.starts_seconds],
         "drain_seconds": round(drain_seconds, 1),
         **found,
-        "memory_mib": _memory(watched),
-        "analyst": _analyst(watched, seen, began, load.seconds),
-        "recall_over_http_ms": quantiles(over_http),
-        "recall_in_library_ms": quantiles(in_library),
+        "memory_mib": {**_memory(watched), "after": after},
+        "analyst": _analyst(watched, observed, began, load.seconds),
+        "recall_over_http_ms": times(over_http),
+        "recall_in_library_ms": times(in_library),
     }
+
+
+def _token(data: Path, name: str) -> str:
+    now = datetime.now(UTC)
+    name = f"{name} {now:%Y-%m-%d %H:%M:%S}"  # a kept folder has those of earlier runs
+    return Tokens(data).create(name, ["*"], PERMISSIONS, "human", now)[1]
 
 
 async def _kill(server: ServerProcess, load: ServiceLoad, began: float, watched: Watched) -> None:
@@ -145,22 +174,24 @@ async def _kill(server: ServerProcess, load: ServiceLoad, began: float, watched:
 
 
 async def _sample(server: ServerProcess, until: float, watched: Watched) -> None:
-    while time.monotonic() < until:
-        watched.memory.append((time.monotonic(), float(str(resident(server.pid)["resident_mib"]))))
-        await asyncio.sleep(SAMPLE_SECONDS)
+    async with httpx.AsyncClient(trust_env=False, timeout=60.0) as client:
+        while time.monotonic() < until:
+            began = time.perf_counter()
+            with contextlib.suppress(httpx.TransportError):
+                await client.get(f"{server.url}/health")
+                watched.health.append(ms_since(began))
+            watched.memory.append((time.monotonic(), resident_mib(server.pid)[0]))
+            await asyncio.sleep(SAMPLE_SECONDS)
 
 
-async def _analyse(url: str, began: float, until: float, watched: Watched) -> None:
+async def _analyse(url: str, token: str, began: float, until: float, watched: Watched) -> None:
     """Runs all ANALYST_QUERIES, one after another, in every other window."""
     pause = WINDOW_SECONDS / len(ANALYST_QUERIES)
-    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60.0) as client:
-        number = 0
+    queries = itertools.cycle(ANALYST_QUERIES)
+    async with client_of(url, token) as client:
         while time.monotonic() < until:
-            if not _with_analyst(time.monotonic() - began):
-                await asyncio.sleep(pause)
-                continue
-            await _query(client, ANALYST_QUERIES[number % len(ANALYST_QUERIES)], watched)
-            number += 1
+            if _with_analyst(time.monotonic() - began):
+                await _query(client, next(queries), watched)
             await asyncio.sleep(pause)
 
 
@@ -180,10 +211,10 @@ async def _query(client: httpx.AsyncClient, sql: str, watched: Watched) -> None:
     watched.queries.append((at, 1000 * (time.monotonic() - at), sql))
 
 
-async def drained(url: str, headers: Mapping[str, str] = NOBODY) -> float:
+async def _drained(url: str, token: str) -> float:
     """Returns the seconds until everything sent is processed. Raises TimeoutError."""
     began = time.monotonic()
-    async with client_of(url, headers) as client:
+    async with client_of(url, token) as client:
         while time.monotonic() - began < DRAIN_SECONDS:
             status = (await client.get("/api/pipeline/status")).raise_for_status().json()
             if not any(stage["lag"] for stage in status["stages"]):
@@ -192,40 +223,47 @@ async def drained(url: str, headers: Mapping[str, str] = NOBODY) -> float:
     raise TimeoutError(f"not processed within {DRAIN_SECONDS} s")
 
 
-async def checked(url: str, seen: Seen, headers: Mapping[str, str] = NOBODY) -> JsonObject:
+async def _checked(url: str, token: str, observed: Observed) -> JsonObject:
     """Checks that every acknowledged write is stored exactly once, and that the balance holds."""
-    async with client_of(url, headers) as client:
-        query = "SELECT memory_id, content FROM memories WHERE who <> 'pipeline'"
+    async with client_of(url, token) as client:
+        # Neither the pipeline's facts nor the attacker's turns.
+        query = (
+            "SELECT memory_id, content FROM memories"
+            " WHERE who <> 'pipeline' AND scope LIKE 'bench-%'"
+        )
         answer = await client.post(
             "/api/sql", json={"query": query}, headers={"Accept": ARROW_TYPE}
         )
         table = pa.ipc.open_stream(answer.raise_for_status().content).read_all()
         status = (await client.get("/api/pipeline/status")).raise_for_status().json()
     stored = dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
-    said = seen.acknowledged
+    expected = observed.acknowledged
     return {
-        "acknowledged": len(said),
-        "lost": sum(memory_id not in stored for memory_id in said),
-        "other_text": sum(stored.get(key, text) != text for key, text in said.items()),
-        "not_acknowledged": len(stored.keys() - said.keys()),
+        "acknowledged": len(expected),
+        "lost": sum(memory_id not in stored for memory_id in expected),
+        "other_text": sum(stored.get(key, text) != text for key, text in expected.items()),
+        "not_acknowledged": len(stored.keys() - expected.keys()),
         "balance": status["balance"],
         "dead_letters": status["dead_letters"],
     }
 
 
 def _questions(load: ServiceLoad) -> list[tuple[str, str]]:
-    made = sentences(load.clients)
-    return [(f"bench-{n % load.scopes}", next(made)) for n in range(load.recalls + WARM_RECALLS)]
+    vocabulary = Vocabulary(load.clients)
+    return [
+        (f"bench-{number % load.scopes}", vocabulary.sentence())
+        for number in range(load.recalls + WARM_RECALLS)
+    ]
 
 
-async def _recalls_over_http(url: str, load: ServiceLoad) -> list[float]:
-    """Measures milliseconds of recalls by one client on an otherwise idle service."""
+async def _recalls_over_http(url: str, token: str, load: ServiceLoad) -> list[float]:
+    """Milliseconds of recalls by one client on an otherwise idle service."""
     took: list[float] = []
-    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60.0) as client:
+    async with client_of(url, token) as client:
         for scope, text in _questions(load):
             began = time.perf_counter()
             answer = await client.post("/api/memory/recall", json={"query": text, "scope": scope})
-            took.append(1000 * (time.perf_counter() - began))
+            took.append(ms_since(began))
             answer.raise_for_status()
     return took[WARM_RECALLS:]
 
@@ -233,20 +271,15 @@ async def _recalls_over_http(url: str, load: ServiceLoad) -> list[float]:
 async def _recalls_in_library(
     data_dir: Path, overrides: Sequence[str], load: ServiceLoad
 ) -> list[float]:
-    """Measures the same recalls through the library, on the same memory."""
+    """Milliseconds of the same recalls through the library, on the same memory."""
     took: list[float] = []
     loaded = load_settings([*overrides], data_dir).settings
     async with AsyncMemory(loaded=loaded) as memory:
         for scope, text in _questions(load):
             began = time.perf_counter()
             await memory.recall(text, scope=scope)
-            took.append(1000 * (time.perf_counter() - began))
+            took.append(ms_since(began))
     return took[WARM_RECALLS:]
-
-
-def _timed(seen: Seen, name: Any) -> JsonObject:
-    took = [ms for _, ms in seen.ms[name]]
-    return {"count": len(took), **quantiles(took), "most": round(max(took, default=0.0), 1)}
 
 
 def _memory(watched: Watched) -> JsonObject:
@@ -257,15 +290,16 @@ def _memory(watched: Watched) -> JsonObject:
     return {
         "first_third": round(median(found[:third]), 1),
         "last_third": round(median(found[-third:]), 1),
-        "most": round(max(found), 1),
+        "maximum": round(max(found), 1),
     }
 
 
-def _analyst(watched: Watched, seen: Seen, began: float, seconds: float) -> JsonObject:
+def _analyst(watched: Watched, observed: Observed, began: float, seconds: float) -> JsonObject:
     """Returns the latency of queries, and the acknowledged writes per second with and without them:
     medians over windows in which the service was up."""
     rates: dict[bool, list[float]] = {True: [], False: []}
-    writes = [at for name in ("remember", "modify") for at, _ in seen.ms[cast("Any", name)]]
+    names: tuple[Operation, ...] = ("remember", "modify")
+    writes = [at for name in names for at, _ in observed.ms[name]]
     for number in range(int(seconds / WINDOW_SECONDS)):
         start = began + number * WINDOW_SECONDS
         end = start + WINDOW_SECONDS
@@ -278,9 +312,7 @@ def _analyst(watched: Watched, seen: Seen, began: float, seconds: float) -> Json
     slowest = max(watched.queries, key=lambda each: each[1], default=(0.0, 0.0, ""))
     failures: list[JsonValue] = [*watched.failures()]
     return {
-        "queries": len(took),
-        **quantiles(took),
-        "most": round(max(took, default=0.0), 1),
+        **times(took),
         "slowest": slowest[2],
         "failures": failures,
         "writes_per_second_without": round(medians[False], 1),

@@ -96,7 +96,7 @@ async def _serve(
         listener = listening(host, port)
     except OSError as error:
         raise not_done(f"cannot listen at {host}:{port}: {error.strerror}; name another") from None
-    await serve_http(memory, listener, _tell_where, agent, **guard)
+    await serve_http(memory, listener, _print_address, agent, **guard)
 
 
 def _guard(memory: AsyncMemory, settings: Settings) -> Guard:
@@ -117,5 +117,5 @@ def _guard(memory: AsyncMemory, settings: Settings) -> Guard:
     }
 
 
-def _tell_where(address: str) -> None:
+def _print_address(address: str) -> None:
     warn(f"serving {address}")

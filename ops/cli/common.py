@@ -130,8 +130,7 @@ class Cli:
         from functools import partial
 
         from palimpsest.ops.commanding import commands_of
-        from palimpsest.ops.operations.access import Unrestricted
-        from palimpsest.ops.operations.executing import Executor
+        from palimpsest.ops.operations.executing import Executor, Unrestricted
         from palimpsest.ops.service.queries import queries
 
         def waiting() -> None:

@@ -25,7 +25,7 @@ def demo(cli: Cli, json: AsJson = False) -> None:
     """
     import asyncio
 
-    from palimpsest.ops.cli.run_progress import watched
+    from palimpsest.ops.cli.progress import watched
     from palimpsest.ops.demo.show import perform
 
     names = {flag.partition("=")[0] for flag in cli.overrides}
@@ -43,6 +43,6 @@ def demo(cli: Cli, json: AsJson = False) -> None:
     if json:
         print_json(result)
         return
-    from palimpsest.ops.cli.demo_report import tell
+    from palimpsest.ops.cli.demo_report import print_demo
 
-    tell(cast("dict[str, object]", result))
+    print_demo(cast("dict[str, object]", result))

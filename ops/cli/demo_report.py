@@ -1,4 +1,4 @@
-"""What the demo says at its end."""
+"""What the demo prints at its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEANING = {
 }
 
 
-def tell(result: Json) -> None:
+def print_demo(result: Json) -> None:
     """Memories, recalls, decisions, the balance, and what to try next."""
     out = console()
     memories = cast("dict[str, int]", result["memories"])

@@ -8,9 +8,10 @@ import gc
 import io
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any, Final, get_args
 
-# One thread a product: on few cores a second one costs more than it helps, and readers beside a
+# One thread a product: on few cores a second one costs more than it helps, and readers next to a
 # writer slow each other down. Set before numpy reads it; a value that is set already stays.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -19,10 +20,8 @@ from typer.core import TyperGroup
 
 from palimpsest.ops.cli import (
     agents,
-    bench,
     demo,
     documents,
-    gateway,
     publishing,
     replay,
     running,
@@ -105,8 +104,13 @@ command(groups["dead-letters"])(publishing.record)
 command_line.register(app, groups, OPERATIONS.values())
 for name, group in groups.items():
     app.add_typer(group, name=name)
-for module in (setup, topics, gateway, bench):
+for module in (setup, topics):
     module.register(app)
+serving.register_gateway(app)
+if (Path(__file__).parents[1] / "bench").exists():  # in a checkout, not in a wheel
+    from palimpsest.ops.bench.commands import group as benchmarks
+
+    app.add_typer(benchmarks, name="bench")
 
 
 def _version(is_set: bool) -> None:

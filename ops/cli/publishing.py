@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
@@ -16,39 +15,24 @@ from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, us
 
 if TYPE_CHECKING:
     from palimpsest.ops.awaited_turns import TurnKey
-    from palimpsest.ops.cli.ingest_progress import IngestProgress
+    from palimpsest.ops.cli.progress import IngestProgress
     from palimpsest.ops.ingest.base import Choices
-    from palimpsest.ops.ingest.base import DateOrder as DateOrderName
-    from palimpsest.ops.ingest.known import Published
+    from palimpsest.ops.ingest.known import Published, Standing
     from palimpsest.ops.ingest.opening import Found, IngestOptions
     from palimpsest.ops.requests import JsonObject
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.streams.logs.base import Outgoing
 
     Append: TypeAlias = Callable[[Sequence[Outgoing]], object]
-    from palimpsest.ops.ingest.known import Standing
-    from palimpsest.streams.logs.base import Outgoing
-
 
 STOPPED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
 
-class Format(StrEnum):
-    turns = "turns"
-    messages = "messages"
-    chatgpt = "chatgpt"
-    claude = "claude"
-    slack = "slack"
-    whatsapp = "whatsapp"
-    captions = "captions"
-    locomo = "locomo"
-
-
-class DateOrder(StrEnum):
-    dmy = "dmy"
-    mdy = "mdy"
-    ymd = "ymd"
+Format: TypeAlias = Literal[
+    "turns", "messages", "chatgpt", "claude", "slack", "whatsapp", "captions", "locomo"
+]
+DateOrder: TypeAlias = Literal["dmy", "mdy", "ymd"]
 
 
 def register(app: typer.Typer) -> None:
@@ -134,14 +118,13 @@ def ingest(
     """
     settings = cli.settings
     _check(files, scope)
-    order = date_order.value if date_order else None
-    choices = _choices(me, timezone, order, session_id)
+    choices = _choices(me, timezone, date_order, session_id)
     options = _options(settings, form, scope, since, captions, choices)
     tally = Tally(json, dry_run, keeps_keys=wait > 0 and not dry_run)
     before = _publish(settings, files, options, tally, dry_run)
     if tally.keys:
         _settle(cli, tally, wait)
-    tally.tell(before)
+    tally.report(before)
 
 
 def _publish(
@@ -149,7 +132,7 @@ def _publish(
 ) -> Published:
     """Appends the content of the files in batches; returns what was published before. Raises
     Exit."""
-    from palimpsest.ops.cli.ingest_progress import IngestProgress, Stoppable
+    from palimpsest.ops.cli.progress import IngestProgress, Stoppable
 
     with ExitStack() as undo:
         stop = undo.enter_context(Stoppable())
@@ -200,7 +183,9 @@ def _check(files: list[str], scope: str | None) -> None:
         raise usage_error(f"there is no file {', '.join(missing)}")
 
 
-def _choices(me: str, timezone: str, date_order: str | None, session_id: str | None) -> Choices:
+def _choices(
+    me: str, timezone: str, date_order: DateOrder | None, session_id: str | None
+) -> Choices:
     from zoneinfo import ZoneInfo
 
     from palimpsest.ops.ingest.base import Choices
@@ -212,8 +197,7 @@ def _choices(me: str, timezone: str, date_order: str | None, session_id: str | N
         raise usage_error(
             f"there is no time zone {timezone!r}; write it as Europe/Lisbon or UTC"
         ) from None
-    order = cast("DateOrderName | None", date_order)
-    return Choices(utc_now(), " ".join(me.split()), zone, order, session_id)
+    return Choices(utc_now(), " ".join(me.split()), zone, date_order, session_id)
 
 
 def _options(
@@ -234,17 +218,13 @@ def _options(
     policy = Policy.of(settings.pii)
     limit = settings.log.max_record_bytes
     records = RecordOptions(scope, limit, begin or choices.since, captions, policy, choices.zone)
-    return IngestOptions(records, form.value if form else None, begin, choices)
+    return IngestOptions(records, form, begin, choices)
 
 
 def _appender(settings: Settings, undo: ExitStack, dry_run: bool) -> Append:
     from palimpsest.ops.opening import publisher
 
-    return _append_nothing if dry_run else undo.enter_context(publisher(settings))
-
-
-def _append_nothing(_batch: Sequence[Outgoing]) -> object:
-    return None
+    return (lambda _: None) if dry_run else undo.enter_context(publisher(settings))
 
 
 def _published(settings: Settings, undo: ExitStack) -> Published:
@@ -392,7 +372,7 @@ class Tally:
             " on, nothing is doubled"
         )
 
-    def tell(self, before: Published) -> None:
+    def report(self, before: Published) -> None:
         """The result. Raises Exit with code 1 when anything was bad."""
         for kind, problems in (("bad lines", self._bad), ("conflicts", self._conflicts)):
             if len(problems) > MAX_REPORTED:

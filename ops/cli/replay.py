@@ -55,7 +55,7 @@ def rebuild(
     """
     import asyncio
 
-    from palimpsest.ops.cli.replay_progress import replaying
+    from palimpsest.ops.cli.progress import replaying
     from palimpsest.ops.replay.answers import rebuilt_json
     from palimpsest.ops.replay.rebuild import RebuildRequest
     from palimpsest.ops.replay.rebuild import rebuild as rebuilding
@@ -77,7 +77,7 @@ def rebuild(
     if json:
         print_json(rebuilt_json(done))
     else:
-        _tell(done, swap, "stores" if shards is None else "log and stores")
+        _print(done, swap, "stores" if shards is None else "log and stores")
     configured = cli.settings.log.partitions
     if shards is not None and done.kept is not None and configured not in (None, shards):
         warn(f"log.partitions is set to {configured}; set it to {shards} before anything else")
@@ -101,13 +101,13 @@ def _moment(until: str | None) -> int | datetime | None:
     return moment
 
 
-def _tell(done: Rebuilt, swap: bool, made: str) -> None:
+def _print(done: Rebuilt, swap: bool, made: str) -> None:
     for each in done.partitions:
         echo(f"partition {each.partition}: {each.rows} rows, {_comparison(each)}")
     rate = f", {done.turns / done.seconds:,.0f} turns a second" if done.records else ""
     echo(f"{done.records} records folded in {done.seconds:.1f} s{rate}")
     if done.stopped:
-        warn("interrupted: the same command goes on from here")
+        warn("interrupted: the same command resumes")
     elif done.kept is not None:
         echo(
             f"the new {made} are live; those of before are the branch {done.kept}, which"
@@ -116,7 +116,7 @@ def _tell(done: Rebuilt, swap: bool, made: str) -> None:
     elif swap:
         warn(
             "not swapped, because they differ: the live stores are not what this program makes of"
-            f" the log. Where an earlier release wrote them that may be so. Look at the branch"
+            f" the log. Where an earlier release wrote them that may be so. See the branch"
             f" {done.name} (`--branch {done.name}` with list, sql and others); --swap --anyway puts"
             " it in their place and keeps them as a branch"
         )

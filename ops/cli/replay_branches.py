@@ -20,8 +20,7 @@ from palimpsest.ops.cli.common import (
     usage_error,
     warn,
 )
-from palimpsest.ops.cli.ingest_progress import duration
-from palimpsest.ops.cli.replay_progress import shown
+from palimpsest.ops.cli.progress import duration, shown
 
 if TYPE_CHECKING:
     from palimpsest.ops.replay.estimates import Estimate
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from palimpsest.ops.settings.sections import Settings
 
 LIVE = ("log.", "kafka.", "data_dir")
-"""The settings that tell which live log is read."""
+"""The settings of the live log."""
 
 BranchArgument = Annotated[str, typer.Argument(metavar="NAME", help="The branch's name.")]
 
@@ -83,10 +82,10 @@ def reextract(
     if dry_run:
         from palimpsest.ops.replay.estimates import estimate
 
-        _tell_estimate(estimate(settings, request), json)
+        _print_estimate(estimate(settings, request), json)
         return
     done = asyncio.run(_reextract(settings, request))
-    _tell_done(done, json)
+    _print_done(done, json)
 
 
 def _changed(cli: Cli, provider: str | None, model: str | None) -> tuple[Settings, tuple[str, ...]]:
@@ -117,21 +116,21 @@ async def _reextract(settings: Settings, request: Reextraction) -> Reextracted:
         return await extract_anew(settings, request, report, stopping)
 
 
-def _tell_estimate(found: Estimate, json: bool) -> None:
+def _print_estimate(found: Estimate, json: bool) -> None:
     if json:
         print_json(asdict(found))
         return
     basis = "as the live model's calls took" if found.recorded else "counted by characters"
-    echo(f"{found.turns:,} of {found.all_turns:,} turns would be asked of the model")
+    echo(f"{found.turns:,} of {found.all_turns:,} turns would be sent to the model")
     echo(f"tokens: about {found.input_tokens:,} read and {found.output_tokens:,} written, {basis}")
     if found.seconds is not None:
         echo(f"time: about {duration(found.seconds)}")
     if found.cost is not None:
         echo(f"cost: about {found.cost:,.4f}")
-    echo("nothing was done: without --dry-run it is")
+    echo("nothing was done; run it without --dry-run")
 
 
-def _tell_done(done: Reextracted, json: bool) -> None:
+def _print_done(done: Reextracted, json: bool) -> None:
     """Raises Exit where not all was done."""
     from palimpsest.ops.replay.answers import reextracted_json
 
@@ -226,10 +225,10 @@ def curation(
     if not rows:
         echo("nothing that people changed is in the branch yet")
         return
-    _tell_curated(rows)
+    _print_curated(rows)
 
 
-def _tell_curated(rows: list[Curated]) -> None:
+def _print_curated(rows: list[Curated]) -> None:
     from collections import Counter
 
     from palimpsest.ops.cli.tables import console, table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, usage_error
-from palimpsest.ops.cli.replay_progress import shown
+from palimpsest.ops.cli.progress import shown
 
 if TYPE_CHECKING:
     from palimpsest.ops.replay.diff import DiffRequest
@@ -84,7 +84,9 @@ def _write_lines(cli: Cli, request: DiffRequest, out: Path, json: bool) -> None:
     from palimpsest.ops.replay.diff_output import write_lines
 
     if request.questions is not None:
-        raise usage_error("--questions are asked where all is told at once: not with a .jsonl")
+        raise usage_error(
+            "--questions needs the whole comparison at once; it cannot be combined with a .jsonl"
+        )
     with shown() as report:
         summary = asyncio.run(write_lines(cli.settings, request, out, report))
     if json:
@@ -149,7 +151,7 @@ def promote(
     )
     with shown() as report:
         end = asyncio.run(promoting(cli.settings, request, report))
-    _tell_end(end, json)
+    _print_end(end, json)
 
 
 def rollback(
@@ -175,7 +177,7 @@ def rollback(
     request = RollbackRequest(promotion, reason, wait_seconds=wait)
     with shown() as report:
         end = asyncio.run(undo(cli.settings, request, report))
-    _tell_end(end, json, "rollback")
+    _print_end(end, json, "rollback")
 
 
 def promotions(cli: Cli, json: AsJson = False) -> None:
@@ -233,14 +235,14 @@ def _print_diff(found: Diff) -> None:
     if facts:
         names = ("scope", "kind", "keep", "similarity", "live", found.branch, "evidence")
         out.print(table(names, facts[:MOST_SHOWN], title="\nfacts"))
-        _tell_rest(len(facts))
+        _print_rest(len(facts))
     _print_others(found)
     spent: list[tuple[object, ...]] = [
         (name, each.turns, each.facts, each.input_tokens, each.output_tokens, each.cost)
         for name, each in zip(("live", found.branch), found.spent(), strict=True)
     ]
     columns = ("extraction", "turns", "facts", "input tokens", "output tokens", "cost")
-    out.print(table(columns, spent, title="\nturns that were extracted from anew"))
+    out.print(table(columns, spent, title="\nturns extracted again"))
     if found.recall:
         at: list[tuple[object, ...]] = [
             (f"recall@{k}", before, after) for k, (before, after) in recall_at(found.recall).items()
@@ -264,7 +266,7 @@ def _print_others(found: Diff) -> None:
     if decisions:
         names = ("scope", "fact", "live", "about", found.branch, "about")
         out.print(table(names, decisions[:MOST_SHOWN], title="\ndecisions"))
-        _tell_rest(len(decisions))
+        _print_rest(len(decisions))
     graph: list[tuple[object, ...]] = [
         (part.scope, part.kind, part.what, part.name)
         for scope in found.scopes
@@ -272,15 +274,15 @@ def _print_others(found: Diff) -> None:
     ]
     if graph:
         out.print(table(("scope", "kind", "what", "name"), graph[:MOST_SHOWN], title="\ngraph"))
-        _tell_rest(len(graph))
+        _print_rest(len(graph))
 
 
-def _tell_rest(count: int) -> None:
+def _print_rest(count: int) -> None:
     if count > MOST_SHOWN:
         echo(f"and {count - MOST_SHOWN} more; --json or --out gives all")
 
 
-def _tell_end(end: PromotionEnd, json: bool, what: str = "promotion") -> None:
+def _print_end(end: PromotionEnd, json: bool, what: str = "promotion") -> None:
     """Print what became of a promotion, or of its rollback. Raises Exit where a scope was
     refused."""
     from dataclasses import asdict
@@ -300,7 +302,7 @@ def _tell_end(end: PromotionEnd, json: bool, what: str = "promotion") -> None:
             of = "" if what == "promotion" else f"{what} of "
             console().print(f"{of}promotion {end.promotion_id} of branch {end.branch}")
         console().print(table(names, rows) if rows else "there is no scope in both memories")
-        _tell_losses(end)
+        _print_losses(end)
         if end.behind:
             echo(
                 f"{end.behind} records came in since the branch read the log: what was drawn from"
@@ -315,7 +317,7 @@ def _tell_end(end: PromotionEnd, json: bool, what: str = "promotion") -> None:
         raise typer.Exit(1)
 
 
-def _tell_losses(end: PromotionEnd) -> None:
+def _print_losses(end: PromotionEnd) -> None:
     from palimpsest.ops.cli.tables import console, table
 
     lost: list[tuple[object, ...]] = [
@@ -324,7 +326,7 @@ def _tell_losses(end: PromotionEnd) -> None:
     if lost:
         title = "\nwould be forgotten, with --allow-loss"
         console().print(table(("scope", "fact"), lost[:MOST_SHOWN], title=title))
-        _tell_rest(len(lost))
+        _print_rest(len(lost))
 
 
 def _shown(counts: dict[str, int]) -> str:

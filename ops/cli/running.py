@@ -67,7 +67,7 @@ def run(
 
         print_run(result)
     if result["stopped"]:
-        left = _told(cast("dict[str, int]", result["left"]))
+        left = _listed(cast("dict[str, int]", result["left"]))
         goes_on = f"left: {left}. `palimpsest run` goes on from there"
         warn(f"stopped; {goes_on if left else 'everything that was published is processed'}")
         if once:
@@ -78,7 +78,7 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
     import asyncio
 
     from palimpsest.ops.bootstrap import running
-    from palimpsest.ops.cli.run_progress import watched
+    from palimpsest.ops.cli.progress import watched
     from palimpsest.ops.operations.pipeline import balance as balance_of
     from palimpsest.ops.operations.pipeline import not_drawn
     from palimpsest.ops.parts import SetupError, embedding_choice
@@ -163,12 +163,12 @@ def _stop(app: AnyApplication) -> None:
     if app.gate.stopping:
         warn("stopping at once: the next run does the unfinished work again")
     else:
-        doing = _told(app.under_way())
+        doing = _listed(app.under_way())
         warn(f"stopping: finishing {doing or 'nothing'}; Ctrl-C again stops at once")
     app.stop()
 
 
-def _told(counts: Mapping[str, int]) -> str:
+def _listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{stage} {count:,}" for stage, count in counts.items())
 
 

@@ -1,4 +1,5 @@
-"""serve: the HTTP service. tokens: its access tokens."""
+"""serve: the HTTP service. tokens: its access tokens. gateway: one address for reads from all
+workers of a cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import sys
 import threading
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
@@ -34,17 +35,16 @@ class Permission(StrEnum):
     admin = "admin"
 
 
-class ActorType(StrEnum):
-    human = "human"
-    agent = "agent"
-
-
 def register(app: typer.Typer) -> None:
     command(app)(serve)
     tokens = typer.Typer(help="Manage the access tokens of the HTTP service.", no_args_is_help=True)
     for function, name in ((create, "create"), (list_, "list"), (revoke, "revoke")):
         command(tokens, name)(function)
     app.add_typer(tokens, name="tokens")
+
+
+def register_gateway(app: typer.Typer) -> None:
+    command(app)(gateway)
 
 
 def serve(
@@ -136,8 +136,9 @@ def create(
         typer.Option("--permission", "-p", help="Repeatable; by default recall and remember."),
     ] = None,
     actor: Annotated[
-        ActorType, typer.Option(help="Its user: an agent may not change protected memories.")
-    ] = ActorType.agent,
+        Literal["human", "agent"],
+        typer.Option(help="Its user: an agent may not change protected memories."),
+    ] = "agent",
     days: Annotated[
         float | None, typer.Option(min=0.0, help="Number of days until it expires.")
     ] = None,
@@ -155,14 +156,14 @@ def create(
     if not name.strip() or not all(each.strip() for each in scope):
         raise usage_error("name and scopes must not be empty")
     chosen = permission or [Permission.recall, Permission.remember]
-    of_all = [each.value for each in chosen if each in (Permission.sql, Permission.admin)]
+    allowed = cast("list[PermissionName]", [*dict.fromkeys(each.value for each in chosen)])
+    of_all = [each for each in allowed if each in ("sql", "admin")]
     if of_all and "*" not in scope:
         named = " and ".join(of_all)
         raise usage_error(f"for all scopes only: {named}; give --scope '*', or leave it out")
-    allowed = cast("list[PermissionName]", [each.value for each in chosen])
     ends = None if days is None else utc_now() + timedelta(days=days)
     token, secret = Tokens(cli.settings.data_dir).create(
-        name, scope, [*dict.fromkeys(allowed)], actor.value, utc_now(), ends
+        name, scope, allowed, actor, utc_now(), ends
     )
     if json:
         print_json({**_as_json(token), "token": secret})
@@ -221,3 +222,41 @@ def _as_json(token: Token) -> dict[str, object]:
 
 def _line(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def gateway(cli: Cli) -> None:
+    """Serve queries at one address, each answered by the owner of the scope's partition.
+
+    Listens at kafka.listen and kafka.listen_port; has no store. On an address other than loopback
+    it needs kafka.worker_token, the secret that callers send as a bearer token.
+
+    Example: palimpsest gateway --set log.kind=kafka --set kafka.listen_port=8765
+    """
+    import asyncio
+
+    settings = cli.settings
+    if settings.log.kind != "kafka":
+        raise usage_error("the gateway is for workers on Kafka; add --set log.kind=kafka")
+    asyncio.run(_serve_gateway(settings))
+
+
+async def _serve_gateway(settings: Settings) -> None:
+    import asyncio
+
+    from palimpsest.ops.service.local import local_interface
+    from palimpsest.ops.service.routing import RoutedQueries
+    from palimpsest.ops.service.running import listen_address
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    folder = settings.data_dir / "gateway"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    routed = RoutedQueries(settings, settings.cluster.partitions)
+    try:
+        async with local_interface(routed, folder, listen_address(settings)) as announced:
+            warn(f"the gateway listens at {settings.kafka.listen}:{announced.port}")
+            await stop.wait()
+    finally:
+        await routed.close()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
 from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, usage_error
 
-
-class Kind(StrEnum):
-    duckdb = "duckdb"
-    parquet = "parquet"
+Kind: TypeAlias = Literal["duckdb", "parquet"]
 
 
 def register(app: typer.Typer) -> None:
@@ -50,24 +46,24 @@ def snapshot(
         if partition is not None and partition >= count:
             raise usage_error(f"there is no partition {partition}; there are {count}")
         numbers = [*range(count)] if partition is None else [partition]
-        await take_snapshot(queries, numbers, count, out.absolute(), kind is Kind.parquet)
+        await take_snapshot(queries, numbers, count, out.absolute(), kind == "parquet")
         return numbers
 
     settings = cli.settings
     numbers = cli.with_queries(taking)
     if json:
-        print_json({"snapshot": str(out), "format": kind.value, "partitions": numbers})
+        print_json({"snapshot": str(out), "format": kind, "partitions": numbers})
     else:
         echo(f"{out}: partition {', '.join(map(str, numbers))}")
 
 
-def _kind(given: Kind | None, out: Path) -> Kind:
-    named = Kind.duckdb if out.suffix == ".duckdb" else None
-    if given is None and named is None and out.suffix:
+def _kind(chosen: Kind | None, out: Path) -> Kind:
+    named: Kind | None = "duckdb" if out.suffix == ".duckdb" else None
+    if chosen is None and named is None and out.suffix:
         raise usage_error(f"{out.name} is neither a .duckdb nor a folder; add --format")
-    if given is Kind.parquet and named is not None:
+    if chosen == "parquet" and named is not None:
         raise usage_error(f"{out.name} is named as a DuckDB file, but --format says parquet")
-    return given or named or Kind.parquet
+    return chosen or named or "parquet"
 
 
 def restore(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
 import typer
 
@@ -17,21 +16,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Form(StrEnum):
-    table = "table"
-    json = "json"
-    csv = "csv"
-    arrow = "arrow"
-    parquet = "parquet"
-
-
-SUFFIXES = {
-    ".json": Form.json,
-    ".csv": Form.csv,
-    ".arrow": Form.arrow,
-    ".arrows": Form.arrow,
-    ".parquet": Form.parquet,
-    ".txt": Form.table,
+Form: TypeAlias = Literal["table", "json", "csv", "arrow", "parquet"]
+SUFFIXES: Final[dict[str, Form]] = {
+    ".json": "json",
+    ".csv": "csv",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".parquet": "parquet",
+    ".txt": "table",
 }
 COMMANDS = ".tables, .schema VIEW, .queries and .run NAME"
 LISTED = """
@@ -82,8 +74,8 @@ def sql(
     from palimpsest.ops.requests import SqlRequest
     from palimpsest.ops.service.queries import Queries
 
-    form = _form(Form.json if json else format, output)
-    binary = form in (Form.arrow, Form.parquet)
+    form = _form("json" if json else format, output)
+    binary = form in ("arrow", "parquet")
     if binary and output is None and sys.stdout.isatty():
         raise usage_error(f"{form} is no text: name a file with --output, or pipe it on")
     statement = _statement(sys.stdin.read() if query == "-" else query)
@@ -94,7 +86,7 @@ def sql(
     table = cli.with_queries(asking)
     if output is not None:
         output.write_bytes(_written(table, form))
-    elif form is Form.table:
+    elif form == "table":
         _print(table)
     else:
         sys.stdout.buffer.write(_shown(_written(table, form), form))
@@ -102,25 +94,25 @@ def sql(
 
 def _shown(written: bytes, form: Form) -> bytes:
     """Prints a result on stdout, with control sequences escaped; in CSV only on a terminal."""
-    if form is Form.json:
+    if form == "json":
         return visible_json(written.decode()).encode()
-    is_text = form is Form.csv and sys.stdout.isatty()
+    is_text = form == "csv" and sys.stdout.isatty()
     return visible(written.decode()).encode() if is_text else written
 
 
-def _form(given: Form | None, output: Path | None) -> Form:
+def _form(chosen: Form | None, output: Path | None) -> Form:
     """The requested format, or that of the file's name. Refuses contradictory ones, so that a
     file's name matches its content."""
     if output is None:
-        return given or Form.table
+        return chosen or "table"
     named = SUFFIXES.get(output.suffix.lower())
-    if given is not None and named in (None, given):
-        return given
+    if chosen is not None and named in (None, chosen):
+        return chosen
     if named is None:
         known = ", ".join(SUFFIXES)
         raise usage_error(f"what format is {output.name}? End it in {known}, or add --format")
-    if given is not None:
-        raise usage_error(f"{output.name} is named as {named}, but --format says {given}")
+    if chosen is not None:
+        raise usage_error(f"{output.name} is named as {named}, but --format says {chosen}")
     return named
 
 
@@ -160,7 +152,7 @@ def _written(table: pa.Table, form: Form) -> bytes:
     from palimpsest.ops.cli.tables import printed_rows
     from palimpsest.ops.sql.output import FORMS, json_rows
 
-    if form is Form.table:
+    if form == "table":
         rows = json_rows(table)
         return printed_rows(_columns(table, rows), rows).encode()
     _, write = FORMS[form]

@@ -153,7 +153,7 @@ def print_status(answer: object) -> None:
     if held:
         scopes = f"{len(held)} scope{'' if len(held) == 1 else 's'}"
         out.print(
-            f"pending: {sum(held.values())} changes in {scopes} wait for review; look at them with"
+            f"pending: {sum(held.values())} changes in {scopes} wait for review; see"
             " `palimpsest proposals list`"
         )
     for name, provider in cast("dict[str, Json]", report["providers"]).items():

@@ -34,7 +34,7 @@ def create(cli: Cli, json: AsJson = False) -> None:
     from palimpsest.ops.kafka.topics import create_topics
 
     settings = cli.settings
-    _tell(create_topics(_options(cli), settings.kafka.replication_factor), json)
+    _print(create_topics(_options(cli), settings.kafka.replication_factor), json)
 
 
 def describe(cli: Cli, json: AsJson = False) -> None:
@@ -44,7 +44,7 @@ def describe(cli: Cli, json: AsJson = False) -> None:
     """
     from palimpsest.ops.kafka.topics import describe_topics
 
-    _tell(describe_topics(_options(cli)), json)
+    _print(describe_topics(_options(cli)), json)
 
 
 def delete_records(
@@ -91,7 +91,7 @@ def _options(cli: Cli) -> Cluster:
     return settings.cluster
 
 
-def _tell(states: list[TopicState], json: bool) -> None:
+def _print(states: list[TopicState], json: bool) -> None:
     if json:
         print_json(
             [

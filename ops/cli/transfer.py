@@ -97,7 +97,7 @@ def import_scope(
     else:
         with file.open("rb") as opened:
             imported = asyncio.run(_taken(cli, opened, scope, wait or 0.0))
-    _tell(imported, json)
+    _print(imported, json)
 
 
 async def _taken(cli: Cli, file: BinaryIO, scope: str, wait: float) -> Imported:
@@ -118,7 +118,7 @@ async def _blocks(file: BinaryIO) -> AsyncIterator[bytes]:
         yield block
 
 
-def _tell(imported: Imported, json: bool) -> None:
+def _print(imported: Imported, json: bool) -> None:
     """Prints the result of an import. Raises Exit if part of the file was refused."""
     if json:
         print_json(imported.as_json())

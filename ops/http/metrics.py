@@ -177,7 +177,7 @@ class _Pipeline(Collector):
         holds = GaugeMetricFamily(NAME + "balance_holds", "Whether nothing is lost")
         holds.add_metric((), float(found["balance"]["holds"]))
         yield holds
-        dead = GaugeMetricFamily(NAME + "dead_letters", "Dead letters that wait for somebody")
+        dead = GaugeMetricFamily(NAME + "dead_letters", "Pending dead letters")
         dead.add_metric((), found["dead_letters"])
         yield dead
 

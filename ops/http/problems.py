@@ -197,4 +197,4 @@ def _failed(request: Request, error: Exception) -> JSONResponse:
     frames = "".join(traceback.format_tb(error.__traceback__))
     name = getattr(request.scope.get("route"), "path", "an unknown route")
     logger.error("%s %s: %s\n%s", request.method, name, type(error).__name__, frames)
-    return answer(Problem("failed", "the service's own output tells more"))
+    return answer(Problem("failed", "see the service's own output"))

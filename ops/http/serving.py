@@ -24,8 +24,7 @@ from palimpsest.ops.http.rates import Rates
 from palimpsest.ops.http.service import Service
 from palimpsest.ops.http.settings import HttpSettings
 from palimpsest.ops.http.tokens import Tokens
-from palimpsest.ops.operations.pipeline import Status
-from palimpsest.ops.operations.results import command_results
+from palimpsest.ops.operations.pipeline import Status, command_results
 from palimpsest.ops.parts import SetupError, utc_now
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.connections import ConnectionLimits, with_file_descriptors

@@ -53,7 +53,7 @@ from palimpsest.ops.operations.memories import (
     Weak,
 )
 from palimpsest.ops.operations.operation import Operation
-from palimpsest.ops.operations.pipeline import Diagnostics, Status
+from palimpsest.ops.operations.pipeline import CommandResult, Diagnostics, Status, TurnResults
 from palimpsest.ops.operations.privacy import Privacy, SetPrivacy
 from palimpsest.ops.operations.proposals import ApplyProposals, DismissProposals, Proposals
 from palimpsest.ops.operations.provenance import Explain, History
@@ -68,7 +68,6 @@ from palimpsest.ops.operations.replay import (
     StartReplay,
     StopReplay,
 )
-from palimpsest.ops.operations.results import CommandResult, TurnResults
 from palimpsest.ops.operations.scopes import Flags, Scopes, SetFlags, Stats
 from palimpsest.ops.operations.selection import PreviewForget
 from palimpsest.ops.operations.sessions import (

@@ -19,7 +19,6 @@ from palimpsest.schemas.messages import MemoryWrite, RawTurnIntent
 from palimpsest.schemas.privacy import PRIVACY_FULL
 from palimpsest.schemas.scrubbing import says_withheld, unread_speaker, withheld_value
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES, Topic
-from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import Position, Record
 from palimpsest.streams.logs.embedded import EmbeddedLog

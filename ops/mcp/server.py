@@ -41,7 +41,7 @@ INSTRUCTIONS = (
     " memory's id when you correct, confirm or forget it."
 )
 ADDING = (Remember, Confirm, UpdateShortTermMemory)
-"""Operations that change nothing that was there, and may be repeated."""
+"""Operations that change nothing existing and may be repeated."""
 
 
 def _any_caller(_: type[AnyOperation]) -> None:
@@ -54,8 +54,8 @@ def memory_server(
     check: Callable[[type[AnyOperation]], None] = _any_caller,
     operations: Mapping[str, type[AnyOperation]] = OPERATIONS,
 ) -> MCPServer:
-    """The server of all tools over the scope of the memory that `memory` returns for each call, and
-    over those that `agent` has besides. `check` is given the operation of a tool before, and raises
+    """The server of all tools for the scope of the memory that `memory` returns for each call, and
+    for the other scopes of `agent`. `check` is called with a tool's operation first, and raises
     RequestError if it may not be used."""
     server: MCPServer = MCPServer(
         "palimpsest",
@@ -106,8 +106,8 @@ async def serve_http(
 ) -> None:
     """Answer clients on a socket until SIGTERM or Ctrl-C. `on_ready` is called with the address.
 
-    Without `guarded` it answers this machine alone; `guarded` wraps the server in what checks
-    hosts and callers instead."""
+    Without `guarded` it answers only this machine; `guarded` wraps the server in checks of hosts
+    and callers."""
     with listener:
         async with memory:
             server = memory_server(lambda: memory, agent, check)

@@ -1,5 +1,5 @@
-"""Tools by which an agent keeps what it finds worth keeping: of a conversation for some hours, and
-for good where its scope allows that."""
+"""Tools for agents to store what they learn: a summary of a conversation for some hours, and
+statements permanently where the scope allows it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ ASKED_FOR_GOOD: Final = (
 
 @dataclass(frozen=True)
 class AgentPlace:
-    """Where an agent may write besides its own scope: that of the person it speaks with. `lineage`
-    is its persona's."""
+    """The other scope in which an agent may write, that of the person it speaks with, and the
+    version of its persona."""
 
     personal_scope: str | None = None
     lineage: int | None = None
@@ -41,15 +41,15 @@ NOWHERE_ELSE: Final = AgentPlace()
 
 @dataclass(frozen=True)
 class Kept:
-    """Until when a summary is kept."""
+    """The expiry of a summary."""
 
     session_id: str
     expires_at: datetime
 
 
 class TeachingTools:
-    """The tools over the scope of the memory that `of` returns for each call. Their docstrings are
-    for agents."""
+    """The tools for the scope of the memory that `of` returns for each call. Agents read their
+    docstrings."""
 
     def __init__(self, of: Callable[[], AsyncMethods], place: AgentPlace) -> None:
         self._of = of
@@ -64,8 +64,8 @@ class TeachingTools:
         session_id: Annotated[str, Field(max_length=256, description="Of this conversation.")],
         summary: Annotated[str, Field(description="What it is about, whole, in a few sentences.")],
     ) -> Kept:
-        """Keep a summary of this conversation for some hours, in the place of the one before. Not
-        for what the user asks to have remembered: that is for long-term memory."""
+        """Store a summary of this conversation for some hours; it replaces the previous one. Not
+        for what the user asks to remember: that belongs in long-term memory."""
         with contextlib.suppress(NotFoundError):  # nothing is known of a new session
             known = (await self._memory.session_memory(session_id, limit=1)).short_term
             if known is not None and known.explicit_intent:
@@ -79,8 +79,8 @@ class TeachingTools:
         memory_type: Kind,
         tags: Annotated[tuple[str, ...], Field(description=TAGS.text)] = (),
     ) -> Done:
-        """Remember a statement for good, of the place that all share or of the person you speak
-        with. It must be allowed for that memory space. What is known already is not doubled."""
+        """Remember a statement permanently, about the shared place or the person you speak with.
+        The memory space must allow it. What is already known is not stored twice."""
         # What all share is about no one; who the agent speaks with is known by the memory space.
         about = "" if memory_type == "server" else (self._place.personal_scope or "")
         change = await self._memory.remember(
@@ -101,8 +101,8 @@ class TeachingTools:
         memory_type: Kind,
         reason: Annotated[str, Field(description=REASON.text)],
     ) -> Done:
-        """Replace what a long-term memory says. It must be allowed for that memory space. The text
-        before stays in its history."""
+        """Replace the text of a long-term memory. The memory space must allow it. The earlier text
+        stays in its history."""
         change = await self._memory.modify(
             memory_id,
             content=content,

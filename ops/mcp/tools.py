@@ -1,7 +1,7 @@
-"""What the tools of agents say, beyond the operations that they are made from.
+"""Descriptions and answers of the tools for agents, beyond the operations that they are made from.
 
-Answers are short: an agent reads all of them. Errors are texts that say what to do. The classes of
-answers have no slots: the SDK would take these for defaults and give no schema.
+Answers are short, as an agent reads all of them. Error messages say what to do. The answer classes
+have no slots: the SDK would take these for defaults and generate no schema.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from palimpsest.ops.library.memory_methods import AsyncMethods
 from palimpsest.ops.operations.graph import Entity
 from palimpsest.ops.operations.memories import Memories as MemoryRows
 from palimpsest.ops.operations.provenance import Provenance
+from palimpsest.ops.operations.scopes import Counts
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.ops.surfaces.mcp import AnyOperation, Argument, Words, shape
@@ -31,14 +32,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 EXPECTED = (RequestError, NotThereError, SetupError, LogError, StoreError, FolderInUse)
 MOST: Final = 100
-"""Results that an agent may ask for."""
+"""Maximum number of results."""
 ALL: Final = 1_000
 
 
 @dataclass(frozen=True)
-class Told:
-    """A memory as agents see it. `unlikely`: hardly anything of it answers the question;
-    `no_longer` says what of it does not hold any more, or is disputed."""
+class FoundMemory:
+    """A memory as agents see it. `unlikely`: it hardly answers the question; `no_longer` lists what
+    no longer holds or is disputed."""
 
     id: str
     content: str
@@ -60,13 +61,13 @@ class Told:
 class Memories:
     """Memories, the best first."""
 
-    memories: tuple[Told, ...]
+    memories: tuple[FoundMemory, ...]
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a change did. `already_known`: it was remembered before. `protected`: from now on only
-    a person may change it."""
+    """The effect of a change. `already_known`: it was remembered before. `protected`: from now on
+    only a person may change it."""
 
     id: str
     version: int | None
@@ -76,29 +77,14 @@ class Done:
 
 @dataclass(frozen=True)
 class ContextText:
-    """A Markdown block of what is known, empty where nothing is."""
+    """A Markdown block of what is known; empty if nothing is."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Counts:
-    """How much is remembered; `types` with how many there are of each."""
-
-    active: int
-    turns: int
-    memories: int
-    pinned: int
-    forgotten: int
-    embedded: int
-    sessions: int
-    entities: int
-    types: dict[str, int]
-
-
-@dataclass(frozen=True)
 class Decision:
-    """What was decided about a fact that concerns the memory."""
+    """A decision about a fact that concerns the memory."""
 
     fact: str
     action: str
@@ -108,11 +94,12 @@ class Decision:
 
 @dataclass(frozen=True)
 class Explained:
-    """A memory with the turns it was drawn from, its texts before, and the decisions about it."""
+    """A memory with the turns it was derived from, its earlier texts, and the decisions about
+    it."""
 
-    memory: Told
-    drawn_from: tuple[Told, ...]
-    facts: tuple[Told, ...]
+    memory: FoundMemory
+    drawn_from: tuple[FoundMemory, ...]
+    facts: tuple[FoundMemory, ...]
     before: tuple[str, ...]
     decisions: tuple[Decision, ...]
     entities: tuple[str, ...]
@@ -120,39 +107,39 @@ class Explained:
 
 @dataclass(frozen=True)
 class EntityInfo:
-    """Who or what a name stands for: its relations as sentences, and what is remembered of it."""
+    """The entity with a name: its relations as sentences, and its memories."""
 
     name: str
     type: str
     aliases: tuple[str, ...]
     summary: str | None
     relations: tuple[str, ...]
-    memories: tuple[Told, ...]
+    memories: tuple[FoundMemory, ...]
 
 
-def told(memory: Any) -> Told:
+def found_memory(memory: Any) -> FoundMemory:
     """A stored memory, or a result of a recall."""
-    return shape(Told, memory, no_longer=tuple(map(described, memory.marks)))  # type: ignore[no-any-return]
+    return shape(FoundMemory, memory, no_longer=tuple(map(described, memory.marks)))  # type: ignore[no-any-return]
 
 
-async def _search(memory: AsyncMethods, given: dict[str, Any]) -> Memories:
-    limit, entity = given.get("limit", 10), given.pop("entity_name", None)
+async def _search(memory: AsyncMethods, arguments: dict[str, Any]) -> Memories:
+    limit, entity = arguments.get("limit", 10), arguments.pop("entity_name", None)
     named = None
     if entity is not None:
         found = await memory.get_entity(entity, limit=ALL)
         named = {each.id for each in found.memories}
-        given |= {"group": False, "limit": ALL}
-    recalled = await memory.recall(**given)
-    results = [told(each) for each in recalled.results if named is None or each.id in named]
-    related = [told(each) for each in recalled.related if named is None or each.id in named]
+        arguments |= {"group": False, "limit": ALL}
+    recalled = await memory.recall(**arguments)
+    results = [found_memory(each) for each in recalled.results if named is None or each.id in named]
+    related = [found_memory(each) for each in recalled.related if named is None or each.id in named]
     return Memories((*results[:limit], *related[:limit]))
 
 
 def _explained(found: Provenance) -> Explained:
     return Explained(
-        told(found.memory),
-        tuple(map(told, found.derived_from)),
-        tuple(map(told, found.facts)),
+        found_memory(found.memory),
+        tuple(map(found_memory, found.derived_from)),
+        tuple(map(found_memory, found.facts)),
         tuple(str(each["content"]) for each in found.before),
         tuple(
             Decision(
@@ -169,7 +156,7 @@ def _explained(found: Provenance) -> Explained:
 
 def _entity(found: Entity) -> EntityInfo:
     relations = tuple(_sentence(found.name, each) for each in found.relations)
-    memories = tuple(map(told, found.memories))
+    memories = tuple(map(found_memory, found.memories))
     return shape(EntityInfo, found, relations=relations, memories=memories)  # type: ignore[no-any-return]
 
 
@@ -180,7 +167,7 @@ def _sentence(name: str, relation: dict[str, Any]) -> str:
 
 
 def _memories(found: MemoryRows) -> Memories:
-    return Memories(tuple(map(told, found.memories)))
+    return Memories(tuple(map(found_memory, found.memories)))
 
 
 def done(change: Any) -> Done:
@@ -189,31 +176,29 @@ def done(change: Any) -> Done:
 
 MEMORY_ID: Final = Argument("A memory's id, or its first 8 characters.")
 REASON: Final = Argument("Why; kept in the history.", required=True)
-ASKED_AT: Final = Argument(
-    "When the question is asked; its words for times count from it. Else now."
-)
+ASKED_AT: Final = Argument("Time of the question, from which relative times count; by default now.")
 TAGS: Final = Argument("Words to filter by.")
 WORDS: Final[Mapping[str, Words]] = {
     "search_memory": Words(
         "Search long-term memory by meaning and by words, the best first. Use it before you"
-        " answer anything that earlier conversations may have settled. What is marked `unlikely` is"
-        " the nearest there is, and probably no answer.",
+        " answer anything that earlier conversations may have settled. Results marked"
+        " `unlikely` are the nearest there are, and probably no answer.",
         {
-            "query": Argument("What to look for, in any words."),
+            "query": Argument("What to search for, in any words."),
             "limit": Argument("Maximum number of results.", le=MOST),
             "types": Argument(
                 "Only these: fact, preference, decision, rule, opinion, episodic (turns) …"
             ),
-            "who": Argument("Said by this person."),
-            "entity_name": Argument("Only if it names this."),
+            "who": Argument("Only statements of this person."),
+            "entity_name": Argument("Only memories that name this."),
             "after": Argument("Stated at this time or later.", "since"),
             "before": Argument("Stated before this time.", "until"),
-            "categories": Argument("Only of these, as family, work, food."),
-            "valid_at": Argument("Without what was true only until then."),
-            "metadata": Argument("Only with these, each key=value."),
-            "roles": Argument("Only what these said: user, assistant …"),
+            "categories": Argument("Only these, for example family, work, food."),
+            "valid_at": Argument("Without what was no longer true then."),
+            "metadata": Argument("Only memories with these, each key=value."),
+            "roles": Argument("Only statements of these roles: user, assistant …"),
             "asked_at": ASKED_AT,
-            "min_score": Argument("Least score of a result."),
+            "min_score": Argument("Minimum score of a result."),
         },
         Memories,
         call=_search,
@@ -221,23 +206,25 @@ WORDS: Final[Mapping[str, Words]] = {
     ),
     "get_context": Words(
         "Collect what is known about a question, as Markdown: the current session, who the"
-        " person is, and what was said about it, by day.",
+        " person is, and statements about it by day.",
         {
             "query": Argument("What your answer will be about."),
-            "budget": Argument("Maximum number of tokens; else as it needs.", le=20_000),
-            "session_id": Argument("Begin with what is kept of this session."),
+            "budget": Argument(
+                "Maximum number of tokens; by default what the question needs.", le=20_000
+            ),
+            "session_id": Argument("Begin with the short-term memory of this session."),
             "asked_at": ASKED_AT,
         },
         ContextText,
         lambda found: ContextText(found.text or ""),
     ),
     "remember_fact": Words(
-        "Remember a statement for later conversations. Name who it is about; one statement a"
-        " call. What is known already is not doubled.",
+        "Remember a statement for later conversations. Name who it is about; one statement per"
+        " call. What is already known is not stored twice.",
         {
             "content": Argument("One statement that stands by itself."),
-            "type": Argument("fact, preference, decision, rule …; else inferred."),
-            "importance": Argument("Else 0.8."),
+            "type": Argument("fact, preference, decision, rule …; by default inferred."),
+            "importance": Argument("By default 0.8."),
             "tags": TAGS,
             "who": Argument("Whose statement it is."),
         },
@@ -245,31 +232,30 @@ WORDS: Final[Mapping[str, Words]] = {
         done,
     ),
     "correct_fact": Words(
-        "Replace what a memory says by what is right. The text before stays in its history.",
+        "Replace the text of a memory with the correct one. The earlier text stays in its history.",
         {
             "memory_id": MEMORY_ID,
-            "content": Argument("What is right, as a whole statement."),
+            "content": Argument("The correct statement, in full."),
             "reason": REASON,
         },
         Done,
         done,
     ),
     "confirm_fact": Words(
-        "Note that a memory was confirmed, as by the user: nothing is more certain then.",
+        "Record that a memory was confirmed, for example by the user, with the highest confidence.",
         {"memory_id": MEMORY_ID, "reason": Argument(REASON.text)},
         Done,
         done,
     ),
     "forget_fact": Words(
-        "Forget a memory: it is no longer found. A person can recover it for some weeks. What a"
-        " person pinned or confirmed only a person may forget.",
+        "Forget a memory: it is no longer found. A person can recover it for some weeks. Only a"
+        " person may forget what a person pinned or confirmed.",
         {"memory_id": MEMORY_ID, "reason": REASON},
         Done,
         done,
     ),
     "get_entity_info": Words(
-        "Return who or what a name stands for: other names, relations, what is remembered of it,"
-        " the newest first.",
+        "Return the entity with a name: other names, relations, and its memories, newest first.",
         {"name": Argument("A person, place, organization or thing.")},
         EntityInfo,
         _entity,
@@ -278,20 +264,19 @@ WORDS: Final[Mapping[str, Words]] = {
         "Count what is remembered: memories by type, turns, entities, sessions.",
         {},
         Counts,
-        lambda found: shape(Counts, found),
     ),
     "explain_fact": Words(
-        "Explain a memory: the turns it came from, what it said before, what was decided about"
-        " it and why.",
+        "Explain a memory: the turns it came from, its earlier texts, the decisions about it and"
+        " their reasons.",
         {"memory_id": MEMORY_ID},
         Explained,
         _explained,
     ),
     "weak_facts": Words(
-        "List memories that rest on little and that no one confirmed, the least certain first: ask"
-        " the user about them, then confirm, correct or forget them.",
+        "List uncertain, unconfirmed memories, the least certain first: ask the user about them,"
+        " then confirm, correct or forget them.",
         {
-            "below": Argument("Confidence under this."),
+            "below": Argument("Only with a confidence below this."),
             "limit": Argument("Maximum number of results.", le=MOST),
         },
         Memories,
@@ -306,8 +291,8 @@ def with_errors(
     kind: type[AnyOperation],
     check: Callable[[type[AnyOperation]], None],
 ) -> Callable[P, Awaitable[T]]:
-    """The tool, raising what an agent can act on as the SDK's errors. `check` is called with the
-    operation before, and may raise RequestError."""
+    """The tool, with errors that an agent can act on as the SDK's. `check` is called first, with
+    the operation, and may raise RequestError."""
 
     @functools.wraps(tool)
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:

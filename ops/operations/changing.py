@@ -181,7 +181,7 @@ class ModifyMany(Write[Changes]):
             "the changes: each with `memory_id`, the fields to set, `if_version` and a `reason`",
             min_length=1,
             max_length=200,
-            model="palimpsest.ops.operations.patches:Patch",
+            model="palimpsest.ops.operations.checking:Patch",
         ),
     ]
     scope: AnyScope = None

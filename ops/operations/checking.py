@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from palimpsest.ops.errors import RequestError
+from palimpsest.ops.operations.changing import Modify
 from palimpsest.ops.operations.operation import Operation, Parameter, parameters
 from palimpsest.schemas.codec import describe
 
@@ -166,3 +167,13 @@ def typed(kind: Any, answer: Any) -> Any:
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     """Cached: creating an adapter takes milliseconds, longer than most answers."""
     return TypeAdapter(kind)
+
+
+Reason = Annotated[str, Field(min_length=1, max_length=2_000, pattern=r"\S")]
+Patch: type[Strict] = create_model(
+    "Patch",
+    __base__=model_of(Modify, ("reason", "scope", "self_taught", "key", "wait")),
+    __doc__="What to change of one memory; what is not named stays.",
+    reason=(Reason | None, Field(default=None, description="why; else that of all")),
+)
+"""The change of one memory in `modify_many`."""

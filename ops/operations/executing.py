@@ -8,13 +8,12 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast, get_args
 
 from pydantic import ValidationError
 
 from palimpsest.ops.command_kinds import CommandError, Kind, kind_of, was_applied
 from palimpsest.ops.errors import NotFoundError, RequestError, no_document, no_memory
-from palimpsest.ops.operations.access import Access
 from palimpsest.ops.operations.answers import DONE
 from palimpsest.ops.operations.documents import GetDocument
 from palimpsest.ops.operations.forgetting import ForgetOne, Forgetting
@@ -27,7 +26,7 @@ from palimpsest.ops.operations.operation import (
     answer_type,
     parameters,
 )
-from palimpsest.ops.operations.results import CommandResult
+from palimpsest.ops.operations.pipeline import CommandResult
 from palimpsest.ops.operations.scopes import Scopes
 from palimpsest.ops.operations.selection import Selection
 from palimpsest.schemas.codec import describe
@@ -36,11 +35,88 @@ if TYPE_CHECKING:
     from palimpsest.ops.commanding import Commands, SubmittedCommand
     from palimpsest.ops.service.queries import Queries
     from palimpsest.ops.settings.sections import Settings
+    from palimpsest.schemas.commands import Actor
 
 AnyOperation = Operation[Any]
 ID_CHARACTERS = 36
 """Length of a whole id."""
 POLL_SECONDS = 0.05
+
+
+DEFAULT_SCOPE: Final = "default"
+
+
+class Access(Protocol):
+    """A caller. All methods raise RequestError with what to do."""
+
+    @property
+    def actor(self) -> Actor:
+        """The actor recorded with commands."""
+        ...
+
+    @property
+    def whole_ids(self) -> bool:
+        """Whether ids must be whole: a prefix could reveal that others have such a memory."""
+        ...
+
+    def named(self, scope: str) -> str:
+        """Returns the scope of a single-scope operation; an empty `scope` means the caller's own.
+        Raises NotFoundError for a scope that the caller does not see."""
+        ...
+
+    def listed(self, scope: str | None) -> str | None:
+        """The scope that a list is restricted to; None for all scopes."""
+        ...
+
+    def within(self, scope: str | None) -> str | None:
+        """The scope in which an id must lie; None for any that the caller sees."""
+        ...
+
+    def sees(self, scope: str) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Unrestricted:
+    """The local user at the command line: sees every scope of the data folder."""
+
+    whole_ids: bool = False
+
+    @property
+    def actor(self) -> Actor:
+        from palimpsest.schemas.commands import Actor
+
+        return Actor()
+
+    def named(self, scope: str) -> str:
+        return scope or DEFAULT_SCOPE
+
+    def listed(self, scope: str | None) -> str | None:
+        return scope
+
+    within = listed
+
+    def sees(self, scope: str) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class OneScope:
+    """A program that uses one scope unless it names another."""
+
+    scope: str
+    actor: Actor
+    whole_ids: bool = False
+
+    def named(self, scope: str) -> str:
+        return scope or self.scope
+
+    def listed(self, scope: str | None) -> str | None:
+        return scope or self.scope
+
+    within = listed
+
+    def sees(self, scope: str) -> bool:
+        return True
 
 
 class NotYetAppliedError(RequestError):

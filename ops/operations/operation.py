@@ -132,7 +132,7 @@ class Operation(Generic[R_co]):
     def validate(self) -> None:
         """Raises RequestError for contradictory fields."""
 
-    def given(self) -> dict[str, Json]:
+    def set_fields(self) -> dict[str, Json]:
         """The fields that differ from their defaults, as JSON."""
         values = {each.name: getattr(self, each.name) for each in parameters(type(self))}
         defaults = {each.name: each.default for each in parameters(type(self))}

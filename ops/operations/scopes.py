@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from palimpsest.schemas.commands import Command
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Counts:
     """Counts of what is remembered; `types` has the count of each type."""
 

@@ -53,7 +53,7 @@ class RemoteQueries:
         return state
 
     async def answer(self, operation: Read[Any]) -> Json:
-        response = await self._post(f"/ask/{operation.slug}", operation.given())
+        response = await self._post(f"/ask/{operation.slug}", operation.set_fields())
         return response.json()
 
     async def table(self, request: SqlRequest) -> pa.Table:

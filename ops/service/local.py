@@ -159,7 +159,7 @@ async def _failed(http: HttpRequest, error: Exception) -> Response:
     # quote a query.
     frames = "".join(traceback.format_tb(error.__traceback__))
     logger.error("%s: %s\n%s", http.url.path, type(error).__name__, frames)
-    text = f"the worker failed over this ({type(error).__name__}); its own output tells more"
+    text = f"the worker failed over this ({type(error).__name__}); see its own output"
     return JSONResponse({"error": text}, 500)
 
 

@@ -1,5 +1,5 @@
-"""What the memories of a data folder are indexed with, kept in the folder, so that no one has to
-say it again.
+"""The settings that the memories of a data folder are indexed with, stored in the folder, so that
+they need not be repeated.
 
 What is set elsewhere for a run counts, and is kept from then on. The settings of the embedding are
 taken together or not at all: a model of one provider says nothing to another one.
@@ -52,10 +52,10 @@ def kept_in(folder: Path) -> Path | None:
     return path if path.is_file() else None
 
 
-def still_counting(kept: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
-    """Of what was kept, by dotted key, what is left alongside the settings that were given: a key
-    for a service or its time limit leaves the model as it is."""
-    embeds_otherwise = any(f"embedding.{name}" in given for name in _EMBEDDING)
+def still_applying(kept: Mapping[str, object], set_now: Mapping[str, object]) -> dict[str, object]:
+    """The stored settings, by dotted key, that still apply alongside those that are set: a
+    service's key or time limit does not change the model."""
+    embeds_otherwise = any(f"embedding.{name}" in set_now for name in _EMBEDDING)
     return {
         key: value
         for key, value in kept.items()

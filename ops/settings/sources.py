@@ -1,7 +1,7 @@
-"""Settings from flags, environment, file and what the data folder was made with, in this order of
-precedence, and where each is from.
+"""Settings from flags, environment, file and the data folder, in this order of precedence, and the
+source of each.
 
-Nothing is guessed: a key that no setting has is refused with the nearest name, wherever it stands.
+Nothing is guessed: an unknown key is refused with the nearest name, wherever it is set.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Final
 from pydantic import BaseModel, JsonValue, SecretStr, ValidationError
 from pydantic_settings import EnvSettingsSource
 
-from palimpsest.ops.settings.folder_settings import kept_in, still_counting
+from palimpsest.ops.settings.folder_settings import kept_in, still_applying
 from palimpsest.ops.settings.sections import Settings
 
 FILE_NAME = "palimpsest.toml"
 PREFIX = "PALIMPSEST_"
 OTHER_VARIABLES = ("PALIMPSEST_TOKEN", "PALIMPSEST_REQUIRE_KAFKA", "PALIMPSEST_HTTP_EXAMPLES")
-"""Variables that are no settings: the token of a client, and parameters of tests."""
+"""Variables that are not settings: a client's token, and parameters of tests."""
 MASK = "********"
 LISTS = (
     *("intent.phrases", "intent.more_phrases", "extraction.roles", "pii.kinds"),
@@ -37,7 +37,7 @@ Flat = dict[str, object]
 
 
 class SettingsError(Exception):
-    """Settings that cannot be used; the text says which, where it stands and what to do."""
+    """Unusable settings; the text names the setting, its source and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ def load_settings(
 ) -> Loaded:
     """The settings of this run.
 
-    `flags` are `key=value`; `file` must exist when it is given, else `palimpsest.toml` of the
-    working folder is read if there is one. Raises SettingsError.
+    `flags` are `key=value`; `file` must exist if it is set; by default `palimpsest.toml` of the
+    working folder is read if it exists. Raises SettingsError.
     """
     environment = os.environ if environment is None else environment
     sources = [*_file_source(file), *_environment_source(environment), *_flag_source(flags)]
@@ -88,7 +88,7 @@ def load_settings(
             origins[key] = source
     file = kept_in(Path(str(values.get("data_dir", Settings.model_fields["data_dir"].default))))
     for source, found in [] if file is None else _file_source(file):
-        kept = still_counting(found, values)
+        kept = still_applying(found, values)
         values = kept | values
         origins = dict.fromkeys(kept, source) | origins
     try:

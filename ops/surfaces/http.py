@@ -38,7 +38,7 @@ from palimpsest.ops.operations.operation import (
     parameters,
     without_none,
 )
-from palimpsest.ops.operations.results import CommandResult
+from palimpsest.ops.operations.pipeline import CommandResult
 from palimpsest.schemas.commands import ActorType
 
 Kind = type[Operation[Any]]

@@ -13,8 +13,7 @@ from palimpsest.ops.commanding import POLL_SECONDS
 from palimpsest.ops.embedded import Application
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.opening import publisher
-from palimpsest.ops.operations.pipeline import Status
-from palimpsest.ops.operations.results import CommandResult, command_results
+from palimpsest.ops.operations.pipeline import CommandResult, Status, command_results
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.queries import DirectQueries, Queries, queries
 from palimpsest.ops.service.running import serving_reads

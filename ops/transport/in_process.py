@@ -13,8 +13,7 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 from palimpsest.ops.commanding import Commands
-from palimpsest.ops.operations.access import OneScope
-from palimpsest.ops.operations.executing import Executor, NotYetAppliedError
+from palimpsest.ops.operations.executing import Executor, NotYetAppliedError, OneScope
 from palimpsest.ops.operations.operation import Json, Operation, Read
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.parts import utc_now

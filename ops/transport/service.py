@@ -16,8 +16,7 @@ from pydantic import ValidationError
 from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations.executing import NotYetAppliedError, outcome
 from palimpsest.ops.operations.operation import Json, Operation, Write
-from palimpsest.ops.operations.pipeline import Status
-from palimpsest.ops.operations.results import CommandResult
+from palimpsest.ops.operations.pipeline import CommandResult, Status
 from palimpsest.ops.requests import SqlRequest
 from palimpsest.ops.transport.base import BackgroundTransport, waited_for
 from palimpsest.ops.transport.sending import Call, RetryPolicy, connected, send
@@ -211,7 +210,7 @@ class Service(BackgroundTransport):
 
 def _call(operation: Operation[Any], headers: Mapping[str, str], wait: float = 0.0) -> Call:
     """The HTTP request for an operation, without fields at their defaults."""
-    body = operation.given()
+    body = operation.set_fields()
     return Call("POST", f"/api/rpc/{operation.slug}", body=body, headers=headers, seconds=wait)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from palimpsest.ops.awaited_results import AwaitedResults
 from palimpsest.ops.errors import NotOpenError
-from palimpsest.ops.operations.results import command_results
+from palimpsest.ops.operations.pipeline import command_results
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import RememberCommand

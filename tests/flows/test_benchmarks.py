@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.ops.bench.data_sets import DataSet
 from palimpsest.ops.bench.peer_runs import ALL, Peer, installed, measure_all
-from palimpsest.ops.bench.retrieval import DataSet
 from palimpsest.ops.bench.service_load import ANALYST_QUERIES
 from palimpsest.ops.requests import SqlRequest
 from palimpsest.ops.service.queries import DirectQueries
@@ -81,18 +81,19 @@ def test_retrieval_refuses_what_it_cannot_tell_apart(program: Program, data: Pat
 def test_latency_of_real_texts_is_that_of_a_worker(program: Program, data: Path) -> None:
     given = ("--data", str(data), "--memories", "40", "--folder", "kept")
     [first] = program.json("bench", "latency", *given)["latency"]
-    assert first["memories"] == 40
-    assert first["rounds"] > 1
-    assert first["embedded_now"] > 20
+    assert first["memories"] >= 40
+    assert first["copies"] > 1
     assert first["recall_ms"]["p95"] >= first["recall_ms"]["p50"] > 0
     assert first["recall_ms"]["p50"] > first["question_embedding_ms"]["p50"]
     assert first["candidates_ms"]["facts"] == 20
     assert first["resident_mib"] > first["mapped_mib"]
     size = first["bytes_a_memory"]
-    assert size["each"] == round((size["duckdb"] + size["lancedb"]) / 40)
+    assert size["each"] == round((size["duckdb"] + size["lancedb"]) / first["memories"])
     listed = program.json("list", "--data-dir", "kept/40", "--limit", "100")["memories"]
-    assert len(listed) == 40
-    assert "40 memories of conversations" in program.ok("bench", "latency", *given)
+    assert len(listed) == first["memories"]
+    assert f"{first['memories']} memories of conversations" in program.ok(
+        "bench", "latency", *given
+    )
 
 
 def test_a_service_that_is_killed_loses_nothing_that_it_acknowledged(program: Program) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.ops.bench.bands import cosines
 from palimpsest.ops.parts import embedding_model
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.topics import FACTS_EXTRACTED
 from palimpsest.streams.decide.decide import decide_stage
+from tests.embedding_bands import cosines
 from tests.messages import envelope
 from tests.unit.by_hand import SCOPE, candidate, context, drive, memory
 from tests.unit.test_contradictions_labelled import OVERWRITES, PAIRS, REAL, Pair

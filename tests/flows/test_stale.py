@@ -12,14 +12,6 @@ from typing import Any
 import pytest
 
 from palimpsest import Client, Memory
-from palimpsest.ops.bench.stale_set import (
-    Conversation,
-    Shown,
-    conversations,
-    play,
-    shown_line,
-    stated_facts,
-)
 from palimpsest.ops.errors import NotFoundError
 from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods
 from palimpsest.ops.mcp.tools import WORDS
@@ -27,6 +19,14 @@ from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.surfaces.mcp import tool_of
 from palimpsest.stores.recall.query import Mark
 from tests.flows.http_server import server
+from tests.stale_set import (
+    Conversation,
+    Shown,
+    conversations,
+    play,
+    shown_line,
+    stated_facts,
+)
 
 ALL = conversations()
 SETTINGS = {"embedding.provider": "hashing", "llm.provider": "rules", "decision.decider": "model"}

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from palimpsest.ops.bench.throughput import MODEL, Load, records, running_provider
+from palimpsest.ops.bench.instant_provider import MODEL, running_provider
+from palimpsest.ops.bench.throughput import Load, records
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.requests import JsonObject
 from tests.soak.lab import Lab, told

@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from palimpsest.ops.bench.conversations import Question, conversation_files, of_half, questions
-from palimpsest.ops.bench.found import judged, summary
-from palimpsest.ops.bench.halves import Half
+from palimpsest.ops.bench.data_sets import Question, conversation_files, of_half, questions
 from palimpsest.ops.bench.latency_texts import (
-    FETCHED,
-    EmbeddingCache,
-    Made,
-    Retold,
-    Told,
+    Original,
+    copied,
     names_of,
     other_names,
     renamed,
-    retold,
 )
-from palimpsest.ops.bench.resident import resident
-from palimpsest.ops.bench.variants import ABLATIONS, HYBRID, METHODS
-from palimpsest.schemas.rows import EdgeRow
-from palimpsest.streams.store_port import Put
+from palimpsest.ops.bench.measures import judged, resident_mib, summary
+from palimpsest.ops.bench.retrieval import ABLATIONS, HYBRID, METHODS
+from palimpsest.ops.bench.text_costs import measure
+from palimpsest.schemas.codec import decode
+from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.topics import CONVERSATION_TURNS
 from tests.conversations import write_conversations
-from tests.memory_rows import memory
 
 # --- conversations and what is found of them --------------------------------------------------
 
@@ -38,15 +31,15 @@ from tests.memory_rows import memory
 def test_the_first_three_fifths_choose_and_the_others_check(tmp_path: Path) -> None:
     data = write_conversations(tmp_path / "data", "1", "3", "10", "7", "9")
     assert [file.stem for file in conversation_files(data)] == ["1", "3", "7", "9", "10"]
-    assert [file.stem for file in of_half(data, Half.choose)] == ["1", "3", "7"]
-    assert [file.stem for file in of_half(data, Half.check)] == ["9", "10"]
+    assert [file.stem for file in of_half(data, "choose")] == ["1", "3", "7"]
+    assert [file.stem for file in of_half(data, "check")] == ["9", "10"]
     assert len(of_half(data, None)) == 5
 
 
 def test_a_single_conversation_has_no_half_to_check(tmp_path: Path) -> None:
     data = write_conversations(tmp_path / "data", "1")
     with pytest.raises(ValueError, match="too few conversations for a half to check: 1"):
-        of_half(data, Half.check)
+        of_half(data, "check")
 
 
 def test_questions_without_an_answer_are_not_asked(tmp_path: Path) -> None:
@@ -75,8 +68,8 @@ def test_a_turn_that_comes_twice_takes_one_place() -> None:
 def test_means_are_told_by_category_and_by_half() -> None:
     told = summary(
         [
-            judged(Question("x", "?", 1, ("D1:1",), Half.choose), ["D1:1"], 1.0),
-            judged(Question("x", "?", 2, ("D1:1",), Half.check), [], 3.0),
+            judged(Question("x", "?", 1, ("D1:1",), "choose"), ["D1:1"], 1.0),
+            judged(Question("x", "?", 2, ("D1:1",), "check"), [], 3.0),
         ]
     )
     means = json.loads(json.dumps(told))
@@ -152,64 +145,30 @@ def test_a_name_is_another_one_in_every_round_and_the_same_within_it() -> None:
     assert said == "Kalo's Analysis: Kalo left Mitu"
 
 
-def _told() -> Told:
-    turn = memory("turn", "Ana met Ben in Oslo.", type="episodic", who="Ana")
-    named = memory("named", "Ana knows Ben.")
-    nameless = memory("nameless", "The soup was cold.")
-    edge = EdgeRow(source_id="named", target_id="turn", relation_type="derived_from", scope="x")
-    return Told((turn, named, nameless), (edge,), (), (), (), ("Ana", "Ben", "Oslo"))
+def test_copies_differ_in_names_ids_and_times() -> None:
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    turn = ConversationTurn(
+        turn_id="D1:1", session_id="s1", speaker="Ana", content="Ben met Ana in Oslo."
+    )
+    original = Original((("x", at, turn),), (), ("Ana", "Ben", "Oslo"))
+    found = []
+    for number in range(3):
+        [record] = copied(original, number, 0)
+        found.append(decode(record.value, CONVERSATION_TURNS, None))
+    turns = [each.body for each in found if isinstance(each.body, ConversationTurn)]
+    assert turns[0].content == turn.content
+    for column in ("turn_id", "session_id", "speaker", "content"):
+        assert len({getattr(each, column) for each in turns}) == 3, column
+    assert {each.scope for each in found} == {"bench"}
+    assert [(at - each.occurred_at).days for each in found] == [0, 28, 56]
 
 
-def test_copies_differ_and_what_says_the_same_is_told_once() -> None:
-    copies: list[Retold] = list(itertools.islice(retold([_told()], "bench"), 7))
-    rows = [copy.row for copy in copies]
-    assert [row.type for row in rows].count("episodic") == 3
-    assert sum(row.content == "The soup was cold." for row in rows) == 1
-    for column in ("memory_id", "content", "embedding_key", "write_seq"):
-        assert len({getattr(row, column) for row in rows}) == len(rows), column
-    assert {row.scope for row in rows} == {"bench"}
-    assert next(row.who for row in rows if row.type == "episodic") == "Ana"
-
-
-def test_edges_lead_to_memories_that_are_there() -> None:
-    known: set[str] = set()
-    edges = 0
-    for copy in itertools.islice(retold([_told()], "bench"), 7):
-        known.add(copy.row.memory_id)
-        for write in copy.writes:
-            if isinstance(write, Put) and isinstance(write.row, EdgeRow):
-                assert {write.row.source_id, write.row.target_id} <= known
-                edges += 1
-    assert edges == 3
-
-
-# --- embeddings that are kept -----------------------------------------------------------------
-
-
-async def test_a_text_is_embedded_once_by_each_model(tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    async def make(texts: Sequence[str]) -> list[Made]:
-        asked.extend(texts)
-        return [(np.full(2, len(text), np.float32), text.encode()) for text in texts]
-
-    texts = [f"text {number}" for number in range(FETCHED + 1)]
-    file = tmp_path / "new" / "kept.sqlite"
-    first = await EmbeddingCache(file, "one", make).of([*texts, texts[0]])
-    again = EmbeddingCache(file, "one", make)
-    second = await again.of(texts)
-    assert asked == texts
-    assert again.made == 0
-    assert {text: (v.tolist(), tokens) for text, (v, tokens) in first.items()} == {
-        text: (v.tolist(), tokens) for text, (v, tokens) in second.items()
-    }
-    await EmbeddingCache(file, "other", make).of(texts[:2])
-    assert asked == [*texts, *texts[:2]]
+def test_what_a_text_costs_is_measured_by_kind() -> None:
+    found = json.loads(json.dumps(measure(texts=3, names=20)))
+    assert {"prose", "numbers", "settings"} < {*found["secrets_ms"]}
+    assert found["linking_ms"]["count"] == 3
 
 
 def test_mapped_memory_is_a_part_of_what_is_resident() -> None:
-    told = resident()
-    whole, mapped = told["resident_mib"], told["mapped_mib"]
-    assert isinstance(whole, float)
-    assert isinstance(mapped, float)
+    whole, mapped = resident_mib()
     assert 0 <= mapped < whole

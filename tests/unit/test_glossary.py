@@ -23,7 +23,6 @@ ENDINGS = ("", "s", "d", "ed", "ing")
 WHERE = {"drop": ("dead_letters.py",), "part": ("stores/index/",)}
 """Where a word would have the sense that is meant, for those that have others elsewhere."""
 ALPHABET = (
-    "ops/bench/linker.py",
     "stores/index/analysis.py",
     "stores/recall/context.py",
     "stores/recall/time_grammar.py",

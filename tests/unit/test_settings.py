@@ -228,7 +228,7 @@ def test_a_base_url_that_is_none_is_told() -> None:
 
 def test_what_is_set_by_default_is_what_was_measured() -> None:
     """`bench retrieval` measures recall as it goes when nothing is set, and told these values."""
-    from palimpsest.ops.bench.variants import METHODS
+    from palimpsest.ops.bench.retrieval import METHODS
 
     defaults = Settings()
     [hybrid] = [variant for variant in METHODS if variant.name == "hybrid"]

@@ -24,7 +24,7 @@ from palimpsest.ops.library.memory_methods import AsyncMethods
 from palimpsest.ops.requests import JsonObject
 from palimpsest.streams.models.base import Prompt, Reply
 
-FILE: Final = Path(__file__).parents[2] / "tests" / "data" / "stale_conversations.jsonl"
+FILE: Final = Path(__file__).parent / "data" / "stale_conversations.jsonl"
 WAIT_SECONDS: Final = 120.0
 WORDS_OF_MARKS: Final = re.compile(r"\((?:no longer\b|until [\d-]{10}|a newer statement waits)")
 """How a mark begins in a text for a model."""
