@@ -49,7 +49,7 @@ class PeriodicTask:
 
     def __post_init__(self) -> None:
         self._woken = asyncio.Event()
-        self._reported: str | None = None
+        self._reported: tuple[type[Exception], object] | None = None
 
     def wake(self) -> None:
         """The next round begins now; the one after it at its time."""
@@ -60,9 +60,10 @@ class PeriodicTask:
         try:
             pause = await self.round()
         except self.passing as error:
-            if str(error) != self._reported:
+            failure = (type(error), error.args)
+            if failure != self._reported:
                 logger.warning("%s, to be tried again: %s", self.name, error)
-            self._reported = str(error)
+            self._reported = failure
             return None
         self._reported = None
         return pause

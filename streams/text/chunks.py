@@ -29,8 +29,8 @@ _FLAGS = range(0x1F1E6, 0x1F200)
 
 def chunks(text: str, size: int, overlap: int) -> list[str]:
     """The text in storage form, in pieces of at most `size` characters, each but the first
-    beginning up to `overlap` characters before the one before ended; none is empty. `overlap` is
-    at most half of `size`."""
+    beginning up to `overlap` characters before the one before ended, or at the grapheme that is
+    there; none is empty. `overlap` is at most half of `size`."""
     text = unicodedata.normalize("NFC", text.replace("\0", "")).strip()
     found: list[str] = []
     start = 0

@@ -6,17 +6,18 @@ import itertools
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from palimpsest.schemas.normal_forms import storage_content
-from palimpsest.streams.text.chunks import batches, chunks
+from palimpsest.streams.text.chunks import _between_graphemes, batches, chunks
 
 JAPANESE = "京都の港には多くの船が来る。冬は雪が降る。「本当ですか？」と彼は言った。" * 200
 GERMAN = "Der Hafen von Oslo ist alt und groß, und viele Schiffe kommen z. B. aus Bergen. " * 200
 UNENDING = "港" * 5_000
 
 
+@example("0" * 9 + "\u03000", 10, 1)
 @given(st.text(max_size=3_000), st.integers(10, 200), st.integers(0, 5))
 def test_no_chunk_is_too_long_and_nothing_is_lost(text: str, size: int, overlap: int) -> None:
     found = chunks(text, size, overlap)
@@ -27,7 +28,8 @@ def test_no_chunk_is_too_long_and_nothing_is_lost(text: str, size: int, overlap:
     squeezed = whole.replace(" ", "")
     for chunk in found:
         own = storage_content(chunk).replace(" ", "")
-        at = squeezed.find(own, max(0, place - overlap))
+        least = max(0, place - overlap)
+        at = squeezed.find(own, _between_graphemes(squeezed, least, 0))
         assert 0 <= at <= place
         place = max(place, at + len(own))
     assert place == len(squeezed)
