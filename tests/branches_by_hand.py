@@ -12,7 +12,7 @@ from unittest import mock
 
 from palimpsest.ops import embedded
 from palimpsest.ops.bootstrap import application
-from palimpsest.ops.opening import publisher
+from palimpsest.ops.opening import publisher, readers
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.replay.branches import Branch, branch_settings, keep_branch, read_branch
 from palimpsest.ops.service.queries import queries
@@ -131,7 +131,7 @@ class Lab:
     async def rows(self, query: str) -> list[dict[str, Any]]:
         """As SQL is answered, without a process for each query."""
         admit = Policy.of(self.settings.pii).record
-        async with embedded.readers(self.settings) as opened:
+        async with readers(self.settings) as opened:
             with UnitedQuery(query) as united:
                 parts = [
                     read_only_query(
