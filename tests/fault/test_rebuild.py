@@ -40,7 +40,7 @@ def test_a_rebuild_that_is_interrupted_and_one_that_goes_on_hold_what_is_live(pa
             break
         assert not read_branch(settings, "rebuild").whole
     [partition] = done.partitions
-    assert runs > 3
+    assert runs > 2
     assert partition.is_equal, partition
     assert partition.rows > 500
     assert read_branch(settings, "rebuild").whole
