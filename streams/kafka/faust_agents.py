@@ -119,14 +119,22 @@ class Member:
         consumer = self._app.consumer
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            idle = [*self.role.wanted()] if self._app.knows_broker() else []
+            try:
+                # Not the consumer's own: it knows no end of a partition that it does not fetch.
+                marks = await asyncio.to_thread(self.role.log.watermarks, idle) if idle else {}
+            except LogError:
+                continue
             # Tasks only want assigned partitions: they end before a revocation and begin after it,
             # and this code does not yield to the loop in between.
             wanted = {
                 TP(self._cluster.physical(topic), partition): offset
                 for (topic, partition), offset in self.role.wanted().items()
             }
-            # As of the last fetch, which is enough: only fetched records can be dropped.
-            ends = {tp: consumer.highwater(tp) or 0 for tp in wanted}
+            ends = {
+                TP(self._cluster.physical(topic), partition): found.end
+                for (topic, partition), found in marks.items()
+            }
             for tp, offset in detector.found(wanted, ends).items():
                 logger.info("%s[%d] did not come from offset %d on", *tp, offset)
                 await consumer.seek(tp, offset)
@@ -324,7 +332,7 @@ class StallDetector(Generic[Place]):
     def found(self, wanted: Mapping[Place, int], ends: Mapping[Place, int]) -> dict[Place, int]:
         """Returns where to fetch again from, by place. `wanted` are the offsets that idle tasks
         wait for, `ends` those after the last records of the log."""
-        stands = {place: offset for place, offset in wanted.items() if offset < ends[place]}
+        stands = {place: at for place, at in wanted.items() if at < ends.get(place, 0)}
         again = {place: at for place, at in stands.items() if self._stood.get(place) == at}
         self._stood = stands
         return again
