@@ -230,7 +230,9 @@ class App(faust.App):  # type: ignore[misc]
     def knows_broker(self) -> bool:
         """Whether the broker that coordinates the group has answered recently."""
         consumer = None if self._consumer is None else self._consumer._thread._consumer
-        return consumer is not None and consumer._coordinator.coordinator_id is not None
+        # It has none before its first connection.
+        coordinator = None if consumer is None else consumer._coordinator
+        return coordinator is not None and coordinator.coordinator_id is not None
 
     async def stop_within(self, seconds: float) -> None:
         """Stops and leaves the group. Abandons what has not ended by then: services of Faust

@@ -178,14 +178,19 @@ class Lab:
         a worker ends by itself."""
         began = time.monotonic()
         while not self.log.drained():
-            for name, worker in self.workers.items():
-                if worker.poll() is not None:
-                    raise LabError(f"{name} ended with {worker.returncode}\n{self.tail(name)}")
+            self._check_workers()
             if time.monotonic() - began > seconds:
-                tails = "\n".join(f"--- {name}\n{self.tail(name)}" for name in self.workers)
-                raise LabError(f"not drained within {seconds} s: {self.lag()}\n{tails}")
+                raise LabError(f"not drained within {seconds} s: {self.lag()}\n{self._tails()}")
             time.sleep(LOOK_SECONDS)
         return time.monotonic() - began
+
+    def _check_workers(self) -> None:
+        for name, worker in self.workers.items():
+            if worker.poll() is not None:
+                raise LabError(f"{name} ended with {worker.returncode}\n{self.tail(name)}")
+
+    def _tails(self) -> str:
+        return "\n".join(f"--- {name}\n{self.tail(name)}" for name in self.workers)
 
     def lag(self) -> dict[str, int]:
         """Records that are not acknowledged, by role."""
@@ -241,8 +246,9 @@ class Lab:
             owners = self.owners()
             if len(owners) == self.partitions and len(set(owners.values())) == workers:
                 return time.monotonic() - began
+            self._check_workers()
             if time.monotonic() - began > seconds:
-                raise LabError(f"partitions are with {owners} after {seconds} s")
+                raise LabError(f"partitions are with {owners} after {seconds} s\n{self._tails()}")
             time.sleep(LOOK_SECONDS)
 
     def states(self) -> States:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from importlib.metadata import version
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 from faust.types import TP
 
-from palimpsest.streams.kafka.faust_client import FAUST_VERSION, _Consumer
+from palimpsest.streams.kafka.faust_client import FAUST_VERSION, App, _Consumer
 
 
 class Thread:
@@ -75,3 +76,15 @@ def test_the_private_parts_of_faust_are_those_of_the_version_tried() -> None:
     installed = version("faust-streaming")
     if installed != FAUST_VERSION:
         pytest.fail(f"faust-streaming {installed}: try streams/kafka/faust_client.py on it first")
+
+
+@pytest.mark.parametrize(
+    "consumer",
+    [
+        None,
+        SimpleNamespace(_thread=SimpleNamespace(_consumer=None)),
+        SimpleNamespace(_thread=SimpleNamespace(_consumer=SimpleNamespace(_coordinator=None))),
+    ],
+)
+def test_no_broker_is_known_before_the_first_connection(consumer: Any) -> None:
+    assert not App.knows_broker(SimpleNamespace(_consumer=consumer))  # type: ignore[arg-type]
