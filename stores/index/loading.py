@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import duckdb
 import numpy as np
@@ -49,6 +50,10 @@ _ALL_KEYS = "SELECT embedding_key FROM memory_rows WHERE scope = $scope AND NOT 
 CopiedVectors = Callable[[str], pa.Table | None]
 """The copied vectors of a scope, if they are faster to read: `embedding_key` and `vector` of any of
 its texts; None if there is no copy, or it is no faster."""
+_DELETED_TURNS = (
+    "SELECT memory_id, session_id FROM memory_rows WHERE scope = ? AND is_deleted"
+    " AND type = 'episodic' ORDER BY memory_id"
+)
 _POSTINGS = "SELECT term, memory_id, tf FROM fts_postings WHERE scope = $scope"
 
 
@@ -80,11 +85,12 @@ def load_index(
             " ORDER BY source_id, target_id",
             [scope],
         ).fetchall()
+        deleted = dict(connection.execute(_DELETED_TURNS, [scope]).fetchall())
         index.has_changes = bool(connection.execute(_CHANGES, {"scope": scope}).fetchall())
         graph = [read(connection, q, {"scope": scope}) for q in (NAMES, RELATIONS, MENTIONS)]
     finally:
         connection.execute("COMMIT")
-    fill(index, rows, kept, postings, edges)
+    fill(index, rows, kept, postings, edges, deleted=deleted)
     fill_graph(index.graph, *graph)
     return index
 
@@ -96,10 +102,11 @@ def fill(
     postings: pa.Table,
     edges: Iterable[tuple[str, str, str]],
     gap: int = 0,
+    deleted: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Put rows of `ROWS` into an empty index, with `kept` vectors by embedding key, postings and
     edges (relation, source, target); `gap` slots are left empty between turns of a session that
-    no edges join."""
+    no edges join. `deleted` are the sessions of deleted turns, which may be recovered."""
     dimensions = index.turns.vectors.shape[1]
     is_turn = pc.equal(rows["type"], "episodic")
     for segment, wanted in ((index.turns, is_turn), (index.facts, pc.invert(is_turn))):
@@ -113,7 +120,7 @@ def fill(
             index.link_ids(source, target)
         else:
             following[source] = target
-    _order_turns(index, following, gap)
+    _order_turns(index, following, gap, deleted)
 
 
 def vectors_of(
@@ -224,18 +231,23 @@ def _load_postings(segment: Segment, postings: pa.Table, ids: pa.ChunkedArray) -
     )
 
 
-def _order_turns(index: ScopeIndex, following: dict[str, str], gap: int) -> None:
+def _order_turns(
+    index: ScopeIndex, following: dict[str, str], gap: int, deleted: Mapping[str, str]
+) -> None:
     """Positions of the turns in their sessions: the order in which they arrived, as the temporal
     edges have it. A missing turn of the chain leaves its position empty."""
     segment = index.turns
     followed = set(following.values())
-    starts = [i for i in [*following, *segment.ids] if i not in followed]
+    starts = [i for i in [*following, *segment.ids, *deleted] if i not in followed]
     for start in dict.fromkeys(starts):
         chain = [start]
         while chain[-1] in following and len(chain) <= len(following):
             chain.append(following[chain[-1]])
         places = [segment.place_of.get(memory_id, -1) for memory_id in chain]
         session = next((int(segment.meta[p]["session"]) for p in places if p >= 0), -1)
+        if session < 0:
+            name = next((deleted[memory_id] for memory_id in chain if memory_id in deleted), "")
+            session = segment.numbers.of(name)
         if session < 0:
             continue
         slots = index.turns_by_session.setdefault(session, array("i"))

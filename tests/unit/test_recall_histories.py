@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -91,3 +92,23 @@ def test_no_scope_sees_another_and_a_restart_changes_nothing(
     shard = open_shard(folder)
     assert kept == [answer(shard, q, embed(text)) for q in queries]
     shard.close()
+
+
+@pytest.mark.parametrize("recovered", ["ab", "ba"])
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_turns_of_a_session_that_was_deleted_return_to_their_positions(
+    tmp_path: Path, recovered: str, goes_on: bool
+) -> None:
+    a, b, c = (memory(i, "tea", n, type="episodic", session_id="s1") for n, i in enumerate("abc"))
+    shard = open_shard(tmp_path)
+    query = Query(a.scope, "tea", group=False, neighbours=1)
+    gone = [replace(row, version=2, is_deleted=True) for row in (a, b)]
+    write(shard, [a, b, after("a", "b", a.scope), *gone])
+    assert not answer(shard, query).results  # the index is loaded without them
+    if goes_on:
+        write(shard, [c, after("b", "c", a.scope)])
+    for name in recovered:
+        write(shard, [replace({"a": a, "b": b}[name], version=3)])
+    found = {each.id: each.neighbours for each in answer(shard, query).results}
+    assert [(each.id, each.offset) for each in found["a"]] == [("b", 1)]
+    assert [(e.id, e.offset) for e in found["b"]] == [("a", -1), ("c", 1)][: 1 + goes_on]
