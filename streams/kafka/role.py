@@ -268,10 +268,11 @@ class Role:
             for topic in topics
             if (topic, partition) in facts.committed
         }
+        store = runner.state_store
         next_offsets: dict[str, int] = {}
         for topic in topics:
-            if runner.store is not None and runner.stage.stateful:
-                next_offsets[topic] = runner.store.cursor_of(runner.stage.name, topic)
+            if store is not None:
+                next_offsets[topic] = store.cursor_of(runner.stage.name, topic)
             else:
                 _check_beginning(topic, partition, committed.get(topic), facts)
                 # Counted from the first record: the first to arrive need not be it.

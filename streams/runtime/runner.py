@@ -131,6 +131,11 @@ class StageRunner:
     _sent_through: int = -1
     _clock: float = 0.0
 
+    @property
+    def state_store(self) -> StorePort | None:
+        """The store if the stage is stateful: it keeps the cursor, the seen ids and the outbox."""
+        return self.store if self.stage.stateful else None
+
     def committed_outbox(self, log: LogReader) -> tuple[list[Outbound], list[Outbound]]:
         """Returns what an earlier run committed and may not have sent: all of it, and the part that
         is missing in the log. Blocks; raises errors of reading the log.
@@ -148,7 +153,7 @@ class StageRunner:
         if not committed:
             return
         self._sent_through = committed[-1].seq
-        if self.store is not None and not self.stage.stateful:
+        if self.store is not None and self.state_store is None:
             sent = Progress(self.stage.name, {}, [], [], self._sent_through)
             async with self._alone(self.store):
                 await self._in_thread(self.store.unit().commit, sent)
@@ -274,9 +279,8 @@ class StageRunner:
         )
 
     def _cursor(self, topic: str) -> int:
-        if self.store is None or not self.stage.stateful:
-            return 0
-        return self.store.cursor_of(self.stage.name, topic)
+        store = self.state_store
+        return 0 if store is None else store.cursor_of(self.stage.name, topic)
 
     async def _deduplicated(self, runs: list[RecordRun]) -> list[RecordRun]:
         """Removes the messages seen before and repeats within the batch."""
@@ -284,8 +288,8 @@ class StageRunner:
             run.key = None if run.message is None else message_key(run.message)
         keys = [run.key for run in runs if run.key is not None]
         done: set[str] = set()
-        if self.store is not None and self.stage.stateful:
-            done = await self._in_thread(self.store.seen, self.stage.name, keys)
+        if self.state_store is not None:
+            done = await self._in_thread(self.state_store.seen, self.stage.name, keys)
         kept = []
         for run in runs:
             if run.key is not None:
@@ -302,9 +306,10 @@ class StageRunner:
     ) -> Sequence[Outbound] | None:
         """Runs every record to its step, and commits if the stage is stateful. Returns the outbox
         of the batch, None for a stage that is not stateful."""
-        if self.store is not None and self.stage.stateful:
-            async with self._alone(self.store):
-                unit = self.store.unit()
+        store = self.state_store
+        if store is not None:
+            async with self._alone(store):
+                unit = store.unit()
                 await self._settle_in_order(unit, runs)
                 return await self._commit(unit, records, runs)
         if self.store is not None and self.stage.asks_in_order:

@@ -167,9 +167,10 @@ class Worker:
 
     def _first_offset(self, runner: StageRunner, topic: str) -> int:
         end = self.log.end_offset(topic, runner.partition)
-        if runner.store is None or not runner.stage.stateful:
+        store = runner.state_store
+        if store is None:
             return self.log.position(runner.stage.name, topic, runner.partition)
-        cursor = runner.store.cursor_of(runner.stage.name, topic)
+        cursor = store.cursor_of(runner.stage.name, topic)
         if cursor > end:
             raise LogError(
                 f"the store has processed {topic}[{runner.partition}] up to offset {cursor}, but"
