@@ -37,6 +37,23 @@ def duration(seconds: float | None) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
+def _bar(amount: str) -> Bar:
+    """A bar of rich on stderr; `amount` formats the column before the rate."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn(amount),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("left"),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
 class IngestProgress:
     """A bar over `total` bytes (None: not known), with turns, turns a second and the time left;
     nothing if stderr is no terminal."""
@@ -49,19 +66,7 @@ class IngestProgress:
 
     def __enter__(self) -> IngestProgress:
         if on_terminal():
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-            self._progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.fields[turns]:,} turns"),
-                TextColumn("{task.fields[rate]}"),
-                TimeRemainingColumn(compact=True),
-                TextColumn("left"),
-                console=Console(stderr=True),
-                transient=True,
-            )
+            self._progress = _bar("{task.fields[turns]:,} turns")
             self._progress.start()
             self._task = self._progress.add_task("publishing", total=self._total, turns=0, rate="")
         return self
@@ -208,7 +213,7 @@ def replaying() -> Iterator[tuple[Report, Callable[[], bool]]]:
             raise KeyboardInterrupt
         received.append(number)
 
-    with _handled(stop), shown() as report:
+    with _handled(stop), replay_progress() as report:
         yield report, lambda: bool(received)
 
 
@@ -224,27 +229,14 @@ def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
 
 
 @contextlib.contextmanager
-def shown() -> Iterator[Report]:
+def replay_progress() -> Iterator[Report]:
     """Returns the progress display if stderr is a terminal."""
     if not on_terminal():
         from palimpsest.ops.replay.progress import unreported
 
         yield unreported
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    with Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[done]}"),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(compact=True),
-        TextColumn("left"),
-        console=Console(stderr=True),
-        transient=True,
-    ) as bar:
+    with _bar("{task.fields[done]}") as bar:
         task = bar.add_task("", total=None, done="", rate="")
         began: dict[str, int] = {}
 

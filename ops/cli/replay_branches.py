@@ -20,7 +20,7 @@ from palimpsest.ops.cli.common import (
     usage_error,
     warn,
 )
-from palimpsest.ops.cli.progress import duration, shown
+from palimpsest.ops.cli.progress import duration, replay_progress
 
 if TYPE_CHECKING:
     from palimpsest.ops.replay.estimates import Estimate
@@ -112,7 +112,7 @@ async def _reextract(settings: Settings, request: Reextraction) -> Reextracted:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    with shown() as report:
+    with replay_progress() as report:
         return await extract_anew(settings, request, report, stopping)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, usage_error
-from palimpsest.ops.cli.progress import shown
+from palimpsest.ops.cli.progress import replay_progress
 
 if TYPE_CHECKING:
     from palimpsest.ops.replay.diff import DiffRequest
@@ -67,7 +67,7 @@ def diff(
     if out is not None and out.suffix == ".jsonl":
         _write_lines(cli, request, out, json)
         return
-    with shown() as report:
+    with replay_progress() as report:
         found = asyncio.run(compare(cli.settings, request, report))
     written = [] if out is None else write_parquet(found, out)
     if json:
@@ -87,7 +87,7 @@ def _write_lines(cli: Cli, request: DiffRequest, out: Path, json: bool) -> None:
         raise usage_error(
             "--questions needs the whole comparison at once; it cannot be combined with a .jsonl"
         )
-    with shown() as report:
+    with replay_progress() as report:
         summary = asyncio.run(write_lines(cli.settings, request, out, report))
     if json:
         print_json(summary)
@@ -149,7 +149,7 @@ def promote(
         most_behind=most_behind,
         wait_seconds=wait,
     )
-    with shown() as report:
+    with replay_progress() as report:
         end = asyncio.run(promoting(cli.settings, request, report))
     _print_end(end, json)
 
@@ -175,7 +175,7 @@ def rollback(
     from palimpsest.ops.replay.promotions import rollback as undo
 
     request = RollbackRequest(promotion, reason, wait_seconds=wait)
-    with shown() as report:
+    with replay_progress() as report:
         end = asyncio.run(undo(cli.settings, request, report))
     _print_end(end, json, "rollback")
 
