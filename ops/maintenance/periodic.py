@@ -22,7 +22,7 @@ from palimpsest.streams.logs.base import LogError
 logger = logging.getLogger(__name__)
 
 Round: TypeAlias = Callable[[], Awaitable[float | None]]
-PASSING: Final = (LogError, StoreError, StoreDamaged, StoreClosed, duckdb.Error)
+PASSING: Final = (LogError, StoreError, StoreDamaged, StoreClosed, duckdb.Error, OSError)
 """Errors that a later round may not meet again."""
 
 

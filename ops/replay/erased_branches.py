@@ -427,7 +427,7 @@ class _Work:
 logger = logging.getLogger(__name__)
 AGAIN_SECONDS: Final = 60.0
 """Delay before branches are checked again: one may have been in use, or be new."""
-_PASSING: Final = (*PASSING, RequestError, SettingsError, SetupError, FolderInUse, OSError)
+_PASSING: Final = (*PASSING, RequestError, SettingsError, SetupError, FolderInUse)
 
 
 class BranchErasing:

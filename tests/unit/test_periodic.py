@@ -86,10 +86,11 @@ async def test_the_first_round_may_come_later() -> None:
     assert line.begun == [10, 20]
 
 
+@pytest.mark.parametrize("kind", [LogError, OSError])
 async def test_a_failure_is_reported_once_and_tried_again(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, kind: type[Exception]
 ) -> None:
-    failures = [LogError("full"), LogError("full"), None, LogError("full"), LogError("gone"), None]
+    failures = [kind("full"), kind("full"), None, kind("full"), kind("gone"), None]
     line = Timeline(until=60)
 
     async def one() -> None:
