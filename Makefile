@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 LINKS := .venv/src/palimpsest
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-kafka check bench docs picture
+.PHONY: help install demo test test-kafka test-browser check bench docs picture
 
 help: ## show the tasks
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	# The project had this name before; both at once would answer to it.
 	$(BIN)/python -m pip uninstall --quiet --yes palimpsest
-	$(BIN)/python -m pip install --quiet --editable ".[documents,kafka,mcp,serve]" --group test --group check
+	$(BIN)/python -m pip install --quiet --editable ".[documents,kafka,mcp,serve,telemetry]" --group test --group check
 	# mypy reads folders, not the installer's map of them to one name.
 	mkdir -p $(LINKS) && for folder in ops schemas stores streams; do ln -sfn "$(CURDIR)/$$folder" $(LINKS)/$$folder; done
 	ln -sfn "$(CURDIR)/ops/package/__init__.py" $(LINKS)/__init__.py
@@ -27,10 +27,14 @@ demo: $(STAMP) ## a conversation through the whole pipeline, under a minute
 	$(BIN)/palimpsest demo
 
 test: $(STAMP) ## all tests but those that need Kafka
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 test-kafka: $(STAMP) ## the tests on a real Kafka broker (needs Java 17 and Maven)
 	PALIMPSEST_REQUIRE_KAFKA=1 $(BIN)/python -m pytest tests/kafka -n 2 --dist worksteal
+
+test-browser: $(STAMP) ## the tests of the console in Chromium (needs the package chromium)
+	$(BIN)/python -m pip install --quiet --group browser
+	PALIMPSEST_REQUIRE_BROWSER=1 $(BIN)/python -m pytest tests/browser -n 0
 
 check: $(STAMP) ## lint and types
 	$(BIN)/ruff check .

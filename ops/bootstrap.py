@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias, Union
 
 from palimpsest.ops import embedded
 from palimpsest.ops.embedded import Application
 from palimpsest.ops.maintenance.periodic import PeriodicTask
+from palimpsest.ops.maintenance.process import Process
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.replay.erased_branches import BranchErasing
 from palimpsest.ops.settings.sections import Settings
@@ -17,28 +17,20 @@ from palimpsest.streams.models.base import LanguageModel
 from palimpsest.streams.models.settings import LlmSettings
 from palimpsest.streams.runtime.runner import StageRunner
 
-if TYPE_CHECKING:
-    from palimpsest.ops.kafka.application import KafkaApplication
-
-AnyApplication: TypeAlias = Union[Application, "KafkaApplication"]
-
 
 @contextlib.asynccontextmanager
 async def running(
-    settings: Settings,
-    only: Sequence[str] = (),
-    clock: Callable[[], datetime] = utc_now,
-    patient: bool = False,
-) -> AsyncIterator[AnyApplication]:
+    settings: Settings, only: Sequence[str] = (), patient: bool = False
+) -> AsyncIterator[Process]:
     """`application` on whichever log is set. With `patient` its `run` waits for a broker that is
     away."""
     if settings.log.kind == "kafka":
         from palimpsest.ops.kafka.application import kafka_application
 
-        async with kafka_application(settings, only, clock, patient) as on_kafka:
+        async with kafka_application(settings, only, patient=patient) as on_kafka:
             yield on_kafka
     else:
-        async with application(settings, only, clock=clock) as joined:
+        async with application(settings, only) as joined:
             yield joined
 
 
@@ -57,5 +49,4 @@ async def application(
 
 
 def _in_branches(app: Application) -> list[PeriodicTask]:
-    shards = dict(enumerate(app.shards))
-    return [BranchErasing(app.settings, app.log, shards, lambda: app.is_stopping).task()]
+    return [BranchErasing(app.settings, app.log, app.shards, app.stopped.is_set).task()]

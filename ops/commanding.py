@@ -16,9 +16,8 @@ from typing import cast
 
 from pydantic import JsonValue, ValidationError
 
-from palimpsest.ops.command_kinds import CommandError, kind_of
-from palimpsest.ops.documents.records import fitted, text_record
-from palimpsest.ops.errors import RequestError
+from palimpsest.ops.documents.adding import fitted, text_record
+from palimpsest.ops.errors import CommandError, RequestError, kind_of
 from palimpsest.ops.log_folder import has_log, log_lock, worker_runs
 from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.pipeline import CommandResult
@@ -138,10 +137,7 @@ class Commands:
         )
 
     async def result(
-        self,
-        command_id: str,
-        seconds: float,
-        on_waiting: Callable[[], None] | None = None,
+        self, command_id: str, seconds: float, on_waiting: Callable[[], None] | None = None
     ) -> JsonObject | None:
         """Waits for the command's stored result; returns None if no worker is running, or after
         `seconds`."""

@@ -24,7 +24,7 @@ _MEGABYTE: Final = 1_000_000
 _HEAD: Final = """# What an installation brings
 Written by `python -m palimpsest.ops.dependencies`; `sbom.json` beside it has the same as CycloneDX.
 Without extras, on Linux with Python 3.11: {count} packages, {size:.0f} MB. Files of models are
-checked by their SHA-256 when they are loaded (`streams/models/checked_files.py`).
+checked by their SHA-256 when they are loaded (`streams/models/wordpiece.py`).
 
 | package | version | licence | MB |
 | --- | --- | --- | --- |

@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 
-from palimpsest.ops.maintenance.earning import Earning, any_busy
-from palimpsest.ops.maintenance.erasing import FileErasing
-from palimpsest.ops.maintenance.partition_timer import applies_commands
+from palimpsest.ops.maintenance.erasing import FileErasing, PrivacyRedactor, Purge
 from palimpsest.ops.maintenance.periodic import PeriodicTask, running
-from palimpsest.ops.maintenance.publishing import Publishing
-from palimpsest.ops.maintenance.purge import Purge
-from palimpsest.ops.maintenance.shadow_deciding import ShadowDeciding
-from palimpsest.ops.maintenance.upkeep import Upkeep, expiring
-from palimpsest.ops.maintenance.withholding import PrivacyRedactor
+from palimpsest.ops.maintenance.process import Process
 from palimpsest.ops.opening import open_log, open_shards
 from palimpsest.ops.parts import (
     LOCK_PATIENCE_SECONDS,
-    ModelGate,
     check_embedding,
     check_stages,
-    embedding_model,
     known_private,
-    language_model,
     model_stages,
     note_embedding,
     shard_options,
     stage_runner,
     utc_now,
 )
-from palimpsest.ops.recorded_replies import model_port, recorded_replies
-from palimpsest.ops.settings.folder_settings import keep_index_settings
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.stores.shard import Shard
-from palimpsest.streams.kafka.waiting import Wait
+from palimpsest.ops.settings.sources import keep_index_settings
 from palimpsest.streams.logs.base import LogInUse
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
 from palimpsest.streams.models.recorded import RecordedReplies
 from palimpsest.streams.models.settings import LlmSettings
-from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.partition_task import PartitionTask
 from palimpsest.streams.runtime.runner import StageRunner
 from palimpsest.streams.runtime.worker import Worker
@@ -51,33 +36,14 @@ from palimpsest.streams.stage import Stage
 from palimpsest.streams.topology import stages
 
 
-@dataclass(slots=True)
-class Application:
-    """One process that runs stages: log, models, one shard per partition, the worker."""
+class Application(Process):
+    """One process that runs stages on the embedded log, with a shard for each partition."""
 
-    settings: Settings
     log: EmbeddedLog
-    language: LanguageModel
-    embedding: EmbeddingModel
-    models: ModelPort
-    gate: ModelGate
-    shards: list[Shard]
     worker: Worker
     erasing: FileErasing
-    replies: RecordedReplies | None
-    """The recorded replies of this folder."""
-    deciding: ShadowDeciding
-    clock: Callable[[], datetime] = utc_now
-    warnings: list[str] = field(default_factory=list)
-    on_drained: Callable[[], Awaitable[None]] | None = None
-    """Awaited at the end of `run`, while the stores are open."""
-    tasks: Callable[[Application], Sequence[PeriodicTask]] = lambda app: ()
+    tasks: Callable[[Application], Sequence[PeriodicTask]]
     """More work for the background of `run`."""
-    finished: bool = False
-    """Whether `run(until_drained=True)` processed everything."""
-    wait: Wait | None = None
-    """On Kafka: what the worker waits for."""
-    _stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def runners(self) -> list[StageRunner]:
@@ -85,41 +51,19 @@ class Application:
         return self.worker.runners
 
     async def run(self, until_drained: bool) -> None:
-        """Processes until `stop`, or until everything is processed."""
-        shards = dict(enumerate(self.shards))
-        upkeep = Upkeep(lambda: shards, self.embedding, self.settings.pipeline)
-        tasks = [*await self._expiring(), upkeep.task(), *self._removing(), *self.tasks(self)]
-        if applies_commands(self.worker.stages):
-            tasks += await self._publishing(shards)
-        async with running(tasks, self._end_worker):
+        publishes = {"normalize", "apply-writes"} <= {stage.name for stage in self.worker.stages}
+        also = [*Purge(self.log, self.settings.pii).tasks(), *self.tasks(self)]
+        if self.settings.privacy.purge:
+            also.append(PrivacyRedactor(self.log, self.shards).task())
+        tasks = await self.background(publishes, (self.log, self.replies), also)
+        if publishes:
+            self.worker.busy = self.busy
+        async with running(tasks, self.stop):
             await self._work(until_drained)
         if self.worker.drained:
-            self.finished = await upkeep.finish(self._stopped)
+            self.finished = await self._upkeep.finish(self.stopped)
         if self.on_drained is not None:
             await self.on_drained()
-
-    async def _expiring(self) -> list[PeriodicTask]:
-        if self.settings.pipeline.autonomous_frozen:
-            return []
-        seconds = self.settings.log.expire_seconds
-        task = expiring((self.log, self.replies), self.clock, seconds)
-        await task.once()
-        return [task]
-
-    def _removing(self) -> list[PeriodicTask]:
-        """What removes from the log what it may not hold."""
-        tasks = Purge(self.log, self.settings.pii).tasks()
-        if self.settings.privacy.purge:
-            tasks.append(PrivacyRedactor(self.log, self.shards).task())
-        return tasks
-
-    async def _publishing(self, shards: Mapping[int, Shard]) -> list[PeriodicTask]:
-        append, flags = self.log.append, self.settings.pipeline
-        known = (self.settings, self.clock, self.models)
-        publishing = Publishing(lambda: shards, self.log, append, *known)
-        earning = Earning(lambda: shards, self.log, append, flags, self.clock)
-        self.worker.busy = any_busy(publishing.busy, self.deciding.busy, earning.once)
-        return [*publishing.tasks(), *await self.deciding.tasks(), earning.task()]
 
     async def drain(self) -> bool:
         """Processes everything in the log with the stages alone, without fetching or maintenance;
@@ -138,32 +82,19 @@ class Application:
                 if not self.erasing.due:
                     return
                 await self.erasing.execute()
-                if self._stopped.is_set() or self.worker.drained:
+                if self.stopped.is_set() or self.worker.drained:
                     return
                 self.worker = self.worker.resumed()
-
-    def _end_worker(self) -> None:
-        self.worker.stop()
 
     def _pause(self) -> None:
         self.worker.pause()  # the current worker: a run after an erasure has a new one
 
-    def under_way(self) -> dict[str, int]:
-        """Records that the stages work on now, by stage."""
-        return self.worker.under_way()
-
-    def left(self) -> dict[str, int]:
-        """Records that wait for each stage."""
-        return self.worker.left()
-
-    @property
-    def is_stopping(self) -> bool:
-        return self._stopped.is_set()
+    def partition_tasks(self) -> Sequence[PartitionTask]:
+        return self.worker.tasks
 
     def stop(self) -> None:
         """Finishes the current batches, then ends `run`; a second call abandons them."""
-        self.gate.stopping = True
-        self._stopped.set()
+        super().stop()
         self.worker.stop()
 
 
@@ -187,18 +118,17 @@ async def application(
     """
     check_stages(only)
     async with contextlib.AsyncExitStack() as undo:
-        language, embedding = _models(settings, make_language, make_embedding, undo)
         log = undo.enter_context(_processing_log(settings, clock))
-        options = shard_options(settings, embedding)
-        shards = open_shards(settings, log, options, undo)
-        own = None if replies is not None else recorded_replies(settings, clock)
-        if own is not None:
-            undo.callback(own.close)
-        models = model_port(settings, language, embedding, replies or own)
-        gate = ModelGate(language)
+        made = (make_language, make_embedding, replies)
+        joined = Application(settings, log, clock, undo, *made)
+        options = shard_options(settings, joined.embedding)
+        joined.shards = shards = open_shards(settings, log, options, undo)
+        joined.erasing = FileErasing(log, shards, joined.replies)
+        joined.tasks = tasks
 
         def runner(task: PartitionTask) -> StageRunner:
-            return stage_runner(settings, task, models, log, shards[task.partition], clock, gate)
+            store = shards[task.partition]
+            return stage_runner(settings, task, joined.models, log, store, clock, joined.gate)
 
         async def after_batch(runner: StageRunner) -> None:
             if joined.erasing.due:
@@ -206,44 +136,19 @@ async def application(
             if on_batch is not None:
                 await on_batch(runner)
 
-        flow = stages(settings, known_private(dict(enumerate(shards))))
+        flow = stages(settings, known_private(shards))
         chosen = [adapted(s) for s in flow if not only or s.name in only]
         asking = model_stages(settings)
-        worker = Worker(log, chosen, len(shards), runner, settings.worker, asking, after_batch)
-        opened = dict(enumerate(shards))
-        given = (log, log.append, settings, clock, replies or own, models.usage)
-        deciding = ShadowDeciding(lambda: opened, *given)
-        undo.push_async_callback(deciding.close)
-        erasing = FileErasing(log, shards, own)
-        models_used = (language, embedding, models, gate)
-        joined = Application(
-            settings, log, *models_used, shards, worker, erasing, own, deciding, clock, tasks=tasks
+        joined.worker = Worker(
+            log, chosen, len(shards), runner, settings.worker, asking, after_batch
         )
-        await check_embedding(embedding)
-        joined.warnings += _noted(settings, shards, embedding.model)
+        await check_embedding(joined.embedding)
+        keep_index_settings(settings)
+        for shard in shards.values():
+            joined.warnings += note_embedding(shard, joined.embedding.model)
         if any(stage.name == "extract" for stage in chosen):
-            gate.unusable = await language.check()
+            joined.gate.unusable = await joined.language.check()
         yield joined
-
-
-def _noted(settings: Settings, shards: Sequence[Shard], model: str) -> list[str]:
-    """Records the current embedding and index settings; returns the warnings about them."""
-    keep_index_settings(settings)
-    return [told for shard in shards for told in note_embedding(shard, model)]
-
-
-def _models(
-    settings: Settings,
-    make_language: Callable[[LlmSettings], LanguageModel] | None,
-    make_embedding: Callable[[Settings], EmbeddingModel] | None,
-    undo: contextlib.AsyncExitStack,
-) -> tuple[LanguageModel, EmbeddingModel]:
-    """Returns the configured models, created by these functions if given; `undo` closes them."""
-    language = (make_language or language_model)(settings.llm)
-    undo.push_async_callback(language.close)
-    embedding = (make_embedding or embedding_model)(settings)
-    undo.push_async_callback(embedding.close)
-    return language, embedding
 
 
 def _processing_log(settings: Settings, clock: Callable[[], datetime]) -> EmbeddedLog:

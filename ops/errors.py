@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final, Literal, cast, get_args
+
+ERRORS: Final[dict[str, type[RequestError]]] = {}
+"""Those that another process raises again, by code: they are made of their text alone."""
 
 
 class RequestError(Exception):
     """A request that cannot be answered; the text says why and what to do. `code` identifies the
-    error for programs, also across the local interface."""
+    error for programs, also in another process."""
 
     code: ClassVar[str] = "refused"
 
+    def __init_subclass__(cls, code: str = "") -> None:
+        if code:
+            cls.code, ERRORS[code] = code, cls
 
-class NotFoundError(RequestError):
+
+class NotFoundError(RequestError, code="not_found"):
     """Nothing here has this id."""
-
-    code = "not_found"
 
 
 def no_memory(memory_id: str) -> NotFoundError:
@@ -31,46 +36,89 @@ def no_document(document_id: str) -> NotFoundError:
     )
 
 
-class NotOpenError(RequestError):
+class NotOpenError(RequestError, code="not_open"):
     """The partition is not open in the process that got the request; another may have it open."""
 
-    code = "not_open"
 
-
-class UnavailableError(RequestError):
+class UnavailableError(RequestError, code="unavailable"):
     """The process that could answer is unavailable; the same request may succeed later."""
 
-    code = "unavailable"
 
-
-class SqlRefusedError(RequestError):
+class SqlRefusedError(RequestError, code="sql_refused"):
     """A query that does more than read the views."""
 
-    code = "sql_refused"
 
-
-class SqlInvalidError(RequestError):
+class SqlInvalidError(RequestError, code="sql_invalid"):
     """SQL that cannot run; the text is the database's own."""
 
-    code = "sql_invalid"
 
-
-class SqlTooSlowError(RequestError):
+class SqlTooSlowError(RequestError, code="sql_too_slow"):
     """A query that was stopped at its timeout."""
 
-    code = "sql_too_slow"
 
-
-class SqlTooLargeError(RequestError):
+class SqlTooLargeError(RequestError, code="sql_too_large"):
     """A query whose result or memory use exceeds the limit."""
 
-    code = "sql_too_large"
+
+class UnauthorizedError(RequestError, code="unauthorized"):
+    """The service needs a token, and does not know this one."""
 
 
-ERRORS: dict[str, type[RequestError]] = {
-    kind.code: kind
-    for kind in (
-        *(RequestError, NotFoundError, NotOpenError, UnavailableError),
-        *(SqlRefusedError, SqlInvalidError, SqlTooSlowError, SqlTooLargeError),
-    )
-}
+class ForbiddenError(RequestError, code="forbidden"):
+    """The token lacks the permission."""
+
+
+# ---- commands ----
+LEFT_AS_IT_WAS: Final = frozenset(
+    {"not_found", "version_conflict", "pinned", "forbidden", "duplicate_content_hash"}
+)
+"""What became of one memory, where nothing did."""
+Kind = Literal[
+    "invalid_request",
+    "too_large",
+    "not_found",
+    "not_deleted",
+    "retention_expired",
+    "version_conflict",
+    "duplicate_content_hash",
+    "pinned",
+    "confirmation_required",
+    "confirm_mismatch",
+    "idempotency_conflict",
+    "forbidden",
+    "frozen",
+    "pii_rejected",
+    "private",
+    "failed",
+]
+"""Why a command is refused; `failed`: it ended as a dead letter."""
+KINDS: Final[frozenset[str]] = frozenset(get_args(Kind))
+
+
+def was_applied(error: object, result: object) -> bool:
+    """Whether a command did anything: it was not refused, as a whole or for each memory that it
+    names."""
+    each = result if isinstance(result, list) else [result]
+    statuses = [one.get("status") for one in each if isinstance(one, dict)]
+    return error is None and not (statuses and LEFT_AS_IT_WAS.issuperset(statuses))
+
+
+class CommandError(RequestError):
+    """A command that was not executed; the text says why and what to do."""
+
+    code = "command_refused"
+
+    def __init__(
+        self, kind: Kind, text: str, command_id: str | None = None, answer: object = None
+    ) -> None:
+        """`answer` is what the command did, where only a part of it was refused."""
+        super().__init__(text)
+        self.kind = kind
+        self.command_id = command_id
+        self.answer = answer
+
+
+def kind_of(error: str) -> Kind:
+    """The kind of a stored error, which begins with it."""
+    kind = error.partition(":")[0]
+    return cast("Kind", kind) if kind in KINDS else "failed"

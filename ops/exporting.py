@@ -16,7 +16,6 @@ from palimpsest.ops.operations.rows import plain, rfc3339
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.requests import ExportRequest
 from palimpsest.ops.sources import Sources
-from palimpsest.schemas.audit_rows import HistoryRow
 from palimpsest.schemas.portable import (
     FORMAT,
     FORMAT_VERSION,
@@ -25,8 +24,10 @@ from palimpsest.schemas.portable import (
     PortableProposal,
     exported_columns,
 )
-from palimpsest.schemas.privacy import PrivacyRow
-from palimpsest.schemas.rows import EdgeRow, FactRow, FlagsRow, MemoryRow, Row
+from palimpsest.schemas.rows.columns import Row
+from palimpsest.schemas.rows.memories import EdgeRow, MemoryRow
+from palimpsest.schemas.rows.pipeline import FactRow, FlagsRow, HistoryRow, PrivacyRow
+from palimpsest.stores.database.graph_views import WEIGHT
 
 FETCHED_ROWS: Final = 500
 Fields = dict[str, Any]
@@ -53,7 +54,7 @@ _LINES: Final[Mapping[str, str]] = {
     # In write order.
     "memory": f"SELECT {_columns(MemoryRow, 'memory_id')} FROM memory_rows"
     f" WHERE scope = $scope AND {_OWN} ORDER BY write_seq, memory_id",
-    "state": "SELECT memory_id, state, reason, archived_at FROM memory_archive"
+    "state": "SELECT memory_id, state, reason, archived_at FROM archived_states"
     f" WHERE scope = $scope AND {_OWN} ORDER BY memory_id, version",
     "event": f"SELECT {_columns(HistoryRow, 'event_id')} FROM history_rows"
     f" WHERE scope = $scope AND {_OWN} ORDER BY created_at, rowid",
@@ -92,11 +93,13 @@ _LINES: Final[Mapping[str, str]] = {
     "mention": "SELECT r.memory_id, r.text_key, n.canonical_name AS name, r.mention_text,"
     " r.confidence FROM mention_rows r JOIN name_rows n USING (name_id)"
     f" WHERE r.scope = $scope AND r.{_OWN} ORDER BY r.memory_id, r.text_key, name",
-    "aspect": "SELECT n.canonical_name AS entity, a.canonical_name, a.name, a.weight,"
-    " a.updated_at FROM aspect_rows a JOIN name_rows n USING (name_id)"
+    "aspect": "SELECT n.canonical_name AS entity, a.canonical_name, a.name,"
+    f" {WEIGHT} AS weight, a.updated_at FROM aspect_rows a JOIN name_rows n USING (name_id)"
+    " LEFT JOIN aspect_weights w USING (aspect_id)"
     " WHERE a.scope = $scope ORDER BY entity, a.canonical_name",
     "attribute": "SELECT n.canonical_name AS entity, a.canonical_name AS aspect, r.memory_id,"
-    " r.kind AS attribute_kind, r.status, r.confidence, r.importance FROM attribute_rows r"
+    " r.kind AS attribute_kind, r.status, r.confidence, r.importance, r.text_key"
+    " FROM attribute_rows r"
     " JOIN aspect_rows a USING (aspect_id) JOIN name_rows n USING (name_id)"
     f" WHERE r.scope = $scope AND r.{_OWN} ORDER BY entity, aspect, r.memory_id",
     # After the memories: those of a private person predate the level.
@@ -113,7 +116,8 @@ def export_scope(sources: Sources, request: ExportRequest, path: Path) -> None:
     shard = sources.shard_of(request.scope)
     with shard.reading() as reader, path.open("wb") as file:
         reader.execute("BEGIN TRANSACTION READ ONLY")
-        if not _has_memories(reader, request.scope):
+        one = "SELECT 1 FROM memory_rows WHERE scope = ? LIMIT 1"
+        if reader.execute(one, [request.scope]).fetchone() is None:
             raise NotFoundError(f"there is no scope {request.scope}")
         count = 0
         file.write(_encoded(_header(request)))
@@ -121,11 +125,6 @@ def export_scope(sources: Sources, request: ExportRequest, path: Path) -> None:
             file.write(_encoded(line))
             count += 1
         file.write(_encoded({"kind": "end", "lines": count}))
-
-
-def _has_memories(reader: duckdb.DuckDBPyConnection, scope: str) -> bool:
-    found = reader.execute("SELECT 1 FROM memory_rows WHERE scope = ? LIMIT 1", [scope])
-    return bool(found.fetchall())
 
 
 def _header(request: ExportRequest) -> Fields:

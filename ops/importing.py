@@ -13,9 +13,8 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from palimpsest.ops.command_kinds import CommandError
 from palimpsest.ops.commanding import CommandRequest, Commands, SubmittedCommand
-from palimpsest.ops.errors import RequestError
+from palimpsest.ops.errors import CommandError, RequestError
 from palimpsest.ops.requests import JsonObject
 from palimpsest.schemas.codec import MAX_DEPTH, describe, nesting
 from palimpsest.schemas.commands import Actor, ImportCommand

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.streams.logs.lock import LOCK_NAME
+from palimpsest.streams.logs.logfile import LOCK_NAME
 
 
 def log_folder(settings: Settings) -> Path:
@@ -52,3 +52,16 @@ def worker_runs(lock: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes the file atomically, readable by its user alone from its first byte. Raises
+    OSError."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)

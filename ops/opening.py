@@ -10,13 +10,7 @@ from typing import Final
 
 from palimpsest.ops.folder_swap import unexchanged
 from palimpsest.ops.log_folder import log_folder, make_private
-from palimpsest.ops.parts import (
-    SetupError,
-    embedding_model,
-    open_shard,
-    shard_options,
-    utc_now,
-)
+from palimpsest.ops.parts import SetupError, embedding_model, open_shard, shard_options, utc_now
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_CHANGES
 from palimpsest.stores.database.damage import REBUILD
@@ -24,7 +18,6 @@ from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard, StoreError
 from palimpsest.streams.logs.base import LogReader, Outgoing
 from palimpsest.streams.logs.embedded import EmbeddedLog, Mode
-from palimpsest.streams.logs.view import LogView
 from palimpsest.streams.models.base import EmbeddingModel
 
 
@@ -45,12 +38,12 @@ def open_log(
                 make_private(settings.data_dir)
         if partitions is None and mode != "read" and not (folder / "log.sqlite").exists():
             partitions = 1
-        return EmbeddedLog.open(folder, partitions, clock, mode)
+        return EmbeddedLog(folder, partitions, clock, mode)
 
 
 @contextlib.contextmanager
 def publisher(
-    settings: Settings, clock: Callable[[], datetime] = utc_now
+    settings: Settings,
 ) -> Iterator[Callable[[Sequence[Outgoing]], list[tuple[int, int]]]]:
     """A function that appends records durably, in a folder where a worker may run or not."""
     if settings.log.kind == "kafka":
@@ -59,7 +52,7 @@ def publisher(
         with KafkaLog.open(settings.cluster) as cluster:
             yield cluster.append
         return
-    with open_log(settings, "publish", clock) as log:
+    with open_log(settings, "publish") as log:
         yield log.append
 
 
@@ -71,12 +64,12 @@ NUMBER_STATE: Final = "log_number"
 def number_of(log: LogReader) -> int:
     """The number of an embedded log, which another one has once it is dealt out again. What was
     noted of offsets is true of one number only. 0 on Kafka, where partitions stay."""
-    return log.number() if isinstance(log, LogView) else 0
+    return log.number() if isinstance(log, EmbeddedLog) else 0
 
 
 def note_log(shard: Shard, log: LogReader) -> None:
     """As a worker on Kafka does at the first assignment; of an embedded log its number."""
-    if isinstance(log, LogView):
+    if isinstance(log, EmbeddedLog):
         if log.number():
             shard.set_state(NUMBER_STATE, str(log.number()))
         return
@@ -88,7 +81,7 @@ def note_log(shard: Shard, log: LogReader) -> None:
         shard.set_state(LOG_STATE, state_of(log.identity(), READ_BY[STORE]))
 
 
-def is_of_another(shard: Shard, log: LogView) -> bool:
+def is_of_another(shard: Shard, log: EmbeddedLog) -> bool:
     """Whether the store was made from another embedded log than the one alongside it."""
     return int(shard.state(NUMBER_STATE) or 0) != log.number()
 
@@ -115,14 +108,14 @@ def check_shard(log: EmbeddedLog, partition: int, shard: Shard) -> None:
 
 def open_shards(
     settings: Settings, log: EmbeddedLog, options: ShardOptions, undo: contextlib.AsyncExitStack
-) -> list[Shard]:
+) -> dict[int, Shard]:
     """Opens the shard of every partition; `undo` closes them."""
-    shards = []
+    shards = {}
     for partition in range(log.partitions(CONVERSATION_TURNS.name)):
         shard = open_shard(settings, partition, options)
         undo.callback(shard.close)
         check_shard(log, partition, shard)
-        shards.append(shard)
+        shards[partition] = shard
     return shards
 
 
@@ -132,7 +125,7 @@ class Readers:
 
     settings: Settings
     log: EmbeddedLog
-    shards: list[Shard]
+    shards: dict[int, Shard]
     embedding: EmbeddingModel
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from palimpsest.ops.folder_swap import unexchanged
 from palimpsest.ops.settings.sections import Settings
@@ -19,9 +20,9 @@ from palimpsest.streams.models.base import EmbeddingModel, LanguageModel, Perman
 from palimpsest.streams.models.settings import LOCAL_ENGLISH, LlmSettings
 from palimpsest.streams.privacy import is_withheld
 from palimpsest.streams.runtime.model_port import ModelPort
-from palimpsest.streams.runtime.partition_task import PartitionTask
+from palimpsest.streams.runtime.partition_task import Interrupted, PartitionTask
 from palimpsest.streams.runtime.runner import Counts, StageRunner
-from palimpsest.streams.runtime.source import Interrupted
+from palimpsest.streams.runtime.tracing import installed
 from palimpsest.streams.store_port import StorePort
 
 MODEL_STAGES = ("extract", "decide")
@@ -51,7 +52,7 @@ def language_model(settings: LlmSettings) -> LanguageModel:
         raise SetupError(f"llm: {error}") from error
     if settings.input_price is None and settings.output_price is None:
         return model
-    from palimpsest.streams.models.priced import PricedLanguageModel, Prices
+    from palimpsest.streams.models.base import PricedLanguageModel, Prices
 
     return PricedLanguageModel(
         model, Prices(settings.input_price or 0.0, settings.output_price or 0.0)
@@ -60,6 +61,7 @@ def language_model(settings: LlmSettings) -> LanguageModel:
 
 def _language_model(settings: LlmSettings) -> LanguageModel:
     name, url, timeout = settings.model_name, settings.base_url, settings.timeout_seconds
+    key = settings.api_key
     if settings.provider == "ollama":
         from palimpsest.streams.models import ollama
 
@@ -67,15 +69,13 @@ def _language_model(settings: LlmSettings) -> LanguageModel:
     if settings.provider == "openai":
         from palimpsest.streams.models import openai
 
-        return openai.OpenAILanguageModel(
-            name, url or openai.DEFAULT_BASE_URL, settings.api_key, timeout_s=timeout
-        )
+        base_url = url or openai.DEFAULT_BASE_URL
+        return openai.OpenAILanguageModel(name, base_url, key, timeout_s=timeout)
     if settings.provider == "anthropic":
         from palimpsest.streams.models import anthropic
 
-        return anthropic.AnthropicLanguageModel(
-            name, settings.api_key, url or anthropic.DEFAULT_BASE_URL, timeout_s=timeout
-        )
+        base_url = url or anthropic.DEFAULT_BASE_URL
+        return anthropic.AnthropicLanguageModel(name, key, base_url, timeout_s=timeout)
     from palimpsest.streams.rules.model import RulesLanguageModel
 
     return RulesLanguageModel()
@@ -102,30 +102,23 @@ def _embedding_model(whole: Settings) -> EmbeddingModel:
         raise ValueError(
             f"how many numbers {name} gives is not known here; set embedding.dimensions"
         )
-    query = known.query_prefix if settings.query_prefix is None else settings.query_prefix
-    passage = known.passage_prefix if settings.passage_prefix is None else settings.passage_prefix
+    query, passage = settings.query_prefix, settings.passage_prefix
+    common: dict[str, Any] = {
+        "query_prefix": known.query_prefix if query is None else query,
+        "passage_prefix": known.passage_prefix if passage is None else passage,
+        "timeout_s": settings.timeout_seconds,
+    }
     if settings.provider == "ollama":
         from palimpsest.streams.models import ollama
 
-        return ollama.OllamaEmbeddingModel(
-            name,
-            dimensions,
-            url or ollama.DEFAULT_BASE_URL,
-            query_prefix=query,
-            passage_prefix=passage,
-            timeout_s=settings.timeout_seconds,
-        )
+        base_url = url or ollama.DEFAULT_BASE_URL
+        return ollama.OllamaEmbeddingModel(name, dimensions, base_url, **common)
     from palimpsest.streams.models import openai
 
+    base_url, named = url or openai.DEFAULT_BASE_URL, settings.dimensions is not None
+    key = settings.api_key
     return openai.OpenAIEmbeddingModel(
-        name,
-        dimensions,
-        url or openai.DEFAULT_BASE_URL,
-        settings.api_key,
-        ask_dimensions=settings.dimensions is not None,
-        query_prefix=query,
-        passage_prefix=passage,
-        timeout_s=settings.timeout_seconds,
+        name, dimensions, base_url, key, ask_dimensions=named, **common
     )
 
 
@@ -219,6 +212,8 @@ def open_shard(settings: Settings, partition: int, options: ShardOptions) -> Sha
 def note_embedding(shard: Shard, model: str) -> list[str]:
     """Keep in the shard which model makes its vectors from now on; warnings about those that
     another one made."""
+    if shard.embedding is not None:
+        return _note_chosen(shard, model)
     before = shard.state(EMBEDDING_STATE)
     if before == model:
         return []
@@ -229,6 +224,18 @@ def note_embedding(shard: Shard, model: str) -> list[str]:
         f"the vectors in {shard.folder} are of {before}, embedding is {model} now: older"
         " memories are found by keywords only until a running worker has embedded them again in the"
         " background; to keep the old vectors, stop this and set embedding back to the old model"
+    ]
+
+
+def _note_chosen(shard: Shard, model: str) -> list[str]:
+    live = shard.embedding_space
+    shard.set_state(EMBEDDING_STATE, live)
+    if live == model:
+        return []
+    return [
+        f"the store {shard.folder} searches with {live}, as `palimpsest embedding` was told;"
+        f" {model}, which is set, is not used: set embedding.provider and embedding.model to those"
+        " of the store, or migrate with `palimpsest embedding migrate --to PROVIDER/MODEL`"
     ]
 
 
@@ -284,6 +291,7 @@ def stage_runner(
         before_commit=task.before_commit,
         max_failures=settings.worker.max_failures,
         record_seconds=settings.worker.record_seconds,
+        tracer=installed() if settings.telemetry.traces else None,
         partitions=partitions,
         counts=counts or Counts(),
     )

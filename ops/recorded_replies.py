@@ -6,8 +6,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
+from palimpsest.ops.embedding.models import EmbeddingModels
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
+from palimpsest.streams.models.base import LanguageModel
 from palimpsest.streams.models.recorded import FILE_NAME, RecordedReplies
 from palimpsest.streams.runtime.model_port import ModelPort
 
@@ -34,15 +35,16 @@ def _records(settings: Settings) -> bool:
 def model_port(
     settings: Settings,
     language: LanguageModel,
-    embedding: EmbeddingModel,
+    embeddings: EmbeddingModels,
     replies: RecordedReplies | None,
 ) -> ModelPort:
     """The models of one worker, with the replies that were recorded."""
     return ModelPort(
         language,
-        embedding,
+        embeddings.own,
         settings.llm.concurrency,
         settings.embedding.batch,
         replies=replies if _records(settings) and language.provider != "rules" else None,
         address=settings.llm.base_url or "",
+        of_space=embeddings.of_space,
     )

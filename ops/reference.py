@@ -1,25 +1,31 @@
 """The references of settings, commands, routes and views, written from the program itself.
 
-python -m palimpsest.ops.reference      writes settings.md, commands.md, routes.md and tables.md
-                                        in ops/docs, and tests/golden/help.txt in a checkout
+python -m palimpsest.ops.reference      writes settings.md, commands.md, routes.md, tables.md and
+                                        metrics.md in ops/docs, the dashboard and alert rules in
+                                        ops/dashboards, and tests/golden/help.txt in a checkout
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Final, Literal, get_args, get_origin
 
-from palimpsest.ops.cli.common import as_written
+from palimpsest.ops.cli.common import PANEL, as_written
+from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sources import reference
 from palimpsest.ops.sql.saved_queries import SAVED_QUERIES
+from palimpsest.ops.telemetry.catalogue import ALERTS, GROUPS, PREFIX, Metric, Unit
 
-FOLDER = Path(__file__).parent / "docs"
-HELP = Path(__file__).parents[1] / "tests" / "golden" / "help.txt"
+OPS = Path(__file__).resolve().parent
+FOLDER = OPS / "docs"
+DASHBOARDS = OPS / "dashboards"
+HELP = OPS.parent / "tests" / "golden" / "help.txt"
 
 
 def render_settings() -> str:
@@ -118,15 +124,10 @@ def render_help() -> str:
     lines = []
     for each in commands():
         lines += [f"# {each.name} ({each.panel})", _unwrapped(each.help)]
-        lines += [_described(option) for option in each.command.params if not _is_shared(option)]
+        own = (e for e in each.command.params if getattr(e, "rich_help_panel", None) != PANEL)
+        lines += map(_described, own)
         lines.append("")
     return "\n".join(lines)
-
-
-def _is_shared(option: Any) -> bool:
-    from palimpsest.ops.cli.common import PANEL
-
-    return getattr(option, "rich_help_panel", None) == PANEL
 
 
 def _described(option: Any) -> str:
@@ -220,14 +221,140 @@ def render_tables() -> str:
     return "\n".join(lines) + "\n"
 
 
+# ---- metrics and alerts ----
+_RANGE: Final = "[$__rate_interval]"
+_GRAFANA_UNITS: Final[dict[Unit, str]] = {"seconds": "s", "1 or 0": "bool"}
+_QUANTILES: Final = ("0.5", "0.95")
+
+
+def render_page() -> str:
+    """Tables of the metrics by subject, and of the alerts."""
+    lines = [
+        "# Metrics and alerts",
+        "",
+        "Written by `make docs`; do not edit. [observability.md](observability.md) tells where to",
+        f"read them. All names start with `{PREFIX}`; counters end in `_total` and count from the",
+        "start of the process.",
+    ]
+    for group in GROUPS:
+        lines += ["", f"## {group.title}", ""]
+        lines += ["| name | kind | unit | labels | meaning | when it is bad |", "| --- " * 6 + "|"]
+        lines += [
+            f"| `{each.name}` | {each.kind} | {each.unit} | {', '.join(each.labels)} |"
+            f" {each.meaning} | {each.when_bad} |"
+            for each in group.metrics
+        ]
+    lines += ["", "## Alerts", "", "| alert | severity | for | means |", "| --- " * 4 + "|"]
+    lines += [
+        f"| [{each.name}](runbooks/{each.slug}.md) | {each.severity} | {each.minutes} min |"
+        f" {each.summary.replace('{{ ', '`').replace(' }}', '`')} |"
+        for each in ALERTS
+    ]
+    return "\n".join([*lines, ""])
+
+
+def render_alerts() -> str:
+    """Alert rules for Prometheus' `rule_files`."""
+    lines = [
+        "# Written by `make docs`; do not edit.",
+        "groups:",
+        "  - name: palimpsest",
+        "    rules:",
+    ]
+    for each in ALERTS:
+        lines += [
+            f"      - alert: {each.name}",
+            f"        expr: {json.dumps(each.expr)}",
+            f"        for: {each.minutes}m",
+            f"        labels: {{severity: {each.severity}}}",
+            "        annotations:",
+            f"          summary: {json.dumps(each.summary)}",
+            f"          runbook: ops/docs/runbooks/{each.slug}.md",
+        ]
+    return "\n".join([*lines, ""])
+
+
+def render_dashboard() -> str:
+    """A dashboard with a row per subject and a panel per metric."""
+    panels: list[JsonObject] = []
+    top = 0
+    for group in GROUPS:
+        row: JsonObject = {"h": 1, "w": 24, "x": 0, "y": top}
+        panels.append({"type": "row", "title": group.title, "gridPos": row, "panels": []})
+        top += 1
+        for number, metric in enumerate(group.metrics):
+            place = {"h": 7, "w": 8, "x": number % 3 * 8, "y": top + number // 3 * 7}
+            panels.append(_panel(metric, place))
+        top += -(-len(group.metrics) // 3) * 7
+    for number, panel in enumerate(panels, 1):
+        panel["id"] = number
+    dashboard = {
+        "uid": "palimpsest",
+        "title": "Palimpsest",
+        "schemaVersion": 39,
+        "refresh": "30s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {
+            "list": [{"name": "source", "type": "datasource", "query": "prometheus"}],
+        },
+        "panels": panels,
+    }
+    return json.dumps(dashboard, indent=1) + "\n"
+
+
+def _panel(metric: Metric, place: dict[str, int]) -> JsonObject:
+    per_second = metric.kind == "counter"
+    unit = _GRAFANA_UNITS.get(metric.unit, "short")
+    return {
+        "type": "timeseries",
+        "title": metric.name.replace("_", " ") + (" per second" if per_second else ""),
+        "description": f"{metric.meaning}. When it is bad: {metric.when_bad}.",
+        "datasource": {"type": "prometheus", "uid": "${source}"},
+        "gridPos": {**place},
+        "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+        "targets": [
+            {"refId": "AB"[number], "expr": expr, "legendFormat": legend}
+            for number, (expr, legend) in enumerate(_queries(metric))
+        ],
+    }
+
+
+def _queries(metric: Metric) -> list[tuple[str, str]]:
+    legend = " ".join(f"{{{{{label}}}}}" for label in metric.by)
+    by = f" by ({', '.join(metric.by)})" if metric.by else ""
+    if metric.kind == "gauge":
+        # Each service reports the whole state. A single truth is bad where one of them denies it.
+        whole = f"max by ({', '.join(metric.labels)})" if metric.labels else "min"
+        inner = f"{whole} ({metric.sample})"
+        return [(f"sum{by} ({inner})" if metric.by != metric.labels else inner, legend)]
+    if metric.kind == "counter":
+        return [(f"sum{by} (rate({metric.sample}{_RANGE}))", legend)]
+    labels = ", ".join(("le", *metric.by))
+    buckets = f"sum by ({labels}) (rate({metric.sample}_bucket{_RANGE}))"
+    return [
+        (f"histogram_quantile({each}, {buckets})", f"{legend} p{float(each) * 100:g}".strip())
+        for each in _QUANTILES
+    ]
+
+
+def files() -> dict[Path, str]:
+    """The text of every generated file."""
+    return {
+        FOLDER / "settings.md": render_settings(),
+        FOLDER / "commands.md": render_commands(),
+        FOLDER / "routes.md": render_routes(),
+        FOLDER / "tables.md": render_tables(),
+        FOLDER / "metrics.md": render_page(),
+        DASHBOARDS / "palimpsest.json": render_dashboard(),
+        DASHBOARDS / "alerts.yml": render_alerts(),
+        HELP: render_help(),
+    }
+
+
 def main() -> None:
     """Write the files."""
-    FOLDER.mkdir(exist_ok=True)
-    (FOLDER / "settings.md").write_text(render_settings(), encoding="utf-8")
-    (FOLDER / "commands.md").write_text(render_commands(), encoding="utf-8")
-    (FOLDER / "routes.md").write_text(render_routes(), encoding="utf-8")
-    (FOLDER / "tables.md").write_text(render_tables(), encoding="utf-8")
-    HELP.write_text(render_help(), encoding="utf-8")
+    for path, text in files().items():
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -36,3 +36,7 @@ class ExportRequest:
 
     scope: str
     deleted: bool = False
+
+
+FileRequest: TypeAlias = CopyRequest | ExportRequest
+"""Answered by a consistent snapshot as a file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Final, Literal, ParamSpec, TypeVar
 
@@ -28,6 +29,7 @@ async def threads_are_free() -> None:
 
 
 async def in_thread_of(kind: Kind, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The result of `call`, run in a thread of this kind."""
+    """The result of `call`, run in a thread of this kind with the caller's context variables."""
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_POOLS[kind], partial(call, *args, **kwargs))
+    work = partial(copy_context().run, call, *args, **kwargs)
+    return await loop.run_in_executor(_POOLS[kind], work)

@@ -6,9 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from palimpsest.schemas.aspects import ClassifyFactsCommand, WeighAspectsCommand
+from palimpsest.schemas.enumerations import Privacy
 from palimpsest.schemas.envelope import Frozen, Share, Triple, UtcTime
+from palimpsest.schemas.extraction import FactsExtracted
 from palimpsest.schemas.portable import NumberedLine
-from palimpsest.schemas.privacy import Privacy
+from palimpsest.schemas.promotions import Id, PromotionChange
 
 # The command that keeps what further deciders proposed: they act on nothing.
 
@@ -44,97 +47,6 @@ class RecordShadowProposalsCommand(Frozen):
 # Commands that bring a branch's facts into the live memory, and take them out again. What is to
 # be changed in one scope may be more than a record holds: it is sent in parts, which are kept
 # until the last of them carries all out at once.
-
-Id = Annotated[str, Field(min_length=1, max_length=256)]
-KeptWhy = Literal["curated", "suppressed", "erased", "other-sources", "newer", "held-back"]
-"""Why something stays as it is: a person had a hand in it; it says what a person forgot, or may say
-what was erased; some of what it was drawn from was not extracted from anew; the live memory knows
-it from a later turn than the branch; or the branch drew it, too, and has not carried it out."""
-
-
-class PromotedFact(Frozen):
-    """A fact as the branch drew it, with what was decided about it there."""
-
-    item_id: Id
-    turn_memory_id: Id
-    content: str
-    type: str
-    confidence: Share
-    importance: Share | None = None
-    temporal_kind: str = "persistent"
-    valid_until: UtcTime | None = None
-    categories: tuple[str, ...] = ()
-    model: str
-    prompt_version: str
-    occurred_at: UtcTime
-    event: Literal["created", "modified", "none", "deduped"]
-    action: str = "ADD"
-    decision_reason: str = ""
-    decision_confidence: Share = 1.0
-    decider: str | None = None
-
-
-class PromotedMemory(Frozen):
-    """A memory as the branch has it. `sources` are the memories that it was drawn from, `facts`
-    those by which it came to say what it says."""
-
-    memory_id: Id
-    content: str = Field(min_length=1)
-    type: str
-    confidence: Share
-    importance: Share
-    categories: tuple[str, ...] = ()
-    extraction_model: str | None = None
-    temporal_kind: str = "persistent"
-    valid_from: UtcTime | None = None
-    valid_until: UtcTime | None = None
-    occurred_at: UtcTime
-    first_occurred_at: UtcTime | None = None
-    project: str | None = None
-    session_id: str = ""
-    source_id: str | None = None
-    sources: tuple[str, ...] = ()
-    facts: tuple[PromotedFact, ...] = ()
-    triples: tuple[Triple, ...] = ()
-
-
-class GainChange(Frozen):
-    """Add a memory of the branch."""
-
-    change: Literal["gain"] = "gain"
-    memory: PromotedMemory
-
-
-class ReplaceChange(Frozen):
-    """Let a live memory, at this version, say what its counterpart in the branch says."""
-
-    change: Literal["replace"] = "replace"
-    memory_id: Id
-    if_version: int
-    memory: PromotedMemory
-
-
-class LoseChange(Frozen):
-    """Forget a live memory, at this version, that has no counterpart in the branch."""
-
-    change: Literal["lose"] = "lose"
-    memory_id: Id
-    if_version: int
-
-
-class KeepChange(Frozen):
-    """Change nothing: for the account of what became of each. `counterpart` is what the branch, or
-    for what is suppressed the live memory, has in its place."""
-
-    change: Literal["keep"] = "keep"
-    memory_id: Id
-    why: KeptWhy
-    counterpart: str | None = None
-
-
-PromotionChange = Annotated[
-    GainChange | ReplaceChange | LoseChange | KeepChange, Field(discriminator="change")
-]
 
 
 class PromoteCommand(Frozen):
@@ -249,9 +161,19 @@ class Actor(Frozen):
     type: ActorType = "human"
 
 
+class MemoryVersion(Frozen):
+    """A memory as it was read."""
+
+    memory_id: Id
+    version: int
+
+
 class RememberCommand(Frozen):
     """Save a text on someone's explicit wish. `self_taught`: on an agent's own, which the scope
-    must allow. `lineage` is that of the agent's persona; 0 is kept for what all personas share."""
+    must allow. `lineage` is that of the agent's persona; 0 is kept for what all personas share.
+    `drawn_from`: a model wrote it from these memories, and the worker sends it: it is kept only
+    where none of them was changed or forgotten since, in the place of the one before with the same
+    `source_id`, and nothing is extracted from it."""
 
     command: Literal["remember"] = "remember"
     content: str
@@ -268,6 +190,7 @@ class RememberCommand(Frozen):
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
     self_taught: bool | None = None
     lineage: int | None = Field(default=None, ge=0)
+    drawn_from: tuple[MemoryVersion, ...] | None = Field(default=None, min_length=1, max_length=200)
     # Of older records; nothing reads them, so a producer may send anything under their names.
     normalized_content: JsonValue = None
     content_hash: JsonValue = None
@@ -372,6 +295,37 @@ class SetFlagsCommand(Frozen):
     reason: str = ""
 
 
+Days = Annotated[int, Field(ge=0, le=36_500)]
+
+
+class SetRetentionCommand(Frozen):
+    """Set the retention windows of one scope, in days, a person's alone; None leaves a window as it
+    is. `as_configured` first drops all that were set."""
+
+    command: Literal["set-retention"] = "set-retention"
+    deleted_days: Days | None = None
+    history_days: Days | None = None
+    completed_days: Days | None = None
+    dead_letter_days: Days | None = None
+    recall_days: Days | None = None
+    as_configured: bool = False
+    reason: str = ""
+
+
+SweepStep = Literal[
+    "mentions", "vectors", "memories", "history", "completed", "dead-letters", "recalls"
+]
+
+
+class SweepCommand(Frozen):
+    """One step of the retention sweep in one scope: everything of its kind that is not later than
+    `before` is removed. Who gives it chooses a time such that this is little."""
+
+    command: Literal["sweep"] = "sweep"
+    step: SweepStep
+    before: UtcTime
+
+
 class SetPrivacyCommand(Frozen):
     """Set the privacy level of a person in the scope, or (without a person) of the whole scope.
     From its place in the log on: `full` keeps nothing of what the person says, `partial` lets no
@@ -392,12 +346,95 @@ class AliasCommand(Frozen):
     reason: str = ""
 
 
+class UnaliasCommand(Frozen):
+    """Tell that two names do not mean one entity: takes an alias back, or keeps two entities from
+    being proposed as one."""
+
+    command: Literal["unalias"] = "unalias"
+    name: str = Field(min_length=1)
+    alias: str = Field(min_length=1)
+    reason: str = ""
+
+
 class ImportCommand(Frozen):
     """Take lines of an exported scope. What has an id that is there already stays as it is."""
 
     command: Literal["import"] = "import"
     from_scope: str = Field(min_length=1, max_length=256)
     lines: tuple[NumberedLine, ...] = Field(min_length=1, max_length=500)
+
+
+class RecalledMemory(Frozen):
+    """A memory that was returned, at this rank from 1. `score`: from 0 to 1, of a recall."""
+
+    memory_id: str = Field(min_length=1, max_length=64)
+    rank: int = Field(ge=1)
+    score: float | None = None
+
+
+class RecordedRecall(Frozen):
+    """A read that was answered `at` this time. `question_id` is the same for equal questions."""
+
+    recall_id: str = Field(min_length=1, max_length=64)
+    kind: Literal["recall", "context", "get"]
+    at: UtcTime
+    session_id: str = Field(default="", max_length=256)
+    asked_by: str | None = Field(default=None, max_length=256)
+    question_id: str | None = Field(default=None, max_length=64)
+    question: str | None = None
+    results: tuple[RecalledMemory, ...] = Field(default=(), max_length=50)
+
+
+class Access(Frozen):
+    """A memory was returned at this time; by which recall is not told any more."""
+
+    memory_id: str = Field(min_length=1, max_length=64)
+    at: UtcTime
+
+
+class RecordAccessCommand(Frozen):
+    """Keep what was asked, and reinforce what was returned: the worker's alone. `erased` are the
+    accesses of memories that were erased since: without them a rebuild would let these fade."""
+
+    command: Literal["record-access"] = "record-access"
+    recalls: tuple[RecordedRecall, ...] = Field(min_length=1, max_length=500)
+    erased: tuple[Access, ...] = ()
+
+
+class DecayCommand(Frozen):
+    """Let the confidence of the scope's memories fade up to the record's time, and forget those
+    below `floor`. `since`: nothing fades for the time before it."""
+
+    command: Literal["decay"] = "decay"
+    floor: Share = 0.05
+    since: UtcTime | None = None
+
+
+class EmbeddingChoice(Frozen):
+    """An embedding model. `space` names its vectors: those of two spaces are never compared."""
+
+    provider: Literal["local", "ollama", "openai", "hashing"]
+    model: str = Field(min_length=1, max_length=256)
+    space: str = Field(min_length=1, max_length=300)
+    dimensions: int = Field(ge=8, le=65_536)
+    base_url: str | None = Field(default=None, max_length=2_048)
+
+
+class ChangeEmbeddingCommand(Frozen):
+    """Change the embedding model of the partition that the command lies in.
+
+    `migrate`: make vectors by the model `to`, while `live` serves; with `switch`, the worker gives
+    the command to switch once no more than `allow_missing` memories lack one. `switch`: search with
+    `to` from this record on. `cancel`: end the migration. `drop`: remove the vectors of `to`.
+    `live` is the model in use when the command was given; the command is refused if that changed.
+    """
+
+    command: Literal["change-embedding"] = "change-embedding"
+    action: Literal["migrate", "switch", "cancel", "drop"]
+    live: EmbeddingChoice
+    to: EmbeddingChoice
+    switch: bool = False
+    allow_missing: int = Field(default=0, ge=0, le=2**62)
 
 
 class SessionEndCommand(Frozen):
@@ -421,6 +458,60 @@ class UpdateShortTermCommand(Frozen):
     turns: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=500)
 
 
+class Merge(Frozen):
+    """Memories of one scope, type and text as one: `keep` stays, the others are forgotten."""
+
+    keep: Id
+    forget: tuple[Id, ...] = Field(min_length=1, max_length=200)
+
+
+class CausalPair(Frozen):
+    """Two turns, each as the model saw it, of which the first led to the second."""
+
+    cause: MemoryVersion
+    effect: MemoryVersion
+
+
+class LinkCausesCommand(Frozen):
+    """Keep which turns led to others, as a model inferred it from consecutive ones: the worker's
+    alone. Pairs of which one was changed or forgotten since are left out. `through` is the write
+    number of the last turn that was looked at."""
+
+    command: Literal["link-causes"] = "link-causes"
+    model: str = Field(max_length=512)
+    confidence: Share
+    examined: int = Field(ge=1)
+    through: int = Field(ge=0)
+    pairs: tuple[CausalPair, ...] = Field(default=(), max_length=500)
+
+
+class ConsolidateCommand(Frozen):
+    """Keep what a model drew from a session as a whole: the worker's alone. `extraction` is what
+    rests on one turn and, by fact, on others before it. `sources` are these turns as the model saw
+    them: a fact of which one was changed or forgotten since is left out."""
+
+    command: Literal["consolidate"] = "consolidate"
+    session_id: str = Field(min_length=1, max_length=256)
+    extraction: FactsExtracted
+    sources: tuple[MemoryVersion, ...] = Field(default=(), max_length=500)
+
+
+class RepairCommand(Frozen):
+    """Record a repair of a domain of the memory's health, and carry out what of it changes memory:
+    the worker's alone. `by` asked for it. `figures` are what it found to mend in the scope; the
+    scores are those of the domain in the partition, from 0 to 1: `score_after` is None while the
+    pipeline still has to process what was repaired. `at` tells it from other repairs."""
+
+    command: Literal["repair"] = "repair"
+    domain: str = Field(min_length=1, max_length=64)
+    by: str = Field(max_length=256)
+    at: UtcTime
+    figures: dict[str, int] = Field(default_factory=dict)
+    score_before: Share
+    score_after: Share | None = None
+    merges: tuple[Merge, ...] = Field(default=(), max_length=200)
+
+
 Command = Annotated[
     RememberCommand
     | ModifyCommand
@@ -431,17 +522,28 @@ Command = Annotated[
     | ApplyProposalsCommand
     | DismissProposalsCommand
     | SetFlagsCommand
+    | SetRetentionCommand
+    | SweepCommand
     | SetPrivacyCommand
     | AliasCommand
+    | UnaliasCommand
     | AddDocumentCommand
     | DocumentTextCommand
     | DeleteDocumentCommand
     | ImportCommand
+    | ChangeEmbeddingCommand
     | SessionEndCommand
     | UpdateShortTermCommand
     | PromoteCommand
     | RollbackPromotionCommand
-    | RecordShadowProposalsCommand,
+    | RecordShadowProposalsCommand
+    | RecordAccessCommand
+    | DecayCommand
+    | LinkCausesCommand
+    | ConsolidateCommand
+    | ClassifyFactsCommand
+    | WeighAspectsCommand
+    | RepairCommand,
     Field(discriminator="command"),
 ]
 

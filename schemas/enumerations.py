@@ -7,6 +7,7 @@ from typing import Literal, get_args
 FactType = Literal["fact", "preference", "decision", "procedural", "semantic", "opinion"]
 TemporalKind = Literal["persistent", "temporal"]
 Action = Literal["ADD", "UPDATE", "DELETE", "NONE"]
+Privacy = Literal["none", "partial", "full"]
 
 FACT_TYPES: tuple[FactType, ...] = get_args(FactType)
 
@@ -27,20 +28,14 @@ OutcomeEvent = Literal[
     "rejected",
     "flags",
     "privacy",
+    "retention",
     "graph",
     "imported",
     "session-ended",
+    "repaired",
 ]
 
 FactOutcome = Literal[
-    "created",
-    "modified",
-    "deleted",
-    "none",
-    "deduped",
-    "skipped",
-    "blocked",
-    "shadowed",
-    "dropped",
+    "created", "modified", "deleted", "none", "deduped", "skipped", "blocked", "shadowed", "dropped"
 ]
 """How a fact ends; the balance knows no other end."""

@@ -21,8 +21,12 @@ def derived_id(*parts: str | int) -> str:
     For a message: stage, the input message's id, index. Parts are joined by a separator, which
     is escaped inside a part, so ("a", "bc"), ("ab", "c") and ("a\\x1fb", "c") all differ.
     """
+    text = "\x1f".join(map(str, parts))
+    if "\x1e" in text or text.count("\x1f") >= len(parts):
+        # A producer chooses its ids freely, so the separator may stand in one.
+        text = "\x1f".join(map(_escaped, parts))
     # What is looked through for ids may also be no text.
-    name = "\x1f".join(map(_escaped, parts)).encode(errors="surrogatepass")
+    name = text.encode(errors="surrogatepass")
     # uuid.uuid5 by hand: some thirty ids are made a turn, and its UUID object is not needed.
     digest = bytearray(hashlib.sha1(NAMESPACE.bytes + name, usedforsecurity=False).digest()[:16])
     digest[6] = digest[6] & 0x0F | 0x50
@@ -32,11 +36,7 @@ def derived_id(*parts: str | int) -> str:
 
 
 def _escaped(part: str | int) -> str:
-    # A producer chooses its ids freely, so the separator may stand in one.
-    text = str(part)
-    if "\x1e" in text or "\x1f" in text:
-        text = text.replace("\x1e", "\x1e\x1e").replace("\x1f", "\x1e\x1f")
-    return text
+    return str(part).replace("\x1e", "\x1e\x1e").replace("\x1f", "\x1e\x1f")
 
 
 def _calendar_only(value: object) -> object:

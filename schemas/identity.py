@@ -10,10 +10,10 @@ from typing import Literal
 
 from palimpsest.schemas.commands import MemoryCommand
 from palimpsest.schemas.envelope import NAMESPACE, Envelope, Frozen, derived_id
+from palimpsest.schemas.extraction import FactsExtracted
 from palimpsest.schemas.messages import (
     CommandIntent,
     ConversationTurn,
-    FactsExtracted,
     MemoryWrite,
     NormalizedTurn,
     ProposalsIntent,
@@ -27,6 +27,8 @@ UNREADABLE_SCOPE = "(unreadable)"
 """The scope under which a record counts whose own cannot be read."""
 ERASED_NAME = re.compile(r"erased (?:[0-9a-f-]{36}(?: \d+)?|\d+)")
 """Names in the graph that stand for erased ones."""
+EMBEDDING_SCOPE = re.compile(r"embedding-\d{1,6}")
+"""Names under which the commands for a partition's embedding model lie in the log."""
 FACT_MEMORY_NAME = NAMESPACE.bytes + b"memory\x1f"
 """What stands before an item's id in what `fact_memory_id` is the SHA-1 of."""
 

@@ -10,19 +10,21 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from palimpsest.schemas.aspects import AspectChange, Classification
 from palimpsest.schemas.commands import (
     Actor,
     ActorType,
     Command,
+    DecayCommand,
     DocumentTextCommand,
     MemoryCommand,
     StructuredAttribute,
     StructuredEntity,
 )
-from palimpsest.schemas.enumerations import Action, FactType, OutcomeEvent, TemporalKind
+from palimpsest.schemas.enumerations import Action, OutcomeEvent, Privacy
 from palimpsest.schemas.envelope import Frozen, Share, Triple, UtcTime
+from palimpsest.schemas.extraction import Fact, FactsExtracted, ModelCall, TurnReference
 from palimpsest.schemas.portable import ImportedGraph
-from palimpsest.schemas.privacy import Privacy
 
 Role = Literal["user", "assistant", "tool", "system"]
 
@@ -74,64 +76,6 @@ class NormalizedTurn(ConversationTurn):
     context: tuple[ContextTurn, ...] | None = None
     memory_id: str | None = None
     extensions: dict[str, JsonValue] | None = None
-
-
-class Fact(Frozen):
-    """One statement that a model drew from a turn. `item_id` identifies it in every balance."""
-
-    item_id: str
-    content: str
-    type: FactType = "fact"
-    confidence: Share
-    importance: Share | None = None
-    temporal_kind: TemporalKind = "persistent"
-    valid_until: UtcTime | None = None
-    categories: tuple[str, ...] = ()
-
-
-class TurnReference(Frozen):
-    """Where a fact came from: enough to link, to attribute and to date it. `content_hash` is that
-    of a remembered text, which may be changed before its facts are written; a turn has none."""
-
-    turn_id: str
-    memory_id: str
-    session_id: str = ""
-    speaker: str = ""
-    source_type: str = "conversation"
-    source_id: str | None = None
-    project: str | None = None
-    explicit_intent: bool = False
-    content_hash: str | None = None
-
-    @property
-    def is_remembered(self) -> bool:
-        """Whether the source is a remembered text, which is a memory itself."""
-        return self.content_hash is not None
-
-
-class ModelCall(Frozen):
-    """What one model call was and cost. Latency in milliseconds; tokens None when not told; cost in
-    the currency of the prices that were set, None without them."""
-
-    provider: str
-    model: str
-    prompt_version: str
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    latency_ms: float = 0.0
-    attempts: int = 1
-    cost: float | None = None
-
-
-class FactsExtracted(Frozen):
-    """Facts and triples of one turn, with warnings. `round` counts reconsiderations (0 first)."""
-
-    turn: TurnReference
-    facts: tuple[Fact, ...] = ()
-    triples: tuple[Triple, ...] = ()
-    warnings: tuple[str, ...] = ()
-    call: ModelCall
-    round: int = Field(default=0, ge=0)
 
 
 class ScoredCandidate(Frozen):
@@ -194,7 +138,8 @@ class ProposalsIntent(Frozen):
     """The proposals of one turn.
 
     `as_of` is the shard's write sequence when the candidates were read; `decision_order` is
-    the position of the deciding record, so that apply can tell what the decider had seen.
+    the position of the deciding record, so that apply can tell what the decider had seen. In a
+    log that was repartitioned, `as_of` is past all sequences, or 0 where a proposal was sent back.
     """
 
     intent: Literal["proposals"] = "proposals"
@@ -247,13 +192,28 @@ class ForgetChunksIntent(Frozen):
     digest: str | None = None
 
 
+class DecayIntent(Frozen):
+    """Go on with a `decay` after this memory, some at a time; `weakened` and `faded` were counted
+    so far. The last one answers the command."""
+
+    intent: Literal["decay"] = "decay"
+    command: DecayCommand
+    actor: Actor = Actor()
+    after: str = ""
+    weakened: int = 0
+    faded: int = 0
+    command_id: str
+    digest: str | None = None
+
+
 Intent = Annotated[
     RawTurnIntent
     | RejectedTurnIntent
     | ProposalsIntent
     | CommandIntent
     | DocumentTextIntent
-    | ForgetChunksIntent,
+    | ForgetChunksIntent
+    | DecayIntent,
     Field(discriminator="intent"),
 ]
 
@@ -286,12 +246,24 @@ class Outcome(Frozen):
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
 
 
+class GraphSweep(Frozen):
+    """A step of the retention sweep that follows graph-persist: it removes tombstones of memories
+    that were deleted not later than `before`. `at` is when the command was recorded: later texts
+    do not count for what the graph keeps."""
+
+    step: Literal["mentions", "vectors", "memories"]
+    before: UtcTime
+    at: UtcTime
+
+
 class GraphWork(Frozen):
     """What the graph should take from a change: triples, and the memories that they belong to.
     `command_id`: the command that told it, where extraction did not; that of an alias is answered
-    by graph-persist, which alone knows what came of it. `erased`: memories that the graph forgets,
+    by graph-persist, which alone knows what came of it, and so is that of `separated`, two names
+    that denote two entities. `erased`: memories that the graph forgets,
     with all that they alone told; `erased_scope`: all of it. `from_turns`: whether the graph took
-    what turns say when this was written; older records do not tell."""
+    what turns say when this was written; older records do not tell. `classified`: what a model said
+    of facts of one entity, where no one else has. `weighed`: changes of aspects' weights."""
 
     memory_ids: tuple[str, ...]
     command_id: str | None = None
@@ -299,10 +271,14 @@ class GraphWork(Frozen):
     entities: tuple[StructuredEntity, ...] = ()
     attributes: tuple[StructuredAttribute, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
+    separated: tuple[tuple[str, str], ...] | None = None
     imported: ImportedGraph | None = None
     erased: tuple[str, ...] | None = None
     erased_scope: bool | None = None
     from_turns: bool | None = None
+    sweep: GraphSweep | None = None
+    classified: Classification | None = None
+    weighed: tuple[AspectChange, ...] | None = None
 
 
 class MemoryChange(Frozen):

@@ -45,3 +45,15 @@ def shown_name(name: str) -> str:
     while len(name) > 2 and name[0] in _QUOTES and name[-1] in _QUOTES:
         name = name[1:-1].strip()
     return name
+
+
+_VERBS_AND_NAMES = frozenset(("will", "may", "hope"))
+_AFTER_A_VERB = frozenset(
+    "i you he she it we they there this that these those the my your his her our their".split()
+)
+
+
+def is_verb(word: str, following: str) -> bool:
+    """Whether a lower-cased word that is a name too ("Will", "May", "Hope") is a verb before the
+    lower-cased word that follows it."""
+    return word in _VERBS_AND_NAMES and following in _AFTER_A_VERB

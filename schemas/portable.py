@@ -14,25 +14,18 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, JsonValue, create_model
 
-from palimpsest.schemas.audit_rows import HistoryRow
 from palimpsest.schemas.enumerations import (
     Action,
     FactOutcome,
     FactType,
     OutcomeEvent,
+    Privacy,
     TemporalKind,
 )
 from palimpsest.schemas.envelope import Frozen, Share, UtcTime
-from palimpsest.schemas.privacy import Privacy
-from palimpsest.schemas.rows import (
-    NOT_EXPORTED,
-    Column,
-    EdgeRow,
-    FlagsRow,
-    MemoryRow,
-    Row,
-    columns_of,
-)
+from palimpsest.schemas.rows.columns import NOT_EXPORTED, Column, Row, columns_of
+from palimpsest.schemas.rows.memories import EdgeRow, MemoryRow
+from palimpsest.schemas.rows.pipeline import FlagsRow, HistoryRow
 
 FORMAT: Final = "palimpsest-scope"
 FORMAT_VERSION: Final = 1
@@ -273,6 +266,7 @@ class PortableAttribute(Frozen):
     status: Word = "active"
     confidence: float = 1.0
     importance: float = 0.5
+    text_key: Id | None = None
 
 
 @with_columns(FlagsRow)

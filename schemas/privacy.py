@@ -4,33 +4,17 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Final
 
-from palimpsest.schemas.rows import NOT_EXPORTED, RecordedAt, Row, Scope
+from palimpsest.schemas.enumerations import Privacy
+from palimpsest.schemas.rows.pipeline import PrivacyRow
 
-Privacy = Literal["none", "partial", "full"]
 LEVELS: Final[tuple[Privacy, ...]] = ("none", "partial", "full")
 """From the one that allows all to the strictest."""
 WHOLE_SCOPE: Final = ""
 """The person key of the level of all persons of a scope, also of those without a name."""
 PRIVACY_FULL: Final = "privacy_full"
 """The reason of what is not kept because of a level."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrivacyRow(Row, table="privacy_rows", key=("scope", "person_key"), since=14):
-    """The level of a person in a scope as a command set it."""
-
-    scope: Scope
-    person_key: Annotated[
-        str, "the name as it is compared; empty for the whole scope", NOT_EXPORTED
-    ]
-    person: Annotated[str, "the name as it was given first; empty for the whole scope"]
-    level: Annotated[Privacy, "none, partial or full"]
-    reason: Annotated[str, "why it was set"]
-    changed_by: Annotated[str, "who set it"]
-    recorded_at: RecordedAt
 
 
 Levels = Mapping[str, PrivacyRow]

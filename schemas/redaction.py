@@ -47,7 +47,7 @@ OWN: Final = frozenset(
 """Fields that hold a text as a whole: changed only if all of it is erased."""
 QUOTING: Final = frozenset(
     {"reason", "warnings", "raw_output", "dropped", "decision_reason", "error", "why"}
-    | {"blocked_reason", "skipped_reason", "summary", "title"}
+    | {"blocked_reason", "skipped_reason", "summary", "title", "question"}
 )
 """Fields that may quote a text."""
 OF_MODEL: Final = frozenset({"raw_output", "warnings", "dropped", "decision_reason"})
@@ -188,12 +188,11 @@ class Redaction:
     # --- objects --------------------------------------------------------------------------
 
     def _commanded(self, raw: Mapping[str, JsonValue]) -> str | None:
-        """The erased memory created by a `remember`, if this is its whole message."""
+        """The erased memory of a `remember`, or one drawn from it, if this is its whole message."""
         body = raw.get("body")
         if not isinstance(body, dict):
             return None
-        command = body.get("command")
-        given = raw.get("id")
+        command, given = body.get("command"), raw.get("id")
         if not isinstance(command, dict):
             write = body.get("write")
             command = write.get("command") if isinstance(write, dict) else None
@@ -201,7 +200,8 @@ class Redaction:
         if not isinstance(command, dict) or command.get("command") != "remember":
             return None
         memory_id = command_memory_id(self.scope, str(given))
-        return memory_id if memory_id in self.erased else None
+        sources = [_object(each).get("memory_id") for each in _list(command.get("drawn_from"))]
+        return memory_id if any(each in self.erased for each in (memory_id, *sources)) else None
 
     def _placed(self, node: Mapping[str, JsonValue], place: _Place) -> _Place:
         """Determines the owner of an object, by the memories that it names."""
@@ -274,6 +274,8 @@ class Redaction:
             redacted["text"] = self._document(node.get("text"))
         if node.get("command") == "update-short-term-memory" and not self.kept:
             redacted["summary"] = ERASED  # of a scope of which nothing is left
+        if node.get("command") == "record-access":
+            self._recalls(node, redacted)
         if "command" not in node:
             return
         patches = _list(node.get("patches"))
@@ -286,6 +288,20 @@ class Redaction:
             if _object(patch).get("memory_id") in self.erased and isinstance(left, dict):
                 self._patch(_object(patch), left)
 
+    def _recalls(self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue]) -> None:
+        """Recalls lose what they returned of erased memories, and then their question. That these
+        memories were accessed stays."""
+        accesses = [*_list(node.get("erased"))]
+        for recall in map(_object, _list(redacted.get("recalls"))):
+            results = _list(recall.get("results"))
+            named = {str(_object(each).get("memory_id")): each for each in results}
+            gone = [key for key in named if key in self.erased]
+            if gone:
+                accesses += [{"memory_id": key, "at": recall.get("at")} for key in gone]
+                left = [each for key, each in named.items() if key not in gone]
+                recall |= {"results": left, "question": None, "question_id": None}
+        redacted |= {"erased": accesses} if accesses else {}
+
     def _owned(
         self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue], owner: str
     ) -> None:
@@ -296,14 +312,16 @@ class Redaction:
             redacted["metadata"] = _plain_part(redacted["metadata"])
         if isinstance(kind := node.get("type"), str) and kind and not is_plain(kind):
             redacted["type"] = ERASED
-        if "item_id" in node and "categories" in node:
-            redacted["categories"] = []
+        redacted |= {"categories": []} if {"item_id", "categories"} <= node.keys() else {}
+        if "aspect" in node and "version" in node:  # as a model classified it
+            redacted |= self._authored(node) | {"text_key": None}
         if "turn_id" in node and "content" in node:
             self._turn(node, redacted, owner)
         if node.get("command") == "remember":
             redacted |= {"metadata": {}, "who": None}
             redacted |= {name: self._label(node[name]) for name in ("tags", "type") if name in node}
-            redacted |= dict.fromkeys(_LABELS & redacted.keys())
+            drawn = {"source_id"} if node.get("drawn_from") else set()  # the id of an entity
+            redacted |= dict.fromkeys((_LABELS - drawn) & redacted.keys())
             if redacted.get("source_type") not in SOURCES:
                 redacted.pop("source_type", None)
 
@@ -354,9 +372,8 @@ class Redaction:
             redacted |= {"metadata": {}, "extraction_model": None}
             if line.get("source_type") != "extraction":
                 redacted["source_id"] = None
-        if line["kind"] == "state":
-            redacted["reason"] = ERASED
-        if line["kind"] == "mention":
+        redacted |= {"reason": ERASED} if line["kind"] == "state" else {}
+        if line.get("text_key"):
             redacted["text_key"] = ERASED  # a hash of the text
 
     def _turn(

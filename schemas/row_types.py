@@ -2,63 +2,15 @@
 
 from __future__ import annotations
 
-from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
-from palimpsest.schemas.privacy import PrivacyRow
-from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionPartRow, PromotionRow
-from palimpsest.schemas.rows import (
-    ArchiveRow,
-    AspectRow,
-    AttributeRow,
-    CategoriesRow,
-    CommandRow,
-    DocumentMemoryRow,
-    DocumentRow,
-    EdgeRow,
-    ExtractionRow,
-    FactRow,
-    FlagsRow,
-    MemoryRow,
-    MentionRow,
-    NameRow,
-    OpenSessionsRow,
-    OutcomeRow,
-    PendingProposalRow,
-    ProposalRow,
-    RelationRow,
-    Row,
-    SessionRow,
-    ShadowProposalRow,
-    ShortTermRow,
-)
+from typing import Final
 
-ROW_TYPES: tuple[type[Row], ...] = (
-    MemoryRow,
-    ArchiveRow,
-    EdgeRow,
-    SessionRow,
-    OpenSessionsRow,
-    ShortTermRow,
-    NameRow,
-    RelationRow,
-    MentionRow,
-    AspectRow,
-    AttributeRow,
-    FactRow,
-    ExtractionRow,
-    ProposalRow,
-    PendingProposalRow,
-    OutcomeRow,
-    AcceptedRow,
-    HistoryRow,
-    DeadLetterRow,
-    CommandRow,
-    FlagsRow,
-    PrivacyRow,
-    DocumentRow,
-    DocumentMemoryRow,
-    PromotionRow,
-    PromotionItemRow,
-    PromotionPartRow,
-    ShadowProposalRow,
-    CategoriesRow,
+from palimpsest.schemas.rows import graph, memories, pipeline, sessions
+from palimpsest.schemas.rows.columns import Row
+
+ROW_TYPES: Final[tuple[type[Row], ...]] = tuple(
+    each
+    for module in (memories, sessions, graph, pipeline)
+    for each in vars(module).values()
+    if isinstance(each, type) and issubclass(each, Row) and each.__module__ == module.__name__
 )
+"""In the order of their definition, which the state hash depends on."""

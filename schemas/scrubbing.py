@@ -33,6 +33,7 @@ _OPEN: Final = frozenset({"headers", "extensions"})
 """Fields with arbitrary keys, which nothing reads."""
 _NAMES: Final = frozenset(
     {"name", "alias", "canonical_name", "main", "source", "target", "entity", "aspect", "aliases"}
+    | {"separated"}
 )
 """Names in the graph: equal ones stay equal."""
 _CODE: Final = re.compile(
@@ -61,11 +62,8 @@ class Scrub:
     def value(self, value: bytes, is_dead: bool = False) -> bytes:
         """Scrubs a record's value; only the envelope remains of a turn that could not be
         processed."""
-        try:
-            raw: JsonValue = json.loads(value)
-        except (ValueError, RecursionError):
-            return _NOTHING if is_dead else value
-        if not isinstance(raw, dict):
+        raw = _parsed(value)
+        if raw is None:
             return _NOTHING if is_dead else value
         left = raw | {"body": self._dead_turn(raw.get("body"))} if is_dead else raw
         try:
@@ -187,36 +185,28 @@ def withheld_value(value: bytes) -> bytes:
     try:
         message = decode(value, CONVERSATION_TURNS, None)
     except InvalidRecord:
-        return _unread(value)
-    raw: JsonValue = json.loads(value)
+        raw = _parsed(value)
+        return b"{}" if raw is None else dumped({**_envelope(raw), "body": {"privacy": "full"}})
     body = message.body
-    assert isinstance(raw, dict)
     assert isinstance(body, ConversationTurn)
     left = withheld_turn(message.scope, body).model_dump(mode="json", exclude_defaults=True)
-    return dumped({**_envelope(raw), "body": left})
+    return dumped({**_envelope(json.loads(value)), "body": left})
 
 
 def says_withheld(value: bytes) -> bool:
     """Whether a record asks by itself for nothing of it to be kept (`privacy` is `full`)."""
     if b"full" not in value and b"\\u" not in value:
         return False
-    try:
-        raw: JsonValue = json.loads(value)
-    except (ValueError, RecursionError):
-        return False
-    body = raw.get("body") if isinstance(raw, dict) else None
+    body = (_parsed(value) or {}).get("body")
     return isinstance(body, dict) and body.get("privacy") == "full"
 
 
 def unread_speaker(value: bytes) -> tuple[str, str] | None:
     """Scope and speaker of a record that cannot be read as a turn, where it says who spoke; None of
     one that is a turn."""
-    try:
-        raw: JsonValue = json.loads(value)
-    except (ValueError, RecursionError):
-        return None
-    body = raw.get("body") if isinstance(raw, dict) else None
-    if not isinstance(raw, dict) or not isinstance(body, dict):
+    raw = _parsed(value) or {}
+    body = raw.get("body")
+    if not isinstance(body, dict):
         return None
     scope, speaker = raw.get("scope"), body.get("speaker", "")
     if not isinstance(scope, str) or not isinstance(speaker, str):
@@ -228,13 +218,13 @@ def unread_speaker(value: bytes) -> tuple[str, str] | None:
     return None
 
 
-def _unread(value: bytes) -> bytes:
-    """Of a record that cannot be read as a turn."""
+def _parsed(value: bytes) -> dict[str, JsonValue] | None:
+    """Returns a record's JSON object; None for what is none."""
     try:
         raw: JsonValue = json.loads(value)
     except (ValueError, RecursionError):
-        return b"{}"
-    return dumped({**_envelope(raw if isinstance(raw, dict) else {}), "body": {"privacy": "full"}})
+        return None
+    return raw if isinstance(raw, dict) else None
 
 
 def _envelope(raw: dict[str, JsonValue]) -> dict[str, JsonValue]:

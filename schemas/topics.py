@@ -41,22 +41,10 @@ CACHE_INVALIDATIONS = Topic(
     "cache-invalidations", ("cache-invalidation/1",), cleanup="delete", retention_days=1
 )
 DEAD_LETTERS = Topic(
-    "dead-letters",
-    ("dead-letter/1", "dead-letter-mark/1"),
-    keyed_by="the failed record's key",
+    "dead-letters", ("dead-letter/1", "dead-letter-mark/1"), keyed_by="the failed record's key"
 )
 
-ALL_TOPICS: tuple[Topic, ...] = (
-    CONVERSATION_TURNS,
-    MEMORY_COMMANDS,
-    TURNS_NORMALIZED,
-    FACTS_EXTRACTED,
-    MEMORY_WRITES,
-    MEMORY_CHANGES,
-    GRAPH_CHANGES,
-    MEMORY_HISTORY,
-    CACHE_INVALIDATIONS,
-    DEAD_LETTERS,
+ALL_TOPICS: tuple[Topic, ...] = tuple(
+    each for each in [*globals().values()] if isinstance(each, Topic)
 )
-
 TOPICS: dict[str, Topic] = {topic.name: topic for topic in ALL_TOPICS}

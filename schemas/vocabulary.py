@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import types
 import typing
-from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
@@ -14,10 +12,12 @@ from pydantic import BaseModel
 from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.messages import SCHEMAS
 from palimpsest.schemas.row_types import ROW_TYPES
-from palimpsest.schemas.rows import columns_of
+from palimpsest.schemas.rows.columns import columns_of
 from palimpsest.schemas.topics import TOPICS
 
-SOURCES: Final = frozenset({"conversation", "extraction", "manual", "document", "self-taught"})
+SOURCES: Final = frozenset(
+    {"conversation", "extraction", "manual", "document", "profile", "self-taught"}
+)
 """Kinds of sources that the program knows; of others the name may tell something."""
 EDGES: Final = frozenset(
     {"temporal", "causal", "entity", "derived_from", "supersedes", "restates", "contradicts"}
@@ -44,42 +44,37 @@ PLAIN: Final = re.compile(
 @cache
 def vocabulary() -> frozenset[str]:
     """All words that a closed field of a message can have."""
-    literals = {word for part in _parts() for word in _literals(part)}
-    return frozenset(literals) | _WORDS | _STAGES | SCHEMAS.keys() | TOPICS.keys()
+    words, _ = _of_messages()
+    return words | _WORDS | _STAGES | SCHEMAS.keys() | TOPICS.keys()
 
 
 @cache
 def field_names() -> frozenset[str]:
     rows = {name for row_type in ROW_TYPES for name in columns_of(row_type)}
-    models = {name for part in _parts() if isinstance(part, type) for name in part.model_fields}
+    _, fields = _of_messages()
     others = {"drawn_from", "source_memory", "before", "schema", "erased_item_id"}
-    return frozenset(rows | models | others)
+    return fields | rows | others
 
 
 @cache
-def _parts() -> tuple[type[BaseModel], ...]:
-    """The classes of all messages and of their parts."""
-    found: dict[type[BaseModel], None] = {}
+def _of_messages() -> tuple[frozenset[str], frozenset[str]]:
+    """The words of closed fields, and the names of all fields, of messages and their parts."""
+    words: set[str] = set()
+    fields: set[str] = set()
+    found: set[type[BaseModel]] = set()
     left: list[object] = [Envelope[Frozen], *SCHEMAS.values()]
     while left:
         each = left.pop()
         if isinstance(each, type) and issubclass(each, BaseModel):
             if each not in found:
-                found[each] = None
+                found.add(each)
+                fields |= each.model_fields.keys()
                 left += [info.annotation for info in each.model_fields.values()]
+        elif typing.get_origin(each) is typing.Literal:
+            words.update(word for word in typing.get_args(each) if isinstance(word, str))
         else:
             left += typing.get_args(each)
-    return tuple(found)
-
-
-def _literals(part: type[BaseModel]) -> Iterator[str]:
-    left: list[object] = [info.annotation for info in part.model_fields.values()]
-    while left:
-        each = left.pop()
-        if typing.get_origin(each) is typing.Literal:
-            yield from (word for word in typing.get_args(each) if isinstance(word, str))
-        elif isinstance(each, types.UnionType) or typing.get_origin(each) is not None:
-            left += typing.get_args(each)
+    return frozenset(words), frozenset(fields)
 
 
 def is_plain(text: str) -> bool:

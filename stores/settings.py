@@ -1,4 +1,4 @@
-"""The sections of the settings about stores: `search`, `recall` and `store`, and how a
+"""The sections of the settings about stores: `search`, `recall`, `store` and `archive`, and how a
 shard is opened."""
 
 from __future__ import annotations
@@ -81,6 +81,13 @@ class RecallSettings(Section):
     )
     """Measured on two LoCoMo conversations (34 questions with times), recall@10: off .863, filter
     .814, prefer .873."""
+    when_weight: float = Field(
+        default=0.2,
+        ge=0.0,
+        le=1.0,
+        description="how much more a memory that tells a time counts where the question asks when;"
+        " 0 is off",
+    )
     intent: Literal["words", "exemplars"] = Field(
         default="words",
         description="what tells whether a question asks why, when, who or what: its words, or where"
@@ -124,6 +131,15 @@ class StoreSettings(Section):
         ge=1024 * 1024,
         description="indexes of scopes in use kept in memory, in bytes; a scope that needs more is"
         " searched where it is stored",
+    )
+
+
+class ArchiveSettings(Section):
+    after_days: int = Field(
+        default=30,
+        ge=0,
+        le=36_500,
+        description="age, in days, from which archived states move to Parquet files",
     )
 
 

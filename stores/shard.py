@@ -17,12 +17,22 @@ from tempfile import TemporaryDirectory
 import duckdb
 import pyarrow as pa
 
+from palimpsest.stores.database.archive import (
+    FOLDER,
+    files_of,
+    missing_files,
+    remove_unnamed,
+    states_query,
+    take_rewritten,
+    write_purged,
+)
+from palimpsest.stores.database.cursors import connected
 from palimpsest.stores.database.damage import REBUILD, StoreDamaged
 from palimpsest.stores.database.migrations import migrate
-from palimpsest.stores.database.rewriting import discard_half, rewrite
-from palimpsest.stores.database.snapshot import WRITTEN
+from palimpsest.stores.database.snapshot import SMALL, discard_half, rewrite
 from palimpsest.stores.database.sql import MATCH_BM25, install_terms
 from palimpsest.stores.database.tables import Tables
+from palimpsest.stores.database.view_columns import quoted
 from palimpsest.stores.database.views import install_views
 from palimpsest.stores.durable_files import write_whole
 from palimpsest.stores.lock import FolderLock
@@ -40,7 +50,7 @@ NO_ROOM = (
 )
 """The database's messages for a failed write or lack of memory, including those of a failed
 commit."""
-COMPACTED_BYTES = range(8 * 1024 * 1024, 64 * 1024 * 1024)
+COMPACTED_BYTES = range(2 * 1024 * 1024, 64 * 1024 * 1024)
 """Sizes in use of a file that is compacted when it is closed: this takes a second for 30 MB, so
 that a stop takes no more than two."""
 FREE_SHARE = 0.25
@@ -74,6 +84,7 @@ class Shard(ShardState):
         except BaseException:
             self._folder_lock.release()
             raise
+        remove_unnamed(folder, files_of(connection))
         try:
             super().__init__(connection, folder, options)
         except (duckdb.Error, StoreDamaged) as error:
@@ -87,8 +98,8 @@ class Shard(ShardState):
 
         Waits for readers and writers. Interrupts readers after `READERS_SECONDS`; they, and all
         later ones, get StoreClosed."""
-        if self._vector_table is not None:
-            self._vector_table.close()
+        for table in self._vector_tables.values():
+            table.close()
         self.readers.end(READERS_SECONDS)
         try:
             grown = self._is_worth_compacting()
@@ -123,8 +134,8 @@ class Shard(ShardState):
     def _compact(self, path: Path) -> None:
         """Without room for another file the closed one stays unchanged."""
         try:
-            rewrite(path)
-            connection, _ = _ready(path, self.options)  # which puts the views back
+            rewrite(path, _empty_file(self.options.search.language))
+            connection, _ = _ready(path, self.options)  # whose views may be others
             connection.close()
         except (duckdb.Error, OSError, StoreError) as error:
             logger.info("the store %s is not compacted: %s", self.folder, error)
@@ -139,29 +150,38 @@ class Shard(ShardState):
 
     def rewrite(self) -> None:
         """Rewrites the store's files, so that no byte remains of what was erased from its tables.
-        Under `lock`; readers wait. Blocks. Raises StoreError and duckdb.Error; unless the process
-        ends, the old file is then still there and in use."""
+        Under `lock`; readers wait. Blocks. Raises StoreError, OSError and duckdb.Error; unless the
+        process ends, the old file is then still there and in use."""
         path = self.folder / DATABASE_FILE
         with self.readers.replacing(READERS_SECONDS):
             self._connection.execute("FORCE CHECKPOINT")
             self._connection.close()
             try:
-                rewrite(path)
+                rewrite(path, _empty_file(self.options.search.language))
             finally:
                 connection, _ = _ready(path, self.options)
                 self._connection = connection
                 self.tables = Tables(connection)
                 self.readers.use(connection)
+            self._purge()
         self.indexes.clear()
-        if self._vector_table is not None:
-            self._vector_table.discard()
-        else:
-            shutil.rmtree(self.folder / VECTORS_FOLDER, ignore_errors=True)
+        self.known.forget()
+        for table in self._vector_tables.values():
+            table.remove()
+        shutil.rmtree(self.folder / VECTORS_FOLDER, ignore_errors=True)
 
-    def unit(self) -> UnitOfWork:
-        """Returns a new unit of work; use it under `lock` from its first read that a write depends
-        on."""
-        return UnitOfWork(self)
+    def _purge(self) -> None:
+        purged = write_purged(self._connection, self.folder)
+        if purged is not None:
+            self._connection.execute("BEGIN")
+            take_rewritten(self._connection, self.folder, purged)
+            self._connection.execute("COMMIT")
+        remove_unnamed(self.folder, files_of(self._connection))
+
+    def unit(self, space: str = "") -> UnitOfWork:
+        """Returns a new unit of work that searches this vector space (see `space_named`); use it
+        under `lock` from its first read that a write depends on."""
+        return UnitOfWork(self, space)
 
     def refuses_data(self, error: Exception) -> bool:
         """Returns whether an error is about the values to store, not about the store."""
@@ -207,27 +227,33 @@ def _up_to_date(path: Path, options: ShardOptions) -> tuple[duckdb.DuckDBPyConne
     connection = _connect(path, options)
     migrated = migrate(connection)
     install_terms(connection, options.search.language)
-    install_views(connection, MATCH_BM25)
+    files = files_of(connection)
+    missing = missing_files(path.parent, files)
+    if missing:
+        connection.close()
+        raise StoreError(
+            f"the store {path.parent} lacks files of its archive: {', '.join(missing)}; put them"
+            f" back into {path.parent / FOLDER}, or {REBUILD}"
+        )
+    install_views(connection, MATCH_BM25, states_query(path.parent, files))
     return connection, migrated
 
 
 def _connect(path: Path, options: ShardOptions) -> duckdb.DuckDBPyConnection:
     try:
-        connection = duckdb.connect(
-            str(path),
-            config={
-                "memory_limit": f"{options.store.memory_limit}MiB",
-                "threads": options.store.threads,
-                **WRITTEN,
-                # It else keeps the memory of its largest query so far.
-                "allocator_flush_threshold": "1MB",
-                "allocator_bulk_deallocation_flush_threshold": "1MB",
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-                "enable_external_access": "false",
-            },
+        connection = connected(
+            path,
+            options.store.memory_limit,
+            options.store.threads,
+            # It else keeps the memory of its largest query so far.
+            allocator_flush_threshold="1MB",
+            allocator_bulk_deallocation_flush_threshold="1MB",
+            **SMALL,
         )
-        connection.execute("SET GLOBAL TimeZone = 'UTC'")
+        # Its own files of archived states, and no others.
+        own = quoted(f"{(path.parent / FOLDER).absolute()}/")
+        connection.execute(f"SET GLOBAL allowed_directories = [{own}]")
+        connection.execute("SET GLOBAL enable_external_access = false")
     except duckdb.Error as error:
         raise StoreError(
             f"cannot open the store {path}: {error}\nIf it is open in another program, close it"

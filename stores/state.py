@@ -4,36 +4,96 @@ Written under `lock` and in one transaction per batch; read by any thread."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
-from palimpsest.schemas.privacy import PrivacyRow
-from palimpsest.schemas.rows import FlagsRow
-from palimpsest.stores.database.cursors import Readers
-from palimpsest.stores.database.membership import KnownKeys
-from palimpsest.stores.database.seen_messages import SeenMessages
+from palimpsest.schemas.rows.pipeline import EmbeddingRow, FlagsRow, PrivacyRow, SweepRow
+from palimpsest.schemas.rows.sessions import ShortTermRow
+from palimpsest.stores.database.cursors import Readers, Reading
+from palimpsest.stores.database.membership import EMBEDDING_KEYS, SEEN, KnownKeys, joined
 from palimpsest.stores.database.tables import Tables, select
 from palimpsest.stores.index.cache import IndexCache, most_resident
-from palimpsest.stores.index.stored_scopes import StoredScopes
-from palimpsest.stores.index.token_reader import CopiedTokens, TokenReader
+from palimpsest.stores.index.token_reader import TokenReader
+from palimpsest.stores.index.vector_space import EmbeddingProgress, VectorSpace
 from palimpsest.stores.lock import StoreLock
 from palimpsest.stores.settings import ShardOptions
-from palimpsest.stores.writing.known_names import NameCache
-from palimpsest.stores.writing.newest_facts import NewestFacts
-from palimpsest.stores.writing.short_term_sweep import ShortTermSweep
+from palimpsest.stores.writing.scope_caches import NameCache, NewestFacts
 from palimpsest.streams.store_port import Outbound, Progress
 
 if TYPE_CHECKING:
     from palimpsest.stores.index.lance import VectorTable
+
+
+class ShortTermSweep:
+    """Deletes expired short-term memories, without a query when there are none: tracks a time
+    before which no stored row of a shard ends."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._earliest = self._read()
+
+    def _read(self) -> datetime | None:
+        with self._reading() as reader:
+            row = reader.execute("SELECT min(expires_at) FROM short_term_rows").fetchone()
+        assert row is not None
+        earliest: datetime | None = row[0]
+        return earliest
+
+    def sweep(self, tables: Tables, at: datetime | None) -> None:
+        """Deletes the rows that end by then, as part of the running transaction."""
+        if self._is_due(at):
+            tables.run("DELETE FROM short_term_rows WHERE expires_at <= ?", [at])
+
+    def note(self, swept: datetime | None, written: Sequence[ShortTermRow]) -> None:
+        """After a commit that swept through a time, and then wrote these."""
+        if self._is_due(swept):
+            self._earliest = self._read()
+        ends = [row.expires_at for row in written]
+        if self._earliest is not None:
+            ends.append(self._earliest)
+        self._earliest = min(ends, default=None)
+
+    def _is_due(self, at: datetime | None) -> bool:
+        return at is not None and self._earliest is not None and self._earliest <= at
+
+
+class SeenMessages:
+    """The messages that each stage of a shard has processed, used from one thread at a time.
+
+    The table has no index, which for so many short rows would take more memory than all else; in
+    its place their hashes are cached, as of other keys."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._known = KnownKeys(reading)
+
+    def among(self, stage: str, message_ids: Sequence[str]) -> set[str]:
+        """Those of the messages that the stage has processed."""
+        keys = {joined((stage, message_id)): message_id for message_id in message_ids}
+        maybe = self._known.among(SEEN, [*keys])
+        if not maybe:
+            return set()
+        with self._reading() as reader:
+            rows = reader.execute(
+                "SELECT message_id FROM seen_messages WHERE stage = ? AND message_id IN"
+                " (SELECT unnest(?))",
+                [stage, sorted(keys[key] for key in maybe)],
+            ).fetchall()
+        return {row[0] for row in rows}
+
+    def add(self, stage: str, message_ids: Sequence[str]) -> None:
+        """After these were committed to the table."""
+        self._known.add(SEEN, [joined((stage, message_id)) for message_id in message_ids])
 
 
 @dataclass(slots=True)
@@ -45,6 +105,29 @@ class _StageState:
     unsent_from: int = 0
 
 
+class Commits:
+    """Wakes those who wait for something that the stages store."""
+
+    def __init__(self) -> None:
+        self._wakes: list[Callable[[], object]] = []
+
+    @contextmanager
+    def setting(self, event: asyncio.Event) -> Iterator[None]:
+        """Sets the event, for the running event loop, whenever a commit is shown."""
+        wake = partial(asyncio.get_running_loop().call_soon_threadsafe, event.set)
+        self._wakes.append(wake)
+        try:
+            yield
+        finally:
+            self._wakes.remove(wake)
+
+    def announce(self) -> None:
+        """Called in any thread."""
+        for wake in [*self._wakes]:
+            with suppress(RuntimeError):  # that event loop has ended
+                wake()
+
+
 class ShardState:
     """`lock` serialises reads followed by writes; others read by `reading()`."""
 
@@ -53,29 +136,42 @@ class ShardState:
     ) -> None:
         self._connection = connection
         self.folder = folder
-        self.options = options
         self.readers = Readers(connection)
         self.tables = Tables(connection)
         self.lock = StoreLock()
+        self.archiving = asyncio.Lock()
+        """Held while states move to the cold tier: one move at a time."""
         self.unshown = threading.RLock()
         """Held from a commit until the indexes in memory have what it stored."""
+        self.commits = Commits()
         self._stages: dict[str, _StageState] = {}
         if self.state("write_seq") is None:
             self.set_state("write_seq", "0")
         self.write_seq = int(self.state("write_seq") or 0)
-        stored = StoredScopes(self.reading, options, lambda: self._vector_table)
-        self.indexes = IndexCache(self.reading, options, folder, self._cached_vectors, stored)
-        self.tokens = TokenReader(
-            self.reading, options.embedding_model, self.indexes.texts_of, self._copied_tokens
-        )
+        self._vector_tables: dict[str, VectorTable] = {}
+        self.embedding: EmbeddingRow | None = None
+        """The models that a command has named; None: that of the options is in use."""
+        self.progress: dict[str, EmbeddingProgress] = {}
+        """What was done for missing vectors, by vector space."""
+        self.vectors_changed = 0
+        """Counts batches of vectors that were added or removed without a change of a row."""
+        self.space = self._space(options)
+        """What searches by vectors; a search takes it once."""
+        self._former = self.space
+        with self.reading() as reader:
+            for row in select(reader, EmbeddingRow, "true ORDER BY recorded_at", []):
+                self.use(row)
         self.names = NameCache(self.reading)
         self.known = KnownKeys(self.reading)
         self.newest_facts = NewestFacts(self.reading)
         self.short_term = ShortTermSweep(self.reading)
-        self.flags = self._read_flags()
+        self.flags: dict[str, FlagsRow] = {}
         """The flags of scopes that have any, by scope; changed only by commits."""
-        self.privacy = self._read_privacy()
+        self.privacy: dict[str, dict[str, PrivacyRow]] = {}
         """The privacy levels by scope and person key; changed only by commits."""
+        self.swept: dict[tuple[str, str], SweepRow] = {}
+        """How far sweeps have come, by scope and step; changed only by commits."""
+        self._load_settings()
         self._seen = SeenMessages(self.reading)
         self.may_lack_vectors = True
         """Whether there may be memories without a vector: true until a count finds none."""
@@ -83,7 +179,6 @@ class ShardState:
             self._connection.execute("SELECT 1 FROM erasures WHERE phase <> 'done'").fetchall()
         )
         """Whether texts were erased from the tables that files may still contain."""
-        self._vector_table: VectorTable | None = None
         self._load_progress()
 
     def reading(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
@@ -91,35 +186,75 @@ class ShardState:
         way. Raises StoreClosed."""
         return self.readers.reading()
 
+    def fetch(self, query: str, parameters: object = ()) -> list[tuple[Any, ...]]:
+        """Returns the rows of a query. Raises StoreClosed."""
+        with self.reading() as reader:
+            return reader.execute(query, parameters).fetchall()
+
     def wait_until_shown(self) -> None:
         """Waits until searches find what was read from the tables before."""
         with self.unshown:
             pass
 
-    def vector_table(self) -> VectorTable:
-        """The shard's vectors in LanceDB, not yet opened: the first sync does that."""
-        if self._vector_table is None:
-            from palimpsest.stores.index.lance import (
-                VectorTable,
+    @property
+    def options(self) -> ShardOptions:
+        return self.space.options
+
+    @property
+    def indexes(self) -> IndexCache:
+        return self.space.indexes
+
+    @property
+    def tokens(self) -> TokenReader:
+        return self.space.tokens
+
+    @property
+    def embedding_space(self) -> str:
+        """The vector space that all searches use now."""
+        return self.space.options.embedding_model
+
+    def use(self, row: EmbeddingRow) -> None:
+        """Takes over the models that a committed command has named. Searches that began before go
+        on with the former one; all later ones use the new one. Until the first switch the store
+        keeps the model that it was opened with."""
+        self.embedding = row
+        self.may_lack_vectors = True
+        if not row.switched_seq:
+            return
+        live = json.loads(row.live)
+        options = replace(
+            self.options, embedding_model=live["space"], dimensions=live["dimensions"]
+        )
+        if options != self.options or row.switched_seq > self.space.began:
+            self._former, self.space = self.space, self._space(options, row.switched_seq)
+            self._former.indexes.clear()  # no change reaches them any more
+
+    def space_named(self, space: str) -> VectorSpace:
+        """The vector space of a batch that began when this was its name; "": the present one."""
+        is_former = space not in ("", self.embedding_space)
+        return self._former if is_former else self.space
+
+    def _space(self, options: ShardOptions, began: int = 0) -> VectorSpace:
+        return VectorSpace(self.reading, self.folder, options, self._vector_tables.get, began)
+
+    def vector_table(self, space: str = "", dimensions: int = 0) -> VectorTable:
+        """The vectors of a space in LanceDB, by default of that in use; not yet opened: the first
+        sync does that."""
+        options = self.options
+        space, dimensions = space or options.embedding_model, dimensions or options.dimensions
+        if space not in self._vector_tables:
+            from palimpsest.stores.index.lance import VectorTable
+
+            most = most_resident(replace(options, dimensions=dimensions))
+            self._vector_tables[space] = VectorTable(
+                self.folder, space, dimensions, self.reading, most
             )
+        return self._vector_tables[space]
 
-            self._vector_table = VectorTable(
-                self.folder,
-                self.options.embedding_model,
-                self.options.dimensions,
-                self.reading,
-                most_resident(self.options),
-            )
-        return self._vector_table
-
-    def _cached_vectors(self, scope: str) -> pa.Table | None:
-        """As `stores.index.cache.CopiedVectors`: LanceDB's copy, once open and worth it."""
-        table = self._vector_table
-        return None if table is None else table.held(scope)
-
-    def _copied_tokens(self, memory_ids: Sequence[str]) -> Mapping[str, CopiedTokens]:
-        table = self._vector_table
-        return {} if table is None else table.tokens(memory_ids)
+    def drop_vector_table(self, space: str) -> None:
+        """Closes the copy of a space in LanceDB and removes its files. Blocks."""
+        self.vector_table(space, 8).remove()
+        del self._vector_tables[space]
 
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -167,34 +302,14 @@ class ShardState:
             ).fetchall()
         return [Outbound(*row) for row in rows]
 
-    def stored_vector(self, embedding_key: str) -> NDArray[np.float32] | None:
-        """The stored vector of a text by the model in use."""
-        if not self.known.among("embedding_key", [embedding_key]):
-            return None
-        with self.reading() as reader:
-            row = reader.execute(
-                "SELECT vector FROM embeddings WHERE embedding_key = ? AND model = ?",
-                [embedding_key, self.options.embedding_model],
-            ).fetchone()
-        return None if row is None else np.asarray(row[0], dtype=np.float32)
-
     def packed_tokens(self, memory_ids: Sequence[str]) -> dict[str, bytes]:
-        """The packed token vectors of memories by id, of those that have any by the model in
-        use."""
-        return self.tokens.of(memory_ids)
+        """As `VectorSpace.packed_tokens`, of the space in use."""
+        return self.space.packed_tokens(memory_ids)
 
     def stored_keys(self, embedding_keys: Sequence[str]) -> set[str]:
         """Returns those texts of which a vector by the model in use is stored."""
-        maybe = self.known.among("embedding_key", embedding_keys)
-        if not maybe:
-            return set()
-        with self.reading() as reader:
-            rows = reader.execute(
-                "SELECT embedding_key FROM embeddings WHERE model = ? AND embedding_key IN"
-                " (SELECT unnest(?))",
-                [self.options.embedding_model, sorted(maybe)],
-            ).fetchall()
-        return {row[0] for row in rows}
+        maybe = self.known.among(EMBEDDING_KEYS, embedding_keys)
+        return self.space.stored_keys([*maybe]) if maybe else set()
 
     def seen(self, stage: str, message_ids: Sequence[str]) -> set[str]:
         """Returns which of these messages the stage has processed."""
@@ -247,22 +362,22 @@ class ShardState:
     def _state_of(self, stage: str) -> _StageState:
         return self._stages.setdefault(stage, _StageState())
 
-    def _read_flags(self) -> dict[str, FlagsRow]:
-        with self.reading() as reader:
-            return {row.scope: row for row in select(reader, FlagsRow, "true", [])}
-
-    def _read_privacy(self) -> dict[str, dict[str, PrivacyRow]]:
-        levels: dict[str, dict[str, PrivacyRow]] = {}
-        with self.reading() as reader:
-            for row in select(reader, PrivacyRow, "true", []):
-                levels.setdefault(row.scope, {})[row.person_key] = row
-        return levels
-
-    def note_settings(self, flags: Iterable[FlagsRow], privacy: Iterable[PrivacyRow]) -> None:
-        """Updates the cached settings of scopes, after the commit."""
+    def note_settings(
+        self, flags: list[FlagsRow], privacy: list[PrivacyRow], swept: list[SweepRow]
+    ) -> None:
+        """Caches settings of scopes, after the commit."""
+        self.swept.update(((row.scope, row.step), row) for row in swept)
         self.flags.update((row.scope, row) for row in flags)
         for row in privacy:
             self.privacy[row.scope] = {**self.privacy.get(row.scope, {}), row.person_key: row}
+
+    def _load_settings(self) -> None:
+        with self.reading() as reader:
+            self.note_settings(
+                select(reader, FlagsRow, "true", []),
+                select(reader, PrivacyRow, "true", []),
+                select(reader, SweepRow, "true", []),
+            )
 
     def _load_progress(self) -> None:
         for stage, topic, offset in self._connection.execute(

@@ -10,20 +10,21 @@ import base64
 import json
 from dataclasses import replace
 
-from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
 from palimpsest.schemas.codec import InvalidRecord, decode
 from palimpsest.schemas.envelope import derived_id
+from palimpsest.schemas.extraction import FactsExtracted
 from palimpsest.schemas.identity import UNREADABLE_SCOPE, turn_item_id, unreadable_item_id
 from palimpsest.schemas.messages import (
     ConversationTurn,
     DeadLetter,
     DeadLetterMark,
-    FactsExtracted,
     GraphChange,
     HistoryEvent,
     MemoryChange,
     Outcome,
 )
+from palimpsest.schemas.rows.columns import row_of
+from palimpsest.schemas.rows.pipeline import AcceptedRow, DeadLetterRow, HistoryRow
 from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
     DEAD_LETTERS,
@@ -32,13 +33,12 @@ from palimpsest.schemas.topics import (
     MEMORY_CHANGES,
     MEMORY_HISTORY,
 )
-from palimpsest.streams.decide.decision_rows import extraction_row, fact_row
-from palimpsest.streams.decide.erased_facts import still_said
+from palimpsest.streams.decide.proposal_policy import extraction_row, fact_row, still_said
 from palimpsest.streams.logs.base import Record
-from palimpsest.streams.sensitive.admission import admission
+from palimpsest.streams.sensitive.policy import admission
 from palimpsest.streams.settings import PiiSettings
 from palimpsest.streams.stage import Context, Emit, Message, Process, Salvaged, Stage, Step
-from palimpsest.streams.store_port import Load, Loaded, Put
+from palimpsest.streams.store_port import Load, Put
 
 DEFAULT_PII = PiiSettings()
 
@@ -56,15 +56,11 @@ def audit_stage(pii: PiiSettings = DEFAULT_PII) -> Stage:
 
 
 def _process(message: Message, context: Context) -> Process:
-    if isinstance(message.body, DeadLetterMark):
-        return (yield from _marked(message, message.body))
-    if isinstance(message.body, DeadLetter):
-        return (yield from _buried(message, message.body))
-    return _step(message, context)
-
-
-def _step(message: Message, context: Context) -> Step:
     match message.body:
+        case DeadLetterMark() as mark:
+            return (yield from _marked(message, mark))
+        case DeadLetter() as dead_letter:
+            return (yield from _buried(message, dead_letter))
         case MemoryChange() as change:
             return _step_of(message, events_of(message, change))
         case GraphChange() as graph:
@@ -154,27 +150,14 @@ def _step_of(message: Message, events: list[HistoryEvent]) -> Step:
 
 def history_row(message: Message, event: HistoryEvent) -> HistoryRow:
     """An event as it is stored."""
-    return HistoryRow(
-        event_id=event.event_id,
-        scope=message.scope,
-        memory_id=event.memory_id,
-        event=event.event,
-        old_content=event.old_content,
-        new_content=event.new_content,
-        changed_by=event.changed_by,
-        actor_type=event.actor_type,
-        reason=event.reason,
-        metadata=json.dumps(event.metadata, sort_keys=True, ensure_ascii=False),
-        session_id=event.session_id,
-        correlation_id=message.correlation_id,
-        created_at=event.created_at,
-    )
+    metadata = json.dumps(event.metadata, sort_keys=True, ensure_ascii=False)
+    named = {"scope": message.scope, "correlation_id": message.correlation_id}
+    return row_of(HistoryRow, event, **named, metadata=metadata)
 
 
 def _marked(message: Message, mark: DeadLetterMark) -> Process:
     """The dead letter lies before it in the same partition, if it is there."""
-    loaded = yield Load(message.scope, letter_id=mark.letter_id)
-    assert isinstance(loaded, Loaded)
+    loaded = yield from Load(message.scope, letter_id=mark.letter_id)
     row = loaded.dead_letter
     return Step() if row is None else Step(writes=(Put(replace(row, status=mark.status)),))
 
@@ -193,30 +176,20 @@ def _buried(message: Message, dead_letter: DeadLetter) -> Process:
         return Step(writes=(row,))
     body = extraction.body
     assert isinstance(body, FactsExtracted)
-    loaded = yield Load(message.scope, memory_ids=(body.turn.memory_id,))
-    assert isinstance(loaded, Loaded)
-    facts = still_said(body.facts, loaded.memories.get(body.turn.memory_id))
+    sources = dict.fromkeys(each for fact in body.facts for each in fact.sources(body.turn))
+    loaded = yield from Load(message.scope, memory_ids=tuple(sources))
+    facts = still_said(body.facts, body.turn, loaded.memories)
     undecided = [fact for fact in facts if fact.item_id in dead_letter.item_ids]
     return Step(writes=(row, *(Put(fact_row(extraction, body, fact)) for fact in undecided)))
 
 
 def _dead_letter_row(message: Message, dead_letter: DeadLetter) -> DeadLetterRow:
-    return DeadLetterRow(
+    return row_of(
+        DeadLetterRow,
+        dead_letter,
         letter_id=message.id,
         scope=message.scope,
-        stage=dead_letter.stage,
-        topic=dead_letter.topic,
-        partition=dead_letter.partition,
         log_offset=dead_letter.offset,
         record_key=dead_letter.key,
-        value_base64=dead_letter.value_base64,
         headers=json.dumps(dead_letter.headers, sort_keys=True),
-        failure=dead_letter.failure,
-        reason=dead_letter.reason,
-        raw_output=dead_letter.raw_output,
-        attempts=dead_letter.attempts,
-        item_kind=dead_letter.item_kind,
-        item_ids=dead_letter.item_ids,
-        first_failed_at=dead_letter.first_failed_at,
-        last_failed_at=dead_letter.last_failed_at,
     )

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
+from palimpsest.schemas.extraction import Fact, FactsExtracted, ModelCall, TurnReference
 from palimpsest.schemas.identity import fact_item_id, item_id_of, turn_memory_id
-from palimpsest.schemas.messages import (
-    Fact,
-    FactsExtracted,
-    ModelCall,
-    NormalizedTurn,
-    TurnReference,
-)
+from palimpsest.schemas.messages import NormalizedTurn
 from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.topics import FACTS_EXTRACTED, TURNS_NORMALIZED
 from palimpsest.streams.models.base import Reply
@@ -20,7 +15,12 @@ from palimpsest.streams.prompting.prompts import (
     extraction_prompt,
     local_time,
 )
-from palimpsest.streams.prompting.replies import ExtractionDraft, MalformedReply, read_extraction
+from palimpsest.streams.prompting.replies import (
+    ExtractionDraft,
+    FactDraft,
+    MalformedReply,
+    read_extraction,
+)
 from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Context, Emit, Failure, Generate, Message, Process, Stage, Step
@@ -51,7 +51,7 @@ def extract_stage(settings: StageSettings) -> Stage:
         raw = ""
         attempts = settings.worker.max_attempts
         for attempt in range(1, attempts + 1):
-            reply = yield Generate(prompt, attempt=attempt, fresh=bool(message.redrive))
+            reply = yield from Generate(prompt, attempt=attempt, fresh=bool(message.redrive))
             assert isinstance(reply, Reply)
             raw = reply.text
             try:
@@ -59,7 +59,7 @@ def extract_stage(settings: StageSettings) -> Stage:
             except MalformedReply as error:
                 why = str(error)
                 continue
-            body = _extracted(message, turn, _safe(draft, policy), reply, attempt)
+            body = _extracted(message, turn, safe(draft, policy), reply, attempt)
             return Step(emits=(Emit(FACTS_EXTRACTED, body, "facts"),))
         return Step(
             dead=Failure(
@@ -70,15 +70,10 @@ def extract_stage(settings: StageSettings) -> Stage:
             )
         )
 
-    return Stage(
-        name="extract",
-        reads=(TURNS_NORMALIZED,),
-        process=process,
-        stateful=False,
-    )
+    return Stage(name="extract", reads=(TURNS_NORMALIZED,), process=process, stateful=False)
 
 
-def _safe(draft: ExtractionDraft, policy: Policy) -> ExtractionDraft:
+def safe(draft: ExtractionDraft, policy: Policy) -> ExtractionDraft:
     """What a model drew, as safe as what producers send: it may put together what the turn has in
     parts, or make a secret up. A relation with a secret is none."""
     return replace(
@@ -120,23 +115,17 @@ def _extracted(
             explicit_intent=turn.explicit_long_term_memory_intent,
             content_hash=None if turn.memory_id is None else turn.content_hash,
         ),
-        facts=tuple(
-            Fact(
-                item_id=item_id(index),
-                content=fact.content,
-                type=fact.type,
-                confidence=fact.confidence,
-                importance=fact.importance,
-                temporal_kind=fact.temporal_kind,
-                valid_until=fact.valid_until,
-                categories=fact.categories,
-            )
-            for index, fact in enumerate(draft.facts)
-        ),
+        facts=tuple(fact_of(fact, item_id(index)) for index, fact in enumerate(draft.facts)),
         triples=draft.triples,
         warnings=draft.warnings,
         call=model_call(reply, EXTRACTION_PROMPT_VERSION, attempt),
     )
+
+
+def fact_of(draft: FactDraft, item_id: str, drawn_from: tuple[str, ...] = ()) -> Fact:
+    """The fact of a draft."""
+    stated = {name: given for name, given in asdict(draft).items() if name != "turns"}
+    return Fact(item_id=item_id, drawn_from=drawn_from or None, **stated)
 
 
 def model_call(reply: Reply, prompt_version: str, attempts: int) -> ModelCall:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from palimpsest.schemas.codec import InvalidRecord, decode
-from palimpsest.schemas.identity import UNREADABLE_SCOPE, items_of, items_of_unreadable
+from palimpsest.schemas.identity import UNREADABLE_SCOPE, ItemsOf, items_of, items_of_unreadable
 from palimpsest.schemas.messages import DeadLetter
 from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
@@ -15,10 +15,8 @@ from palimpsest.schemas.topics import (
     MEMORY_WRITES,
     TOPICS,
 )
-from palimpsest.streams.logs.base import LogReader, Record, partition_for
+from palimpsest.streams.logs.base import LogReader, Record, blocks, partition_for
 from palimpsest.streams.store_port import LogItem
-
-READ_RECORDS = 1_000
 
 
 def items_in_flight(
@@ -64,13 +62,8 @@ def items_in_flight(
 
 def tail(log: LogReader, topic: str, partition: int, offset: int) -> Iterator[Record]:
     """The records of a partition from the offset on."""
-    end = log.end_offset(topic, partition)
-    while offset < end:
-        records = log.read(topic, partition, offset, READ_RECORDS)
-        if not records:
-            return
+    for records in blocks(log, topic, partition, offset):
         yield from records
-        offset = records[-1].offset + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +81,25 @@ class _Found:
 
 def _items(record: Record, partitions: int) -> Iterator[_Found]:
     place = f"{record.topic}[{record.partition}]@{record.offset}"
+    topic = TOPICS[record.topic]
     try:
-        message = decode(record.value, TOPICS[record.topic], record.timestamp)
+        message = decode(record.value, topic, record.timestamp)
     except InvalidRecord:
-        topic = TOPICS[record.topic]
         unread = items_of_unreadable(topic, record.partition, record.offset, record.value)
-        if unread.kind in ("turn", "fact"):
-            for item_id in unread.item_ids:
-                yield _Found(unread.kind, item_id, UNREADABLE_SCOPE, place)
+        yield from _met(unread, UNREADABLE_SCOPE, place)
         return
     if (
         record.topic == CONVERSATION_TURNS.name
         and partition_for(message.scope, partitions) != record.partition
     ):
         return  # normalize reroutes it to its partition, where it counts
-    carried = items_of(message)
-    if carried.kind in ("turn", "fact"):
-        for item_id in carried.item_ids:
-            yield _Found(carried.kind, item_id, message.scope, place)
+    yield from _met(items_of(message), message.scope, place)
+
+
+def _met(items: ItemsOf, scope: str, place: str) -> Iterator[_Found]:
+    if items.kind in ("turn", "fact"):
+        for item_id in items.item_ids:
+            yield _Found(items.kind, item_id, scope, place)
 
 
 def _in_outbox(topic: str, value: bytes) -> Iterator[LogItem]:
@@ -113,10 +107,8 @@ def _in_outbox(topic: str, value: bytes) -> Iterator[LogItem]:
         yield from _dead_items(value)
         return
     message = decode(value, TOPICS[topic], None)
-    carried = items_of(message)
-    if carried.kind in ("turn", "fact"):
-        for item_id in carried.item_ids:
-            yield LogItem(carried.kind, item_id, message.scope, "in_flight", "outbox")
+    for item in _met(items_of(message), message.scope, "outbox"):
+        yield item("in_flight")
 
 
 def _dead_items(value: bytes | None) -> Iterator[LogItem]:
@@ -127,8 +119,7 @@ def _dead_items(value: bytes | None) -> Iterator[LogItem]:
     dead_letter = message.body
     if not isinstance(dead_letter, DeadLetter):
         return  # what became of one; its items are counted by it
-    if dead_letter.item_kind in ("turn", "fact"):
-        for item_id in dead_letter.item_ids:
-            item = _Found(dead_letter.item_kind, item_id, message.scope, dead_letter.reason)
-            yield item("known")
-            yield item("dead")
+    items = ItemsOf(dead_letter.item_kind, dead_letter.item_ids)
+    for item in _met(items, message.scope, dead_letter.reason):
+        yield item("known")
+        yield item("dead")

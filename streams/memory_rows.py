@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
+from pydantic import JsonValue
+
 from palimpsest.schemas.envelope import Envelope, Frozen
+from palimpsest.schemas.extraction import Fact, TurnReference
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.memory_texts import dedup_key, embedding_key, embedding_text
-from palimpsest.schemas.messages import Fact, NormalizedTurn, Proposal, TurnReference
+from palimpsest.schemas.messages import NormalizedTurn, Proposal
 from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
-from palimpsest.schemas.rows import SOURCE_TYPES, ArchiveRow, FlagsRow, MemoryRow
+from palimpsest.schemas.rows.columns import row_of
+from palimpsest.schemas.rows.memories import SOURCE_TYPES, ArchiveRow, EdgeRow, MemoryRow
+from palimpsest.schemas.rows.pipeline import CommandRow, FlagsRow
 from palimpsest.streams.settings import Flags
 
 EPISODIC_IMPORTANCE = 0.3
-_MADE_BY_THE_PROGRAM = frozenset({"extraction", "document"})
+_MADE_BY_THE_PROGRAM = frozenset({"extraction", "document", "profile"})
 """Sources whose ids are the program's own: of others they are what somebody chose to give."""
 DRAWN = "extracted-fact"
 """The `why` of a memory that was extracted from a statement."""
@@ -29,6 +35,7 @@ STATEMENT = (
     "embedding_key",
     "type",
     "confidence",
+    "retained",
     "categories",
     "extraction_model",
     "temporal_kind",
@@ -37,6 +44,26 @@ STATEMENT = (
     "occurred_at",
 )
 """The columns of a memory that say what was stated, by whom it was drawn and when it holds."""
+
+
+def answer_row(
+    message: Envelope[Frozen],
+    command_id: str,
+    command: str,
+    digest: str | None,
+    result: JsonValue,
+    error: str | None = None,
+) -> CommandRow:
+    """The answer for the caller that waits for a command, given while this message is processed."""
+    return CommandRow(
+        command_id=command_id,
+        scope=message.scope,
+        command=command,
+        error=error,
+        result=json.dumps(result, sort_keys=True, ensure_ascii=False),
+        recorded_at=message.recorded,
+        digest=digest,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,24 +102,18 @@ def turn_text(message: Envelope[Frozen], turn: NormalizedTurn) -> str:
 
 def turn_memory(message: Envelope[Frozen], turn: NormalizedTurn, write_seq: int) -> MemoryRow:
     """The episodic memory of a turn."""
-    return MemoryRow(
+    return row_of(
+        MemoryRow,
+        turn,
         memory_id=turn_memory_id(message.scope, turn.turn_id),
         scope=message.scope,
         type="episodic",
-        content=turn.content,
-        normalized_content=turn.normalized_content,
-        content_hash=turn.content_hash,
         dedup_key=None,
         embedding_key=embedding_key(turn_text(message, turn)),
         importance=EPISODIC_IMPORTANCE,
         confidence=1.0,
-        tags=turn.tags,
         who=turn.speaker,
-        role=turn.role,
         why="conversation-turn",
-        project=turn.project,
-        session_id=turn.session_id,
-        source_type=turn.source_type,
         source_id=turn.source_id or turn.turn_id,
         occurred_at=message.occurred_at,
         created_at=message.recorded,
@@ -107,20 +128,13 @@ def fact_memory(origin: Origin, proposal: Proposal) -> MemoryRow:
     """The memory that an ADD creates: importance is the fact's confidence unless the model rated
     it."""
     fact = proposal.fact
-    stored = storage_content(fact.content)
-    digest = content_hash(stored)
-    return MemoryRow(
+    return row_of(
+        MemoryRow,
+        fact,
+        **text_columns(origin.scope, fact.type, fact.content),
         memory_id=proposal.memory_id,
         scope=origin.scope,
-        type=fact.type,
-        content=stored,
-        normalized_content=normalized_content(stored),
-        content_hash=digest,
-        dedup_key=dedup_key(origin.scope, digest),
-        embedding_key=embedding_key(stored),
         importance=fact.confidence if fact.importance is None else fact.importance,
-        confidence=fact.confidence,
-        categories=fact.categories,
         who="pipeline",
         why=DRAWN,
         project=origin.project,
@@ -128,14 +142,25 @@ def fact_memory(origin: Origin, proposal: Proposal) -> MemoryRow:
         source_type="extraction",
         source_id=fact.item_id,
         extraction_model=origin.model,
-        temporal_kind=fact.temporal_kind,
-        valid_until=fact.valid_until,
         occurred_at=origin.occurred_at,
         created_at=origin.at,
         updated_at=origin.at,
         updated_by=origin.by,
         decision_order=origin.order,
     )
+
+
+def text_columns(scope: str, memory_type: str, content: str) -> dict[str, object]:
+    """The columns that follow from the text of a memory that is no turn."""
+    stored = storage_content(content)
+    digest = content_hash(stored)
+    return {
+        "content": stored,
+        "normalized_content": normalized_content(stored),
+        "content_hash": digest,
+        "dedup_key": None if memory_type in SOURCE_TYPES else dedup_key(scope, digest),
+        "embedding_key": embedding_key(stored),
+    }
 
 
 def restated(row: MemoryRow, statement: MemoryRow, fact: Fact) -> MemoryRow:
@@ -209,6 +234,10 @@ def without_text(row: MemoryRow, at: datetime) -> MemoryRow:
         pinned=False,
         valid_from=None,
         valid_until=None,
+        last_accessed=None,
+        access_count=0,
+        decayed_at=None,
+        retained=1.0,
         metadata="{}",
     )
 
@@ -219,11 +248,12 @@ def is_erased(row: MemoryRow) -> bool:
 
 
 def state_of(row: MemoryRow) -> str:
-    """The row as JSON. Without a role that it has not, as before there were roles, so that a
-    rebuild of a log gives what was archived then."""
+    """The row as JSON. Without a role or a decay that it has not, as before there were any,
+    so that a rebuild of a log gives what was archived then."""
     state = asdict(row)
-    if not row.role:
-        del state["role"]
+    for name, absent in (("role", ""), ("decayed_at", None), ("retained", 1.0)):
+        if state[name] == absent:
+            del state[name]
     return json.dumps(state, sort_keys=True, ensure_ascii=False, default=str)
 
 
@@ -239,6 +269,29 @@ def archived(row: MemoryRow, reason: str, at: datetime) -> ArchiveRow:
         reason=reason,
         archived_at=at,
     )
+
+
+def edge(
+    source: str, target: str, relation: str, scope: str, confidence: float = 1.0, evidence: str = ""
+) -> EdgeRow:
+    return EdgeRow(
+        source_id=source,
+        target_id=target,
+        relation_type=relation,
+        scope=scope,
+        confidence=confidence,
+        evidence=evidence,
+    )
+
+
+def edge_rows(
+    row: MemoryRow, sources: Iterable[str], superseded: MemoryRow | None = None
+) -> list[EdgeRow]:
+    """The edges from a memory to its sources, and to the state that it replaces."""
+    ends = [(source, "derived_from") for source in sources]
+    if superseded is not None:
+        ends.append((archived_id(superseded), "supersedes"))
+    return [edge(row.memory_id, end, relation, row.scope) for end, relation in ends]
 
 
 def archived_id(row: MemoryRow) -> str:

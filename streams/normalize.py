@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from pydantic_core import Url
+
 from palimpsest.schemas.codec import identified, utc_offset_minutes
 from palimpsest.schemas.commands import (
     AddDocumentCommand,
+    ChangeEmbeddingCommand,
     Command,
     DocumentTextCommand,
     ForgetCommand,
@@ -15,7 +23,7 @@ from palimpsest.schemas.commands import (
     SetPrivacyCommand,
     UpdateShortTermCommand,
 )
-from palimpsest.schemas.identity import command_digest, turn_item_id
+from palimpsest.schemas.identity import EMBEDDING_SCOPE, command_digest, document_id, turn_item_id
 from palimpsest.schemas.messages import (
     CommandIntent,
     ConversationTurn,
@@ -33,14 +41,20 @@ from palimpsest.schemas.normal_forms import (
     storage_lines,
 )
 from palimpsest.schemas.privacy import PRIVACY_FULL, person_key
-from palimpsest.schemas.rows import DOCUMENT_CHUNK
+from palimpsest.schemas.rows.memories import DOCUMENT_CHUNK, PROFILE
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
-from palimpsest.streams.document_intents import why_not_added, why_not_taken, with_text
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.recorded_settings import Recorded, with_recorded
 from palimpsest.streams.rules.explicit_intent import PHRASES, asks_to_remember
-from palimpsest.streams.sensitive.admission import KnownPrivate, admission, nobody
-from palimpsest.streams.sensitive.policy import PII_REJECTED, WHY_REFUSED, Policy, redactions
+from palimpsest.streams.sensitive.policy import (
+    PII_REJECTED,
+    WHY_REFUSED,
+    KnownPrivate,
+    Policy,
+    admission,
+    nobody,
+    redactions,
+)
 from palimpsest.streams.sensitive.spans import placeholders_in
 from palimpsest.streams.settings import IntentSettings, PiiSettings
 from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
@@ -51,6 +65,7 @@ EMPTY_CONTENT = "empty_content"
 RESERVED_TYPES = {
     "episodic": "the type episodic is for turns",
     DOCUMENT_CHUNK: f"the type {DOCUMENT_CHUNK} is for documents",
+    PROFILE: f"the type {PROFILE} is for what a model sums up of an entity",
 }
 MAX_NAME_CHARACTERS = 256
 """Maximum length of names in a turn: a remembered text is extracted from like a turn."""
@@ -90,7 +105,11 @@ def _process(message: Message, context: Context, refused: bool, phrases: tuple[s
     if isinstance(body, MemoryCommand):
         return _command(message, body, refused)
     assert isinstance(body, ConversationTurn)
-    rejected = PII_REJECTED if refused else _why_rejected(body)
+    rejected = None if storage_content(body.content) else EMPTY_CONTENT
+    if refused:
+        rejected = PII_REJECTED
+    elif body.privacy == "full":
+        rejected = PRIVACY_FULL
     if rejected is not None:
         marker = RejectedTurnIntent(
             turn_id=body.turn_id,
@@ -132,12 +151,6 @@ def normalized(
     )
 
 
-def _why_rejected(turn: ConversationTurn) -> str | None:
-    if turn.privacy == "full":
-        return PRIVACY_FULL
-    return None if storage_content(turn.content) else EMPTY_CONTENT
-
-
 def _write(intent: Intent, index: str = "write") -> Emit:
     return Emit(MEMORY_WRITES, MemoryWrite(write=intent), index)
 
@@ -147,7 +160,7 @@ def _command(message: Message, body: MemoryCommand, refused: bool) -> Step:
     digest = command_digest(message.scope, body)
     if refused:
         return _refused(body)
-    error = _why_invalid(command)
+    error = _why_invalid(message.scope, command)
     if error is None and isinstance(command, DocumentTextCommand):
         return Step(emits=(_write(DocumentTextIntent(text=command)),))
     if error is None and isinstance(command, RememberCommand):
@@ -193,8 +206,13 @@ def _refused_command(record: Record, why: str) -> Salvaged | None:
     return Salvaged(Step(emits=(_write(intent),)), message)
 
 
-def _why_invalid(command: Command) -> str | None:
+def _why_invalid(scope: str, command: Command) -> str | None:
     """Returns why a well-formed command cannot be executed regardless of the store."""
+    if isinstance(command, ChangeEmbeddingCommand) and not EMBEDDING_SCOPE.fullmatch(scope):
+        return (
+            "invalid_request: the embedding model belongs to a whole store, not to a scope; use"
+            " `palimpsest embedding`"
+        )
     if isinstance(command, RememberCommand):
         return _why_not_remembered(command)
     if isinstance(command, AddDocumentCommand):
@@ -207,24 +225,25 @@ def _why_invalid(command: Command) -> str | None:
         return _why_not_forgotten(command)
     if isinstance(command, UpdateShortTermCommand) and not storage_lines(command.summary):
         return "invalid_request: the summary is empty; say what the session is about"
-    if isinstance(command, ModifyCommand):
-        for patch in command.patches:
-            if patch.type in RESERVED_TYPES:
-                return f"invalid_request: {RESERVED_TYPES[patch.type]}"
-        if any(not (patch.reason or command.reason).strip() for patch in command.patches):
-            return "invalid_request: a reason is needed for each patch, or for all"
-        if any(
-            patch.content is not None and not storage_content(patch.content)
-            for patch in command.patches
-        ):
-            return "invalid_request: the new content is empty; to remove a memory, forget it"
+    return _why_not_modified(command) if isinstance(command, ModifyCommand) else None
+
+
+def _why_not_modified(command: ModifyCommand) -> str | None:
+    for patch in command.patches:
+        if patch.type in RESERVED_TYPES:
+            return f"invalid_request: {RESERVED_TYPES[patch.type]}"
+    if any(not (patch.reason or command.reason).strip() for patch in command.patches):
+        return "invalid_request: a reason is needed for each patch, or for all"
+    contents = [patch.content for patch in command.patches if patch.content is not None]
+    if not all(storage_content(each) for each in contents):
+        return "invalid_request: the new content is empty; to remove a memory, forget it"
     return None
 
 
 def _why_not_remembered(command: RememberCommand) -> str | None:
     if not storage_content(command.content):
         return "invalid_request: content is empty"
-    if command.type in RESERVED_TYPES:
+    if command.type in RESERVED_TYPES and not (command.type == PROFILE and command.drawn_from):
         return f"invalid_request: {RESERVED_TYPES[command.type]}"
     for name in ("who", "session_id", "project"):
         if len(getattr(command, name) or "") > MAX_NAME_CHARACTERS:
@@ -256,3 +275,199 @@ def _why_not_forgotten(command: ForgetCommand) -> str | None:
             " look at a preview and send its confirm_token"
         )
     return None
+
+
+# --- documents: a command with its text becomes the document and its chunks -----------------------
+
+
+NEAR = 4
+"""A cut is looked for in the last part of this many of a chunk."""
+LONGEST_CLUSTER = 64
+"""Characters that are taken for one grapheme at most: what goes on longer is cut all the same."""
+
+_PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
+_SENTENCE = re.compile(
+    r"""[.!?…]+["'”’»)\]]*(?=\s)   # with a space behind: no number, no address
+    |[。！？｡．][」』）”’]*          # scripts that write none
+    |[।؟۔]|\n""",
+    re.VERBOSE,
+)
+_SPACE = re.compile(r"\s")
+_JOINERS = "\u200d"
+_SKIN_TONES = range(0x1F3FB, 0x1F400)
+_TAGS = range(0xE0020, 0xE0080)
+_FLAGS = range(0x1F1E6, 0x1F200)
+
+
+def chunks(text: str, size: int, overlap: int) -> list[str]:
+    """The text in storage form, in pieces of at most `size` characters, each but the first
+    beginning up to `overlap` characters before the one before ended, or at the grapheme that is
+    there; none is empty. `overlap` is at most half of `size`."""
+    text = unicodedata.normalize("NFC", text.replace("\0", "")).strip()
+    found: list[str] = []
+    start = 0
+    while start < len(text):
+        end = _end(text, start, size)
+        stored = storage_content(text[start:end])
+        if stored:
+            found.append(stored)
+        if end >= len(text):
+            break
+        start = max(_start(text, end, overlap), start + 1)
+    return found
+
+
+def batches(found: Sequence[str], characters: int) -> list[tuple[int, tuple[str, ...]]]:
+    """Successive chunks as groups of up to so many characters, each with the number of its first
+    chunk; a chunk that is longer is alone."""
+    groups: list[tuple[int, tuple[str, ...]]] = []
+    first, length = 0, 0
+    for number, chunk in enumerate(found):
+        if number > first and length + len(chunk) > characters:
+            groups.append((first, tuple(found[first:number])))
+            first, length = number, 0
+        length += len(chunk)
+    return [*groups, (first, tuple(found[first:]))] if found else []
+
+
+def _end(text: str, start: int, size: int) -> int:
+    """Where the chunk that begins at `start` ends: after the last paragraph, sentence or word that
+    ends near its greatest length, else between two graphemes."""
+    most = start + size
+    if most >= len(text):
+        return len(text)
+    near = most - size // NEAR
+    for ending in (_PARAGRAPH, _SENTENCE, _SPACE):
+        cuts = [match.end() for match in ending.finditer(text, near, most)]
+        if cuts:
+            return cuts[-1]
+    return _between_graphemes(text, most, start + 1)
+
+
+def _start(text: str, end: int, overlap: int) -> int:
+    """Where the next chunk begins: with a sentence or a word of the overlap."""
+    if not overlap:
+        return end
+    least = end - overlap
+    for ending in (_SENTENCE, _SPACE):
+        found = ending.search(text, least, end)
+        if found is not None and found.end() < end:
+            return found.end()
+    return _between_graphemes(text, least, least - LONGEST_CLUSTER)
+
+
+def _between_graphemes(text: str, place: int, least: int) -> int:
+    """The nearest place before which a grapheme ends, at or before `place`."""
+    lowest = max(least, place - LONGEST_CLUSTER)
+    for here in range(place, lowest - 1, -1):
+        if not _is_inside(text, here):
+            return here
+    return place
+
+
+def _is_inside(text: str, place: int) -> bool:
+    """Whether a cut at the place would part what is shown as one character."""
+    if not 0 < place < len(text):
+        return False
+    before, after = text[place - 1], text[place]
+    if after in _JOINERS or before in _JOINERS or unicodedata.category(after) in ("Mn", "Me", "Mc"):
+        return True
+    code = ord(after)
+    if code in _SKIN_TONES or code in _TAGS or (before == "\r" and after == "\n"):
+        return True
+    if code in _FLAGS and ord(before) in _FLAGS:
+        run = place
+        while run > 0 and ord(text[run - 1]) in _FLAGS:
+            run -= 1
+        return (place - run) % 2 == 1
+    return _is_jamo(before) and _is_jamo(after)
+
+
+def _is_jamo(character: str) -> bool:
+    return 0x1100 <= ord(character) <= 0x11FF
+
+
+BATCH_CHARACTERS = 20_000
+"""Of chunks that are stored together, about ten: a record of them and of what became of them is far
+smaller than what a log takes, and others' records need not wait long."""
+
+
+def why_not_added(command: AddDocumentCommand) -> str | None:
+    """Why a well-formed command to add a document cannot be executed."""
+    if command.chunk_overlap * 2 > command.chunk_characters:
+        return "invalid_request: chunk_overlap is more than half of chunk_characters"
+    if command.kind == "url":
+        return why_no_address(command.source or "")
+    if command.text is None and None in (command.digest, command.chunks, command.characters):
+        return f"invalid_request: a document of the kind {command.kind} needs its text"
+    return None
+
+
+def why_no_address(url: str) -> str | None:
+    """Why nothing is fetched from the address."""
+    if not url.lower().startswith(("http://", "https://")):
+        return "invalid_request: an address begins with http:// or https://"
+    if any(ord(character) <= 32 for character in url):
+        return "invalid_request: an address has no spaces in it"
+    try:
+        parts = Url(url)
+    except ValueError as error:
+        return f"invalid_request: this is no address: {error}"
+    if parts.username is not None or parts.password is not None:
+        return "invalid_request: an address may not have a user name or a password in it"
+    return None
+
+
+def why_not_taken(text: DocumentTextCommand) -> str | None:
+    """Why these are no chunks of a text."""
+    if text.error is not None:
+        return None
+    if None in (text.digest, text.total, text.characters) or not text.chunks:
+        return "invalid_request: a document's text needs digest, total, characters and chunks"
+    if text.total is not None and text.first + len(text.chunks) > text.total:
+        return f"invalid_request: there are more chunks than the {text.total} in all"
+    if any(not storage_content(chunk) for chunk in text.chunks):
+        return "invalid_request: a chunk is empty"
+    if len(text.chunks) > 1 and sum(map(len, text.chunks)) > BATCH_CHARACTERS:
+        return f"invalid_request: chunks of more than {BATCH_CHARACTERS} characters at once"
+    return None
+
+
+def with_text(
+    scope: str, command_id: str, command: AddDocumentCommand
+) -> tuple[AddDocumentCommand, list[DocumentTextCommand], str | None]:
+    """The command without its text, the chunks of that by the batch, and why it is not executed
+    after all."""
+    if command.text is None:
+        return command, [], None
+    texts = texts_of(document_id(scope, command_id), command.text, command)
+    if not texts:
+        return command, [], "invalid_request: the document has no text"
+    first = texts[0]
+    facts = {"digest": first.digest, "chunks": first.total, "characters": first.characters}
+    return command.model_copy(update={"text": None, **facts}), texts, None
+
+
+def texts_of(
+    document: str,
+    text: str,
+    command: AddDocumentCommand,
+    title: str = "",
+    batch_characters: int = BATCH_CHARACTERS,
+) -> list[DocumentTextCommand]:
+    """The chunks of a document's text by the batch; none where there is nothing in it."""
+    found = chunks(text, command.chunk_characters, command.chunk_overlap)
+    digest = hashlib.sha256("\n".join(found).encode(errors="surrogatepass")).hexdigest()
+    return [
+        DocumentTextCommand(
+            document_id=document,
+            digest=digest,
+            first=first,
+            total=len(found),
+            characters=len(text),
+            chunks=batch,
+            title=title,
+            content_type=command.content_type,
+        )
+        for first, batch in batches(found, batch_characters)
+    ]

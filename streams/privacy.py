@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from pydantic import JsonValue
 
 from palimpsest.schemas.commands import ModifyCommand, RememberCommand, SetPrivacyCommand
+from palimpsest.schemas.enumerations import Privacy
 from palimpsest.schemas.messages import NormalizedTurn, RejectedTurnIntent
 from palimpsest.schemas.privacy import (
     LEVELS,
     PRIVACY_FULL,
     WHOLE_SCOPE,
     Levels,
-    Privacy,
-    PrivacyRow,
     known_key,
     level_of,
     person_key,
 )
-from palimpsest.schemas.rows import MemoryRow
+from palimpsest.schemas.rows.memories import MemoryRow
+from palimpsest.schemas.rows.pipeline import PrivacyRow
 from palimpsest.streams.apply.command_work import Refused, Work
 from palimpsest.streams.memory_rows import DRAWN, is_erased
-from palimpsest.streams.stage import Answer, Ask
-from palimpsest.streams.store_port import Load, Loaded, Put
+from palimpsest.streams.stage import Asking
+from palimpsest.streams.store_port import Load, Put
 
 PRIVATE_SCOPE = (
     "private: nothing may be remembered in this scope (its privacy level is full); tell the user,"
@@ -45,10 +45,7 @@ def is_withheld(levels: Levels, speaker: str) -> bool:
 def rejected(turn: NormalizedTurn, reason: str = PRIVACY_FULL) -> RejectedTurnIntent:
     """What remains of a turn that may not be kept."""
     return RejectedTurnIntent(
-        turn_id=turn.turn_id,
-        item_id=turn.item_id,
-        session_id=turn.session_id,
-        reason=reason,
+        turn_id=turn.turn_id, item_id=turn.item_id, session_id=turn.session_id, reason=reason
     )
 
 
@@ -59,30 +56,28 @@ def is_private_source(levels: Levels, speaker: str, source: MemoryRow | None) ->
 
 
 def is_private(
-    levels: Levels, speaker: str, source: MemoryRow | None, target: MemoryRow | None
+    levels: Levels, speaker: str, sources: Iterable[MemoryRow | None], target: MemoryRow | None
 ) -> bool:
     """The same of one statement, which would change the memory `target`."""
     about = target is not None and is_withheld(levels, target.who)
-    return about or is_private_source(levels, speaker, source)
+    return about or any(is_private_source(levels, speaker, each) for each in sources)
 
 
 # --- what is refused --------------------------------------------------------------------------
 
 
-def load_about(work: Work, command: ModifyCommand) -> Generator[Ask, Answer, About]:
+def load_about(work: Work, command: ModifyCommand) -> Asking[About]:
     """Whom the memories that the command names are about: those who said them, and those who said
     what they were drawn from."""
     named = [work.memories[p.memory_id] for p in command.patches if p.memory_id in work.memories]
     drawn = {row.memory_id: row.source_id for row in named if row.source_id and row.why == DRAWN}
     turns: dict[str, str] = {}
     if drawn:
-        found = yield Load(work.message.scope, fact_ids=tuple(drawn.values()))
-        assert isinstance(found, Loaded)
+        found = yield from Load(work.scope, fact_ids=tuple(drawn.values()))
         turns = {item: fact.turn_memory_id for item, fact in found.facts.items()}
     sources: Mapping[str, MemoryRow] = {}
     if turns:
-        statements = yield Load(work.message.scope, memory_ids=tuple(dict.fromkeys(turns.values())))
-        assert isinstance(statements, Loaded)
+        statements = yield from Load(work.scope, memory_ids=tuple(dict.fromkeys(turns.values())))
         sources = statements.memories
     about = {}
     for row in named:
@@ -115,8 +110,8 @@ def _refuse(
         level = level_of(levels, person)
         if level not in at:
             continue
-        own = levels.get(known_key(levels, work.message.scope, person))
-        whose = f"the scope {work.message.scope!r}"
+        own = levels.get(known_key(levels, work.scope, person))
+        whose = f"the scope {work.scope!r}"
         if own is not None and person_key(person) and own.level == level:
             whose = repr(own.person)
         who = "nobody may" if level == "full" else "agents may not"
@@ -135,36 +130,36 @@ def refuse_in_private_scope(work: Work) -> None:
 # --- setting a level --------------------------------------------------------------------------
 
 
-def load_known_of(work: Work, command: SetPrivacyCommand) -> Generator[Ask, Answer, Counter[str]]:
+def _load_known_of(work: Work, command: SetPrivacyCommand) -> Asking[Counter[str]]:
     """How many memories of the person (or all) are there, by the name that they have; what was
     drawn from them counts under the name of who said it."""
-    found = yield Load(work.message.scope, whole_scope=True)
-    assert isinstance(found, Loaded)
+    found = yield from Load(work.scope, whole_scope=True)
     known = {key: row for key, row in found.memories.items() if not is_erased(row)}
     key = WHOLE_SCOPE if command.person is None else person_key(command.person)
     if key == WHOLE_SCOPE:
         return Counter({"": len(known)})
     own = {row.memory_id: row.who for row in known.values() if person_key(row.who) == key}
     counted = Counter(own.values())
-    derived = yield Load(work.message.scope, derived_from=tuple(sorted(own)))
-    assert isinstance(derived, Loaded)
+    derived = yield from Load(work.scope, derived_from=tuple(sorted(own)))
     for memory_id, sources in derived.derived.items():
         if memory_id in known and memory_id not in own:
             counted[next(own[each] for each in sorted(sources) if each in own)] += 1
     return counted
 
 
-def set_privacy(work: Work, command: SetPrivacyCommand, known: Counter[str]) -> JsonValue:
+def set_privacy(work: Work, command: SetPrivacyCommand) -> Asking[JsonValue]:
     """Set the level. Raising it offers to erase what is there; lowering brings nothing back."""
+    yield from work.begin()
+    known = yield from _load_known_of(work, command)
     name = (command.person or "").strip()
-    key = known_key(work.loaded.privacy, work.message.scope, name)
+    key = known_key(work.loaded.privacy, work.scope, name)
     row = work.loaded.privacy.get(key)
     before: Privacy = "none" if row is None else row.level
     is_lower = LEVELS.index(command.level) < LEVELS.index(before)
     if is_lower and work.by_machine:
         raise Refused("forbidden: only a person may lower a privacy level; tell the user")
     after = PrivacyRow(
-        scope=work.message.scope,
+        scope=work.scope,
         person_key=key,
         person=name,
         level=command.level,
@@ -181,7 +176,7 @@ def set_privacy(work: Work, command: SetPrivacyCommand, known: Counter[str]) -> 
     count = sum(known.values())
     offer = None
     if LEVELS.index(command.level) >= LEVELS.index(before) and command.level != "none" and count:
-        offer = _offer(work.message.scope, sorted(known) if name else [], count)
+        offer = _offer(work.scope, sorted(known) if name else [], count)
     return {
         "status": "no_changes" if command.level == before else "set",
         "person": name or None,

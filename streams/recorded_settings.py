@@ -8,26 +8,15 @@ whose upcast fills in the one of before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 from pydantic import JsonValue
 
 from palimpsest.schemas.messages import MemoryWrite
 from palimpsest.schemas.section import Section
-from palimpsest.streams.settings import (
-    DecisionSettings,
-    ExtractionSettings,
-    Flags,
-    GraphSettings,
-    IntentSettings,
-    PiiSettings,
-    PipelineSettings,
-    SessionSettings,
-    ShortTermSettings,
-    StageSettings,
-    WorkerSettings,
-)
+from palimpsest.streams.models.settings import defaults_for
+from palimpsest.streams.settings import Flags, StageSettings
 from palimpsest.streams.stage import Step
 
 Recorded: TypeAlias = dict[str, dict[str, JsonValue]]
@@ -45,36 +34,34 @@ OUTCOME_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What apply-writes and graph-persist go by."""
 
-SectionT = TypeVar("SectionT", bound=Section)
-
-
-@dataclass(frozen=True, slots=True)
-class AppliedSettings:
-    """Settings in which those that a record carries have taken the place of the program's."""
-
-    intent: IntentSettings
-    sessions: SessionSettings
-    short_term: ShortTermSettings
-    extraction: ExtractionSettings
-    decision: DecisionSettings
-    pipeline: PipelineSettings
-    pii: PiiSettings
-    graph: GraphSettings
-    worker: WorkerSettings
-    decider: Literal["rules", "model"]
-    exact: float
-    near: float
-
 
 def recorded_settings(settings: StageSettings) -> Recorded:
     """Return what a record says of the settings by which it is executed."""
     found: Recorded = {"decision": {"near": settings.near}}
-    for name, fields in OUTCOME_SETTINGS.items():
+    for name, recorded in OUTCOME_SETTINGS.items():
         section: Section = getattr(settings, name)
-        differing = section.model_dump(mode="json", include={*fields}, exclude_defaults=True)
+        differing = section.model_dump(mode="json", include={*recorded}, exclude_defaults=True)
         if differing:
             found[name] = differing
     return found
+
+
+def in_space(settings: StageSettings, space: str) -> StageSettings:
+    """Return the settings with the cosines of the model of a vector space, as far as they are not
+    set; those of the configured model for the space ""."""
+    if not space:
+        return settings
+    known, own = defaults_for(space), settings.decision
+    return _with_cosines(
+        settings,
+        known.exact if own.exact is None else own.exact,
+        known.near if own.near is None else own.near,
+    )
+
+
+def _with_cosines(settings: StageSettings, exact: float, near: float) -> StageSettings:
+    decision = settings.decision.model_copy(update={"exact": exact, "near": near})
+    return settings.model_copy(update={"decision": decision})
 
 
 def with_recorded(step: Step, recorded: Recorded | None) -> Step:
@@ -106,26 +93,14 @@ def settings_by_record(own: StageSettings) -> Callable[[MemoryWrite], StageSetti
     return of
 
 
-def _applied(own: StageSettings, recorded: Recorded) -> AppliedSettings:
+def _applied(own: StageSettings, recorded: Recorded) -> StageSettings:
     near = recorded.get("decision", {}).get("near", own.near)
     assert isinstance(near, int | float)
-    return AppliedSettings(
-        intent=own.intent,
-        sessions=_section(own.sessions, "sessions", recorded),
-        short_term=_section(own.short_term, "short_term", recorded),
-        extraction=_section(own.extraction, "extraction", recorded),
-        decision=own.decision,
-        pipeline=_section(own.pipeline, "pipeline", recorded),
-        pii=own.pii,
-        graph=_section(own.graph, "graph", recorded),
-        worker=own.worker,
-        decider=own.decider,
-        exact=own.exact,
-        near=float(near),
-    )
+    sections = {name: _section(getattr(own, name), name, recorded) for name in OUTCOME_SETTINGS}
+    return _with_cosines(own.model_copy(update=sections), own.exact, float(near))
 
 
-def _section(own: SectionT, name: str, recorded: Recorded) -> SectionT:
+def _section(own: Section, name: str, recorded: Recorded) -> Section:
     fields = OUTCOME_SETTINGS[name]
     given = {key: value for key, value in recorded.get(name, {}).items() if key in fields}
     then = type(own).model_validate(given)

@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections.abc import Mapping
+from typing import Literal, Protocol, Self
 
 from pydantic import Field, field_validator
 
 from palimpsest.schemas.section import Section
-from palimpsest.streams.models.decider_names import decider_name
+from palimpsest.streams.models.settings import decider_name
 from palimpsest.streams.rules.explicit_intent import PHRASES
 from palimpsest.streams.sensitive.spans import KINDS, Kind
 
 
 class IntentSettings(Section):
     phrases: tuple[str, ...] = Field(
-        default=PHRASES,
-        description="phrases with which a user asks to have something remembered",
+        default=PHRASES, description="phrases with which a user asks to have something remembered"
     )
     more_phrases: tuple[str, ...] = Field(
         default=(), description="additional phrases, for example in other languages"
@@ -25,9 +25,7 @@ class IntentSettings(Section):
 
 class SessionSettings(Section):
     silence_minutes: float = Field(
-        default=30.0,
-        gt=0,
-        description="silence after which a session has ended, in minutes",
+        default=30.0, gt=0, description="silence after which a session has ended, in minutes"
     )
 
 
@@ -84,10 +82,7 @@ class ExtractionSettings(Section):
         " user's agreement makes facts in any case",
     )
     context_turns: int = Field(
-        default=2,
-        ge=0,
-        le=50,
-        description="number of earlier turns of the session in the prompt",
+        default=2, ge=0, le=50, description="number of earlier turns of the session in the prompt"
     )
     max_output_tokens: int = Field(
         default=2_048,
@@ -128,8 +123,7 @@ class DecisionSettings(Section):
         description="minimum combined score of a candidate, from 0 to 1",
     )
     semantic_contradiction: bool = Field(
-        default=False,
-        description="also ask the model whether an update contradicts the old memory",
+        default=False, description="also ask the model whether an update contradicts the old memory"
     )
 
 
@@ -298,27 +292,20 @@ class StageSettings(Protocol):
     """The sections that stages are told, and what follows for them from the models that are set.
     `exact` and `near` are cosines."""
 
-    @property
-    def intent(self) -> IntentSettings: ...
-    @property
-    def sessions(self) -> SessionSettings: ...
-    @property
-    def short_term(self) -> ShortTermSettings: ...
-    @property
-    def extraction(self) -> ExtractionSettings: ...
-    @property
-    def decision(self) -> DecisionSettings: ...
-    @property
-    def pipeline(self) -> PipelineSettings: ...
-    @property
-    def pii(self) -> PiiSettings: ...
-    @property
-    def graph(self) -> GraphSettings: ...
-    @property
-    def worker(self) -> WorkerSettings: ...
+    intent: IntentSettings
+    sessions: SessionSettings
+    short_term: ShortTermSettings
+    extraction: ExtractionSettings
+    decision: DecisionSettings
+    pipeline: PipelineSettings
+    pii: PiiSettings
+    graph: GraphSettings
+    worker: WorkerSettings
+
     @property
     def decider(self) -> Literal["rules", "model"]: ...
     @property
     def exact(self) -> float: ...
     @property
     def near(self) -> float: ...
+    def model_copy(self, *, update: Mapping[str, object]) -> Self: ...

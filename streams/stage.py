@@ -1,10 +1,10 @@
 """The contract of a stage: pure functions over plain data, run by the one runner.
 
 A stage's `process` is a generator. It yields an Ask for each thing it must know and is sent the
-answer; finally it returns a Step. It may also yield Anticipated, which expects no answer. It has no
-clock, no randomness and no I/O: time comes from the message, ids from the input's id. A stage can
-therefore be tested with values alone and repeated at will; the runner handles batching, retries,
-order, commits and crashes.
+answer (`yield from` the ask does both); finally it returns a Step. It may also yield Anticipated,
+which expects no answer. It has no clock, no randomness and no I/O: time comes from the message, ids
+from the input's id. A stage can therefore be tested with values alone and repeated at will; the
+runner handles batching, retries, order, commits and crashes.
 
 There are two kinds of asks. *Model asks* (Embed, Generate) leave the process and may take long; the
 runner answers those of a whole batch together, outside any transaction. *Store asks*
@@ -15,13 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.topics import Topic
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.models.base import Embedding, Prompt, Reply
-from palimpsest.streams.store_port import Anticipated, StoreAnswer, StoreAsk, Vector, Write
+from palimpsest.streams.store_port import (
+    AnsweredBy,
+    Anticipated,
+    StoreAnswer,
+    StoreAsk,
+    Vector,
+    Write,
+)
 
 Message: TypeAlias = Envelope[Frozen]
 
@@ -30,7 +37,7 @@ Message: TypeAlias = Envelope[Frozen]
 
 
 @dataclass(frozen=True, slots=True)
-class Embed:
+class Embed(AnsweredBy["Embedded"]):
     """Requests vectors of these texts. Answered by Embedded. `required`: wait out an outage rather
     than continue without them."""
 
@@ -41,10 +48,12 @@ class Embed:
 @dataclass(frozen=True, slots=True)
 class Embedded:
     """One embedding per text, in order. None, with the reason in `failures`, for each text that the
-    provider refused, and for all texts of a call that it did not answer."""
+    provider refused, and for all texts of a call that it did not answer. `space` names the model
+    where a command changed the partition to another than the one that is set."""
 
     embeddings: tuple[Embedding | None, ...]
     failures: tuple[str | None, ...] = ()
+    space: str = ""
 
     @property
     def vectors(self) -> tuple[Vector | None, ...]:
@@ -52,7 +61,7 @@ class Embedded:
 
 
 @dataclass(frozen=True, slots=True)
-class Generate:
+class Generate(AnsweredBy[Reply | None]):
     """Requests a model's reply to `prompt`. An `advisory` request may be answered by None instead
     of being retried. `attempt` counts the requests with one prompt, from 1: a repeat of the record
     gets the recorded reply of each attempt. `fresh` skips the recorded reply and replaces it."""
@@ -66,6 +75,10 @@ class Generate:
 ModelAsk: TypeAlias = Embed | Generate
 Ask: TypeAlias = ModelAsk | StoreAsk
 Answer: TypeAlias = Embedded | Reply | StoreAnswer | None
+
+T = TypeVar("T")
+Asking: TypeAlias = Generator[Ask, Answer, T]
+"""A part of a stage that asks, and returns a T."""
 
 
 # --- what a step contains -------------------------------------------------------------------

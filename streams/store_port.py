@@ -4,37 +4,50 @@ Plain data, and the store as the runner sees it. A store imports nothing else of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from palimpsest.schemas.audit_rows import DeadLetterRow
-from palimpsest.schemas.messages import ScoredCandidate
 from palimpsest.schemas.privacy import Levels
-from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionPartRow, PromotionRow
-from palimpsest.schemas.rows import (
-    ArchiveRow,
+from palimpsest.schemas.rows.columns import Row
+from palimpsest.schemas.rows.graph import (
+    AspectRow,
+    AspectWeightRow,
+    AttributeRow,
+    NameLinkRow,
+    NameRow,
+    RelationRow,
+)
+from palimpsest.schemas.rows.memories import ArchiveRow, MemoryRow
+from palimpsest.schemas.rows.pipeline import (
     CommandRow,
+    DeadLetterRow,
     DocumentRow,
+    EmbeddingRow,
     FactRow,
     FlagsRow,
-    MemoryRow,
-    NameRow,
     PendingProposalRow,
-    RelationRow,
-    Row,
-    SessionRow,
-    ShortTermRow,
+    PromotionItemRow,
+    PromotionPartRow,
+    PromotionRow,
+    RetentionRow,
 )
+from palimpsest.schemas.rows.sessions import SessionRow, ShortTermRow
+
+if TYPE_CHECKING:  # The process of an analyst's query would take twice the time to start.
+    from palimpsest.schemas.messages import ScoredCandidate
 
 FORGOTTEN = "forgotten"
 HIDDEN = "a statement of it was forgotten or recovered"
-"""Why a state of a memory was archived: the memory was forgotten; something drawn from it was."""
+FADED = "faded"
+MERGED = "merged"
+"""Why a state of a memory was archived: the memory was forgotten; something drawn from it was; its
+confidence had faded; another memory says the same. What is faded or merged may still be true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +78,20 @@ Vector = NDArray[np.float32]
 
 # --- asks -----------------------------------------------------------------------------------
 
+AnswerT = TypeVar("AnswerT")
+
+
+class AnsweredBy(Generic[AnswerT]):
+    """Base of all asks: `yield from` an ask sends it, and returns its answer."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Generator[Self, object, AnswerT]:
+        return cast(AnswerT, (yield self))
+
 
 @dataclass(frozen=True, slots=True)
-class FindCandidates:
+class FindCandidates(AnsweredBy["Candidates"]):
     """Requests the active memories of the scope (raw turns excluded) closest to a fact, best first,
     without those that score below `min_score`."""
 
@@ -87,7 +111,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class NearDuplicates:
+class NearDuplicates(AnsweredBy["Candidates"]):
     """Requests the memories of the scope that changed after `as_of`, were not decided before
     `decision_order`, and are at least `cosine` close to the vector or share the hash. Where the
     text or the memory has no vector, the share of the text's words that the memory contains
@@ -103,13 +127,15 @@ class NearDuplicates:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class Load(AnsweredBy["Loaded"]):
     """Requests rows of one scope by key. `names` are canonical names; `unspaced_text` is text in a
     script without capitals, in which the store looks for known names. `derived_from` requests what
     was derived from these memories; `sources_of` requests what these memories were derived from.
     `session_id` adds the session, all open sessions of the scope and the session's short-term
     memory. `whole_scope` adds all memories of the scope that are not erased; `categories` adds all
-    categories of the scope. `proposed_in`: which facts have a proposal of this round of decide."""
+    categories of the scope. `proposed_in`: which facts have a proposal of this round of decide.
+    `embedding` adds the partition's embedding models; `fading_after` adds the next `fading_limit`
+    memories that fade, after this id."""
 
     scope: str
     memory_ids: tuple[str, ...] = ()
@@ -128,7 +154,11 @@ class Load:
     categories: bool = False
     letter_id: str | None = None
     sources_of: tuple[str, ...] = ()
+    retention: bool = False
+    embedding: bool = False
     proposed_in: tuple[tuple[str, int], ...] = ()
+    fading_after: str | None = None
+    fading_limit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +169,13 @@ class Loaded:
     facts and turns that have an outcome; `command` is the result of the requested command; `held`
     are the changes of requested facts (`held_ids`) that are still pending review; `facts` are those
     of `fact_ids` that were recorded before, `proposed` the ids of those of `proposed_in` that have
-    a proposal. `derived` holds all sources of every memory derived
-    from one of `derived_from`: what it was derived from, and what repeated it; `sources` holds the
-    sources of the memories `sources_of`, by id. `entities` maps known names to their ids; some of
-    these names may occur in the text only as part of a word. `write_seq` is the shard's write
-    sequence before this record; `privacy` are the levels of the scope."""
+    a proposal. `fading` are the ids requested by `fading_after`, in order. `derived` holds all
+    sources of every memory derived from one of `derived_from`: what it was derived from, and what
+    repeated it; `sources` holds the sources of the memories `sources_of`, by id. `entities` maps
+    known names to their ids; some of these names may occur in the text only as part of a word.
+    `write_seq` is the shard's write sequence before this record; `privacy` are the levels of the
+    scope. `retention` are the windows that were set for the scope, `swept` is how far each step of
+    the sweep has come, both if `retention` was requested. A memory that was swept is not found."""
 
     memories: Mapping[str, MemoryRow]
     by_hash: Mapping[str, MemoryRow]
@@ -164,14 +196,20 @@ class Loaded:
     dead_letter: DeadLetterRow | None = None
     sources: Mapping[str, Source] = field(default_factory=dict)
     proposed: frozenset[str] = frozenset()
+    fading: tuple[str, ...] = ()
+    retention: RetentionRow | None = None
+    swept: Mapping[str, datetime] = field(default_factory=dict)
+    embedding: EmbeddingRow | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class LoadGraph:
+class LoadGraph(AnsweredBy["Graph"]):
     """Requests names by their canonical form, with the relations between them; for those in `same`,
-    all other names of their entities; and for unknown names, the memories whose text contains all
-    words of the name. `command_id`: the command whose result will be replaced. `erased` adds what
-    was erased from the graph."""
+    all other names of their entities, with the links between all of these; and for unknown names,
+    the memories whose text contains all words of the name. `links` are pairs of name ids whose link
+    will be written, `attributes` the keys of attributes, read with their aspects, `weights` aspects
+    that will be weighed. `command_id`: the command whose result will be replaced. `erased` adds
+    what was erased from the graph."""
 
     scope: str
     names: tuple[str, ...]
@@ -179,6 +217,9 @@ class LoadGraph:
     same: tuple[str, ...] = ()
     command_id: str | None = None
     erased: bool = False
+    links: tuple[tuple[str, str], ...] = ()
+    attributes: tuple[tuple[str, str], ...] = ()
+    weights: tuple[tuple[str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +234,8 @@ class MemoryText:
 @dataclass(frozen=True, slots=True)
 class Graph:
     """`names` maps every requested name that is known to its row, and every further name of the
-    entities in `same`; `relations` are those between these names, by their key; `texts` maps the
+    entities in `same`; `relations` are those between these names, and
+    `links` those that join them, and `attributes` the wanted ones, by their keys; `texts` maps the
     requested memories, and those that may name an unknown name, to all texts they have had, oldest
     first; `naming` maps unknown names to the ids of such memories. `command` is the current result
     of the requested command; `erased` are ids of names and relations that an import may not
@@ -206,10 +248,14 @@ class Graph:
     naming: Mapping[str, tuple[str, ...]]
     command: CommandRow | None = None
     erased: frozenset[str] = frozenset()
+    links: Mapping[tuple[str, str], NameLinkRow] = field(default_factory=dict)
+    aspects: Mapping[tuple[str, ...], AspectRow | None] = field(default_factory=dict)
+    attributes: Mapping[tuple[str, ...], AttributeRow | None] = field(default_factory=dict)
+    weights: Mapping[tuple[str, ...], AspectWeightRow | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class LoadDocuments:
+class LoadDocuments(AnsweredBy["Documents"]):
     """Requests documents of a scope by id and by `same_key`, and up to `limit` chunks of the
     document `chunks_of` after the position `after`."""
 
@@ -231,7 +277,7 @@ class Documents:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadPromotion:
+class LoadPromotion(AnsweredBy["Promotions"]):
     """Requests a promotion of a scope and the stored parts of `plan_id`; with `items`, also what
     the promotion did with each memory. `fact_ids`: which of these facts were recorded before."""
 
@@ -315,6 +361,22 @@ class Erase:
     scope_at: datetime | None = None
 
 
+OF_TOMBSTONES: Final = ("mentions", "vectors", "memories")
+"""Steps that remove parts of forgotten memories, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Removes what a step of the retention sweep names: in the scope, not later than `before`. It
+    needs a batch of its own (NotAlone), and stores its `answer`. `at` as in `GraphSweep`."""
+
+    scope: str
+    step: str
+    before: datetime
+    at: datetime
+    answer: CommandRow | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class EraseGraph:
     """Removes from the scope's graph what only these memories support, or (None) all of it. It
@@ -324,18 +386,20 @@ class EraseGraph:
     memory_ids: tuple[str, ...] | None
 
 
-Write: TypeAlias = Put | KeepVector | ExpireShortTerm | Erase | EraseGraph
+Write: TypeAlias = Put | KeepVector | ExpireShortTerm | Erase | EraseGraph | Sweep
 
 
 @dataclass(frozen=True, slots=True)
 class Outbound:
-    """A record in a stage's outbox: encoded and committed, but not yet known to be in the log."""
+    """A record in a stage's outbox: encoded and committed, but not yet known to be in the log.
+    `traceparent` is not stored: what is sent again after a crash has none."""
 
     seq: int
     topic: str
     scope: str
     key: str
     value: bytes | None
+    traceparent: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,6 +489,11 @@ class StorePort(Protocol):
         """Held for a read followed by a write."""
         ...
 
+    @property
+    def embedding_space(self) -> str:
+        """The vector space that a unit of work searches if it begins now."""
+        ...
+
     def cursor_of(self, stage: str, topic: str) -> int: ...
 
     def seen(self, stage: str, message_ids: Sequence[str]) -> set[str]: ...
@@ -433,7 +502,10 @@ class StorePort(Protocol):
 
     def next_outbox_seq(self, stage: str) -> int: ...
 
-    def unit(self) -> UnitPort: ...
+    def unit(self, space: str = "") -> UnitPort:
+        """A unit of work that searches the vector space that had this name when its batch began;
+        "" for the present one."""
+        ...
 
     def refuses_data(self, error: Exception) -> bool:
         """Returns whether an error of the store is about the values it received. All other errors

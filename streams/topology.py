@@ -26,7 +26,7 @@ from palimpsest.streams.extract import extract_stage
 from palimpsest.streams.graph.graph_persist import graph_persist_stage
 from palimpsest.streams.normalize import normalize_stage
 from palimpsest.streams.recorded_settings import recorded_settings
-from palimpsest.streams.sensitive.admission import KnownPrivate, nobody
+from palimpsest.streams.sensitive.policy import KnownPrivate, nobody
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Stage
 

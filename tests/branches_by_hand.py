@@ -10,22 +10,32 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from palimpsest.ops import embedded
+import pyarrow as pa
+
 from palimpsest.ops.bootstrap import application
-from palimpsest.ops.opening import publisher, readers
+from palimpsest.ops.maintenance import process
+from palimpsest.ops.opening import open_log, publisher
+from palimpsest.ops.operations.checking import typed
+from palimpsest.ops.operations.memories import List
 from palimpsest.ops.operations.pipeline import Status
+from palimpsest.ops.operations.replay import Promotion, PromotionList, Promotions
 from palimpsest.ops.replay.branches import Branch, branch_settings, keep_branch, read_branch
+from palimpsest.ops.replay.diff import scope_diffs
+from palimpsest.ops.replay.differences import ScopeDiff
+from palimpsest.ops.replay.requests import Diff
+from palimpsest.ops.requests import SqlRequest
+from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.sources import Sources
+from palimpsest.ops.sql.queries import limits_of, numbered
 from palimpsest.schemas.commands import Actor, Command
-from palimpsest.stores.database.sql import QueryLimits, read_only_query
-from palimpsest.stores.database.sql_united import UnitedQuery
+from palimpsest.stores.database.sql import QueryLimits, UnitedQuery, read_only_query
 from palimpsest.streams.in_flight import items_in_flight
 from palimpsest.streams.logs.settings import LogSettings
 from palimpsest.streams.models.base import Prompt
 from palimpsest.streams.models.settings import EmbeddingSettings
 from palimpsest.streams.runtime.output import outgoing
-from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.settings import DecisionSettings
 from tests.messages import BEGIN, HUMAN, commanded, published, topic_of, turn
 from tests.spoken_model import ScriptedModel
@@ -90,7 +100,7 @@ class Lab:
         settings: tuple[str, ...] = (),
     ) -> Branch:
         """The branch with these turns, as if it had read all of the live log."""
-        with embedded.open_log(self.settings, "read") as log:
+        with open_log(self.settings, "read") as log:
             of_log = {"partitions": log.partitions("memory-writes"), "of_log": log.number()}
         branch = Branch(
             name=name,
@@ -130,20 +140,9 @@ class Lab:
 
     async def rows(self, query: str) -> list[dict[str, Any]]:
         """As SQL is answered, without a process for each query."""
-        admit = Policy.of(self.settings.pii).record
-        async with readers(self.settings) as opened:
-            with UnitedQuery(query) as united:
-                parts = [
-                    read_only_query(
-                        shard,
-                        partial(items_in_flight, opened.log, number, admit),
-                        united.part or query,
-                        partition=number,
-                    )
-                    for number, shard in enumerate(opened.shards)
-                ]
-                whole = parts[0] if united.part is None else united.answer(parts, QueryLimits())
-        return whole.to_pylist()
+        async with queries(self.settings) as asked:
+            assert isinstance(asked, DirectQueries)
+            return (await over_open_stores(asked.sources, SqlRequest(query))).to_pylist()
 
     async def facts(self, scope: str = "ana") -> dict[str, str]:
         """Ids of the active memories that are no turns, by what they say."""
@@ -153,9 +152,41 @@ class Lab:
         )
         return {row["content"]: row["memory_id"] for row in found}
 
+    async def marks(self, scope: str = "ana") -> dict[str, Any]:
+        """The marks of what has any, by what it says."""
+        async with queries(self.settings) as asked:
+            page: Any = await asked.answer(List(scope, limit=100))
+        return {each["content"]: each["marks"] for each in page["memories"] if each["marks"]}
+
+    async def differences(self) -> list[ScopeDiff]:
+        """Of each scope, between the live memory and the branch."""
+        return [each async for each in scope_diffs(self.settings, Diff("better"))]
+
+    async def promotions(self) -> list[Promotion]:
+        """Newest first."""
+        async with queries(self.settings) as asked:
+            return [*typed(PromotionList, await asked.answer(Promotions())).promotions]
+
     async def holds(self) -> bool:
         rows = await self.rows("SELECT * FROM pipeline_total")
         return all(row["holds"] and row["facts_in_flight"] == 0 for row in rows)
+
+
+async def over_open_stores(sources: Sources, request: SqlRequest) -> pa.Table:
+    """As `palimpsest.ops.sql.queries.sql` answers, in this process."""
+
+    def answered(query: str, number: int) -> pa.Table:
+        find = partial(items_in_flight, sources.log, number, sources.admit)
+        return read_only_query(sources.shard(number), find, query, limits_of(request), number)
+
+    number = numbered(request, sources.partitions)
+    if number is not None:
+        return answered(request.query, number)
+    with UnitedQuery(request.query) as united:
+        if united.part is None:
+            return answered(request.query, 0)
+        parts = [answered(united.part, each) for each in range(sources.partitions)]
+        return united.answer(parts, QueryLimits())
 
 
 def outgoing_turn(number: int, text: str, scope: str) -> Any:
@@ -168,6 +199,6 @@ def record(message: Any) -> Any:
 
 async def run_all(settings: Settings, model: ScriptedModel) -> None:
     """Process what lies in the log, with this model."""
-    with mock.patch.object(embedded, "language_model", return_value=model):
+    with mock.patch.object(process, "language_model", return_value=model):
         async with application(settings) as app:
             await app.run(until_drained=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,9 +35,13 @@ def _lines(path: Path, language: str) -> list[dict[str, object]]:
     return [line for line in lines if line["language"] == language]
 
 
-async def cosines(model: EmbeddingModel, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
-    """Of each pair of texts, as stored ones."""
-    first = np.array(await model.embed_passages([a for a, _ in pairs]), dtype=np.float64)
-    second = np.array(await model.embed_passages([b for _, b in pairs]), dtype=np.float64)
-    found: NDArray[np.float64] = (first * second).sum(axis=1)
-    return found
+async def cosines(
+    model: EmbeddingModel, pairs: Mapping[str, Sequence[tuple[str, str]]]
+) -> dict[str, NDArray[np.float64]]:
+    """Of each pair of texts, as stored ones; each text is embedded once."""
+    texts = [*dict.fromkeys(text for each in pairs.values() for pair in each for text in pair)]
+    made = np.array(await model.embed_passages(texts), dtype=np.float64)
+    vectors = dict(zip(texts, made, strict=True))
+    return {
+        name: np.array([vectors[a] @ vectors[b] for a, b in each]) for name, each in pairs.items()
+    }

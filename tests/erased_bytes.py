@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from palimpsest.streams.logs.packing import FREQUENT, PACKED
+from palimpsest.streams.logs.records import FREQUENT, PACKED
 
 STEP = 64
 UNUSED = re.compile(rb"\0{2,}")

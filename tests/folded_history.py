@@ -12,7 +12,8 @@ from typing import Any
 
 from palimpsest.ops.exporting import export_scope
 from palimpsest.ops.maintenance.erasing import carry_out_in
-from palimpsest.ops.replay.fold import FoldResult, fold_partition, never
+from palimpsest.ops.replay.fold import FoldJob, FoldResult, fold_partition
+from palimpsest.ops.replay.requests import UNWATCHED, Watch
 from palimpsest.ops.requests import ExportRequest
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import (
@@ -246,22 +247,14 @@ def fold(
     pipeline: Pipeline,
     ends: dict[str, dict[str, int]],
     *stored: Path,
-    stopping: Callable[[], bool] = never,
+    stopping: Callable[[], bool] = UNWATCHED.stopping,
 ) -> FoldResult:
     """Fold what the pipeline's log has into its store."""
     pipeline.shard.lock = StoreLock()  # one belongs to the loop in which it was waited for
-    return asyncio.run(
-        fold_partition(
-            pipeline.settings,
-            pipeline.log,
-            0,
-            pipeline.shard,
-            ends,
-            [folder / "shard" / DATABASE_FILE for folder in stored],
-            pipeline.embedding,
-            stopping=stopping,
-        )
-    )
+    files = tuple(folder / "shard" / DATABASE_FILE for folder in stored)
+    job = FoldJob(pipeline.settings, pipeline.settings, 0, ends, files)
+    known = (pipeline.log, pipeline.shard, pipeline.embedding)
+    return asyncio.run(fold_partition(job, *known, Watch(stopping=stopping)))
 
 
 def hashes(pipeline: Pipeline) -> dict[str, str]:

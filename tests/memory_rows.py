@@ -9,7 +9,8 @@ from pathlib import Path
 
 from palimpsest.schemas.memory_texts import dedup_key, embedding_key, embedding_text
 from palimpsest.schemas.normal_forms import content_hash, normalized_content
-from palimpsest.schemas.rows import EdgeRow, MemoryRow, Row
+from palimpsest.schemas.rows.columns import Row
+from palimpsest.schemas.rows.memories import EdgeRow, MemoryRow
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.models.hashing import hashed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from palimpsest.ops.maintenance.withholding import PrivacyRedactor
+from palimpsest.ops.maintenance.erasing import PrivacyRedactor
 from palimpsest.schemas.commands import Actor, SetPrivacyCommand
 from tests.harness import Pipeline
 
@@ -22,7 +22,7 @@ def level(person: str | None, wanted: Any, reason: str = "asked for") -> SetPriv
 
 def tidy(pipeline: Pipeline) -> int:
     """What goes on beside the stages of a worker."""
-    return PrivacyRedactor(pipeline.log, [pipeline.shard]).once()
+    return PrivacyRedactor(pipeline.log, {0: pipeline.shard}).once()
 
 
 def turns(pipeline: Pipeline) -> Counter[tuple[str, str]]:

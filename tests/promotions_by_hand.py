@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.schemas.commands import (
+    PromoteCommand,
+)
+from palimpsest.schemas.envelope import Triple
+from palimpsest.schemas.promotions import (
     GainChange,
     LoseChange,
-    PromoteCommand,
     PromotedFact,
     PromotedMemory,
     PromotionChange,
     ReplaceChange,
 )
-from palimpsest.schemas.envelope import Triple
 from tests.flows.scripted import scripted
 from tests.harness import BEGIN, Pipeline
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from palimpsest.ops.maintenance.erasing import carry_out_in
 from palimpsest.ops.parts import embedding_model, open_shard, shard_options
-from palimpsest.ops.replay.rebuild import RebuildRequest, Rebuilt, rebuild
+from palimpsest.ops.replay.rebuild import Rebuilt, rebuild
+from palimpsest.ops.replay.requests import Rebuild
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import (
     AliasCommand,
@@ -72,11 +73,19 @@ def orders(chance: random.Random, ids: list[str]) -> Command:
     )
 
 
-def live_on(folder: Path, rounds: int, seed: int = 1, commands: int = 10) -> int:
-    """Turns, commands and crashes, one a round; how many crashes there were."""
+def live_on(
+    folder: Path,
+    rounds: int,
+    seed: int = 1,
+    commands: int = 10,
+    start: int = 0,
+    erases: bool = True,
+) -> int:
+    """Turns, commands and crashes, one a round; how many crashes there were. `start`: how many
+    rounds there were before. `erases`: whether some forgotten texts are erased."""
     chance = random.Random(seed)
     crashes = 0
-    for number in range(rounds):
+    for number in range(start, start + rounds):
         with opened(folder) as pipeline:
             pipeline.crash_at(chance.choice(STOPPED), chance.choice(STEPS), chance.randint(1, 2))
             for scope in ("ana", "ben"):
@@ -85,6 +94,8 @@ def live_on(folder: Path, rounds: int, seed: int = 1, commands: int = 10) -> int
                 ids = pipeline.values("SELECT memory_id FROM memory_rows WHERE scope = ?", scope)
                 for each in range(commands // 2 if ids else 0):
                     order = orders(chance, ids)
+                    if isinstance(order, ForgetCommand) and not erases:
+                        order = order.model_copy(update={"hard": None})
                     pipeline.command(order, first=number * 100 + each, scope=scope)
             try:
                 pipeline.run()
@@ -99,7 +110,7 @@ def live_on(folder: Path, rounds: int, seed: int = 1, commands: int = 10) -> int
 
 
 def rebuilt(settings: Settings, **wanted: object) -> Rebuilt:
-    return asyncio.run(rebuild(settings, RebuildRequest(**wanted)))  # type: ignore[arg-type]
+    return asyncio.run(rebuild(settings, Rebuild(**wanted)))  # type: ignore[arg-type]
 
 
 def state_of(settings: Settings) -> str:

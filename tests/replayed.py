@@ -14,8 +14,8 @@ from palimpsest.ops.embedded import application
 from palimpsest.ops.opening import open_log
 from palimpsest.ops.parts import open_shard, shard_options
 from palimpsest.ops.replay.branches import branch_settings, read_branch
-from palimpsest.ops.replay.progress import Report, unreported
-from palimpsest.ops.replay.reextraction import Reextracted, Reextraction, differing, reextract
+from palimpsest.ops.replay.reextraction import Reextracted, differing, reextract
+from palimpsest.ops.replay.requests import Reextract, Report, unreported
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import Actor, Command
 from palimpsest.schemas.messages import ConversationTurn
@@ -128,7 +128,9 @@ class Live:
         **asked: Any,
     ) -> Reextracted:
         own = differing(self.settings, overrides, None, model)
-        return await reextract(self.settings, Reextraction(name, own, **asked), report, stopping)
+        return await reextract(
+            self.settings, Reextract(name, overrides=own, **asked), report, stopping
+        )
 
     def of_branch(self, name: str = "new") -> Settings:
         return branch_settings(self.settings, read_branch(self.settings, name))

@@ -16,6 +16,7 @@ import json
 import random
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from tests.source_modules import ROOT
 
@@ -46,6 +47,7 @@ class Labelled:
     half: str
 
 
+@cache
 def labelled() -> list[Labelled]:
     """All of them; the same values every time."""
     lines = PATH.read_text(encoding="utf-8").splitlines()

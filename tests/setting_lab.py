@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops import embedded
 from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.maintenance import process
 from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.parts import open_shard, shard_options
-from palimpsest.ops.service.queries import DirectQueries
-from palimpsest.ops.service.running import sources_of
+from palimpsest.ops.service.direct_queries import DirectQueries
+from palimpsest.ops.service.local import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.messages import ConversationTurn
-from palimpsest.schemas.rows import Row
+from palimpsest.schemas.rows.columns import Row
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.embedded import EmbeddedLog
@@ -42,6 +42,7 @@ REMOTE_VECTORS = (
     "embedding.base_url={server}",
     "embedding.model=scripted",
 )
+PATIENCE_S = 120.0
 BASE = ("embedding.provider=hashing", "embedding.dimensions=64", "store.memory_limit=128")
 
 
@@ -65,7 +66,8 @@ class Seen:
 
 @dataclass
 class Lab:
-    """A folder, a clock and two providers for one value of one setting."""
+    """A folder, a clock and two providers for one value of one setting, and what that value is
+    `expected` to show."""
 
     folder: Path
     patch: pytest.MonkeyPatch
@@ -73,6 +75,7 @@ class Lab:
     other: ScriptedProvider
     port: int
     flags: tuple[str, ...] = ()
+    expected: object = None
     clock: Clock = field(default_factory=Clock)
 
     @property
@@ -85,13 +88,23 @@ class Lab:
         named = any(flag.startswith("data_dir=") for flag in given)
         return load_settings(given, None if named else self.folder, None, {}).settings
 
+    async def happens(self, event: Any, seconds: float, expected: bool | None = None) -> bool:
+        """Whether it comes true: in so many seconds where that is not expected (by the lab, if it
+        is not given), else however long a busy machine takes."""
+        wanted = self.expected if expected is None else expected
+        try:
+            await asyncio.wait_for(event, PATIENCE_S if wanted else seconds)
+        except TimeoutError:
+            return False
+        return True
+
     @contextlib.asynccontextmanager
     async def ran(self, *messages: Message | str, scripted: bool = True) -> AsyncIterator[Seen]:
         """The program after it has processed these (a text is a turn of Ana's). `scripted`: the
         language model does what is said (`tests.spoken_model.spoken`)."""
         model = ScriptedModel(_answer)
         if scripted:
-            self.patch.setattr(embedded, "language_model", lambda settings: model)
+            self.patch.setattr(process, "language_model", lambda settings: model)
         async with application(self.settings, clock=self.clock) as app:
             for number, given in enumerate(messages):
                 message = published(said(given, number)) if isinstance(given, str) else given
@@ -105,7 +118,7 @@ class Lab:
     def shard(self, *rows: Row) -> Any:
         """A shard opened as set, with these rows."""
         settings = self.settings
-        embedding = embedded.embedding_model(settings)
+        embedding = process.embedding_model(settings)
         shard: Shard = open_shard(settings, 0, shard_options(settings, embedding))
         try:
             write(shard, rows, vectors=False)
@@ -116,8 +129,8 @@ class Lab:
     async def recalled(self, text: str, rows: Sequence[Row], **fields: Any) -> dict[str, Any]:
         """The answer of the program to a question about these rows."""
         settings = self.settings
-        with self.shard(*rows) as shard, EmbeddedLog.open(self.folder / "l", 1, self.clock) as log:
-            model = embedded.embedding_model(settings)
+        with self.shard(*rows) as shard, EmbeddedLog(self.folder / "l", 1, self.clock) as log:
+            model = process.embedding_model(settings)
             sources = Sources(settings, log, {0: shard}, 1, model, log.append)
             request = Recall(text, "ana", explain=True, **fields)
             answer = await DirectQueries(sources).answer(request)
@@ -157,12 +170,3 @@ def free_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
-
-
-async def happens(event: Any, seconds: float) -> bool:
-    """Whether it came true in time."""
-    try:
-        await asyncio.wait_for(event, seconds)
-    except TimeoutError:
-        return False
-    return True

@@ -165,7 +165,8 @@ class StatedFacts:
 @contextmanager
 def stated_facts(played: Sequence[Conversation]) -> Iterator[None]:
     """Memories and services that are opened within the block draw and decide as is given."""
-    with patch("palimpsest.ops.embedded.language_model", lambda settings: StatedFacts(played)):
+    language = "palimpsest.ops.maintenance.process.language_model"
+    with patch(language, lambda settings: StatedFacts(played)):
         yield
 
 

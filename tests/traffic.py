@@ -15,6 +15,7 @@ from palimpsest.ops.settings.sections import Settings
 from tests.branches_by_hand import outgoing_turn
 
 PER_SECOND = 20
+ASKED_PER_SECOND = 4
 
 
 class Traffic(threading.Thread):
@@ -64,5 +65,6 @@ class Traffic(threading.Thread):
                         answer: Any = await asked.answer(Recall(self.question, scope))
                         assert answer["results"], scope
                         self.answered += 1
-                    rest = 1 / PER_SECOND - (time.monotonic() - began)
+                    pace = PER_SECOND if self.published < self.most else ASKED_PER_SECOND
+                    rest = 1 / pace - (time.monotonic() - began)
                     self.stopped.wait(max(0.0, rest))

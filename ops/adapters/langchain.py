@@ -19,7 +19,7 @@ from palimpsest.ops.adapters.history import History, Message
 from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods, asynchronous
 from palimpsest.ops.operations.memories import Recalled
 from palimpsest.schemas.messages import Role
-from palimpsest.stores.recall.marks import with_marks
+from palimpsest.stores.recall.query import with_marks
 
 ROLES: dict[str, Role] = {"human": "user", "ai": "assistant", "system": "system"}
 
@@ -74,7 +74,8 @@ def _documents(recalled: Recalled) -> list[Document]:
 
 class PalimpsestChatHistory(BaseChatMessageHistory):
     """The messages of a conversation, kept as turns, from which memories are drawn meanwhile. With
-    `redact`, messages come back without secrets.
+    `redact`, messages come back without secrets. The asynchronous forms are those of LangChain,
+    which call these in a thread.
 
     RunnableWithMessageHistory(chain, lambda session: PalimpsestChatHistory(memory, session))
     """
@@ -88,37 +89,22 @@ class PalimpsestChatHistory(BaseChatMessageHistory):
     @property
     def messages(self) -> list[BaseMessage]:
         """All messages, oldest first."""
-        return _messages(self._background.blocking(self._history.messages()))
-
-    async def aget_messages(self) -> list[BaseMessage]:
-        """All messages, oldest first."""
-        return _messages(await self._history.messages())
+        kept: Any = self._background.blocking(self._history.messages())
+        return cast("list[BaseMessage]", messages_from_dict(kept))
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Append messages."""
         self._background.blocking(self._history.append(map(_message, messages)))
 
-    async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Append messages."""
-        await self._history.append(map(_message, messages))
-
     def clear(self) -> None:
         """Take all messages back; what was drawn from them stays remembered."""
         self._background.blocking(self._history.clear())
-
-    async def aclear(self) -> None:
-        """Take all messages back; what was drawn from them stays remembered."""
-        await self._history.clear()
 
 
 def _asynchronous(memory: Any) -> AsyncMethods:
     if isinstance(memory, AsyncMethods | BlockingMethods):
         return asynchronous(memory)
     raise TypeError(f"memory is a {type(memory).__name__}; give a Memory or a Client")
-
-
-def _messages(kept: list[Any]) -> list[BaseMessage]:
-    return cast("list[BaseMessage]", messages_from_dict(kept))
 
 
 def _message(message: BaseMessage) -> Message:

@@ -33,12 +33,11 @@ from langgraph.store.base import (
     get_text_at_path,
 )
 
-from palimpsest.ops.adapters.history import forget
-from palimpsest.ops.adapters.whole import is_redacted, packed, unpacked, without_secrets
+from palimpsest.ops.adapters.history import forget, is_redacted, packed, unpacked, without_secrets
 from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods, asynchronous
 from palimpsest.ops.operations.answers import StoredMemory
 from palimpsest.ops.parts import utc_now
-from palimpsest.stores.recall.marks import described
+from palimpsest.stores.recall.query import described
 
 T = TypeVar("T")
 SOURCE: Final = "langgraph"

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.llms import LLM, ChatMessage, MessageRole
 from llama_index.core.memory import BaseMemory
 from llama_index.core.utils import get_tokenizer
 
-from palimpsest.ops.adapters.history import History, Message
+from palimpsest.ops.adapters.history import ROLES, History, Message
 from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods
-from palimpsest.schemas.messages import Role
 
-ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 REMEMBERED = "What is remembered of earlier conversations:\n\n"
 SHARE_OF_WINDOW = 0.75
 """Of a model's context window, for the conversation: the same as the buffers of LlamaIndex."""
@@ -23,7 +21,8 @@ SHARE_OF_WINDOW = 0.75
 class PalimpsestMemory(BaseMemory):
     """Gives the newest `messages` of the conversation, of at most `token_limit` tokens, and with a
     question first a system message of at most `budget` tokens that tells what is known about it.
-    With `redact`, messages come back without secrets.
+    With `redact`, messages come back without secrets. The asynchronous forms are those of
+    LlamaIndex, which call these in a thread.
 
     agent = SimpleChatEngine.from_defaults(
         memory=PalimpsestMemory.from_defaults(memory=memory, session_id="support-7")
@@ -77,7 +76,7 @@ class PalimpsestMemory(BaseMemory):
         fields = {name: value for name, value in data.items() if name != "class_name"}
         return cls.from_defaults(**{**fields, **kwargs})
 
-    async def aget(
+    def get(
         self,
         input: str | None = None,  # noqa: A002
         initial_token_count: int = 0,
@@ -87,14 +86,14 @@ class PalimpsestMemory(BaseMemory):
         where `initial_token_count` alone is more than the `token_limit`."""
         if self.token_limit is not None and initial_token_count > self.token_limit:
             raise ValueError("Initial token count exceeds token limit")
-        newest = _messages(await self._history.messages(self.messages + 1))
-        known = await self._known(input)
+        newest = self._kept(self.messages + 1)
+        known = self._known(input)
         return known + self._window(newest, initial_token_count + self._tokens(known))
 
-    async def _known(self, question: str | None) -> list[ChatMessage]:
+    def _known(self, question: str | None) -> list[ChatMessage]:
         if question is None or not question.strip():
             return []
-        known = await self._history.memory.context(question, budget=self.budget)
+        known = self._blocking(self._history.memory.context(question, budget=self.budget))
         if known.text is None:
             return []
         return [ChatMessage(role=MessageRole.SYSTEM, content=REMEMBERED + known.text)]
@@ -120,56 +119,33 @@ class PalimpsestMemory(BaseMemory):
             return 0
         return len(self.tokenizer_fn(" ".join(str(each.content) for each in messages)))
 
-    async def aget_all(self) -> list[ChatMessage]:
-        """The whole conversation."""
-        return _messages(await self._history.messages())
-
-    async def aput(self, message: ChatMessage) -> None:
-        """Append a message."""
-        await self.aput_messages([message])
-
-    async def aput_messages(self, messages: list[ChatMessage]) -> None:
-        """Append messages."""
-        await self._history.append(map(_message, messages))
-
-    async def aset(self, messages: list[ChatMessage]) -> None:
-        """Take the conversation back, and keep these messages instead."""
-        await self._history.clear()
-        await self._history.append(map(_message, messages))
-
-    async def areset(self) -> None:
-        """Take the conversation back; what was drawn from it stays remembered."""
-        await self._history.clear()
-
-    def get(
-        self,
-        input: str | None = None,  # noqa: A002
-        initial_token_count: int = 0,
-        **_: Any,
-    ) -> list[ChatMessage]:
-        return cast("list[ChatMessage]", self._blocking(self.aget(input, initial_token_count)))
-
     def get_all(self) -> list[ChatMessage]:
-        return cast("list[ChatMessage]", self._blocking(self.aget_all()))
+        """The whole conversation."""
+        return self._kept(None)
 
     def put(self, message: ChatMessage) -> None:
-        self._blocking(self.aput(message))
+        """Append a message."""
+        self.put_messages([message])
 
     def put_messages(self, messages: list[ChatMessage]) -> None:
-        self._blocking(self.aput_messages(messages))
+        """Append messages."""
+        self._blocking(self._history.append(map(_message, messages)))
 
     def set(self, messages: list[ChatMessage]) -> None:
-        self._blocking(self.aset(messages))
+        """Take the conversation back, and keep these messages instead."""
+        self.reset()
+        self.put_messages(messages)
 
     def reset(self) -> None:
-        self._blocking(self.areset())
+        """Take the conversation back; what was drawn from it stays remembered."""
+        self._blocking(self._history.clear())
+
+    def _kept(self, limit: int | None) -> list[ChatMessage]:
+        kept = self._blocking(self._history.messages(limit))
+        return [ChatMessage.model_validate(each) for each in kept]
 
     def _blocking(self, work: Any) -> Any:
         return self._history.memory.background.blocking(work)
-
-
-def _messages(kept: list[Any]) -> list[ChatMessage]:
-    return [ChatMessage.model_validate(each) for each in kept]
 
 
 def _message(message: ChatMessage) -> Message:

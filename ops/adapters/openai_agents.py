@@ -8,11 +8,8 @@ from agents.items import TResponseInputItem
 from agents.memory import SessionABC, SessionSettings
 from agents.memory.session_settings import resolve_session_limit
 
-from palimpsest.ops.adapters.history import History, Message
+from palimpsest.ops.adapters.history import ROLES, History, Message
 from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods
-from palimpsest.schemas.messages import Role
-
-ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 
 
 class PalimpsestSession(SessionABC):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -14,20 +14,11 @@ from palimpsest.ops.cli.common import AsJson, Cli, command, print_json
 
 if TYPE_CHECKING:
     from palimpsest.ops.requests import JsonObject
-    from palimpsest.ops.settings.sections import Settings
 
 group = typer.Typer(
     help="Measure this machine, from a checkout of the project.", no_args_is_help=True
 )
 Half: TypeAlias = Literal["choose", "check"]
-Data = Annotated[
-    list[Path],
-    typer.Option(help="Folder of conversations in LoCoMo's layout; repeatable."),
-]
-HalfOption = Annotated[
-    Half | None,
-    typer.Option(help="Use only the first three fifths of the conversations, or only the rest."),
-]
 Folder = Annotated[
     Path | None,
     typer.Option(help="Keep the memories here and reuse them; by default a temporary folder."),
@@ -60,7 +51,7 @@ def throughput(
 
     with _kept(folder) as place:
         load = Load(turns, scopes, words, provider, stored)
-        _print(json, _run(measure(load, cli.overrides, place)), "throughput")
+        _print(json, _run(measure(load, cli.overrides, place)))
 
 
 @command(group)
@@ -89,7 +80,7 @@ def rebuild(
 
     with _kept(folder) as place:
         recording = Recording(turns, scopes, partitions, processes)
-        _print(json, measure(recording, cli.overrides, place), "rebuild")
+        _print(json, measure(recording, cli.overrides, place))
 
 
 @command(group)
@@ -135,7 +126,7 @@ def latency(
                 from palimpsest.ops.bench.latency import Load, measure
 
                 results.append(measure(Load(count, scopes, writes, seconds), place))
-    _print(json, {"latency": [*results]}, "texts_latency" if data else "latency")
+    _print(json, {"latency": [*results]})
 
 
 def _latency_of_texts(cli: Cli, data: Sequence[Path], count: int, folder: Path) -> JsonObject:
@@ -149,8 +140,15 @@ def _latency_of_texts(cli: Cli, data: Sequence[Path], count: int, folder: Path) 
 @command(group)
 def retrieval(
     cli: Cli,
-    data: Data,
-    half: HalfOption = None,
+    data: Annotated[
+        list[Path], typer.Option(help="Folder of conversations in LoCoMo's layout; repeatable.")
+    ],
+    half: Annotated[
+        Half | None,
+        typer.Option(
+            help="Use only the first three fifths of the conversations, or only the rest."
+        ),
+    ] = None,
     embedding: Annotated[
         Literal["local", "hashing"] | None,
         typer.Option(help="Embedding provider; by default the one of the settings."),
@@ -176,77 +174,18 @@ def retrieval(
     from palimpsest.ops.bench.retrieval import ABLATIONS, METHODS, measure
 
     variants = METHODS + (ABLATIONS if ablation else ())
-    overrides = () if embedding is None else (f"embedding.provider={embedding}",)
-    with _kept(folder) as place:
-        sets = _by_set(
-            *(cli, place, data),
-            lambda settings, each: measure(settings, DataSet(each, half, captions), variants),
-            overrides,
-        )
-    _print(json, {"sets": sets}, "retrieval")
-
-
-@command(group)
-def context(
-    cli: Cli,
-    data: Data,
-    half: HalfOption = None,
-    budget: Annotated[
-        list[int] | None,
-        typer.Option(min=1, help="Tokens; repeatable; by default 500 to 4,000."),
-    ] = None,
-    folder: Folder = None,
-    json: AsJson = False,
-) -> None:
-    """Measure how much of an answer is in the block that `context` returns.
-
-    The share of the evidence and of the answers' words, by budget and category, compared with a
-    plain list of the turns that recall finds.
-
-    Example: palimpsest bench context --data locomo --data realtalk --budget 500 --budget 1000
-    """
-    from palimpsest.ops.bench.context import measure_context
-    from palimpsest.ops.bench.data_sets import DataSet
-
-    budgets = budget or [500, 1_000, 2_000, 4_000]
-    with _kept(folder) as place:
-        sets = _by_set(
-            *(cli, place, data),
-            lambda settings, each: measure_context(settings, DataSet(each, half), budgets),
-        )
-    _print(json, {"sets": sets}, "context")
-
-
-@command(group)
-def peers(
-    cli: Cli,
-    data: Data,
-    half: HalfOption = None,
-    environments: Annotated[
-        Path | None,
-        typer.Option(
-            help="Keep the peers' environments here and reuse them; by default a temporary folder."
-        ),
-    ] = None,
-    json: AsJson = False,
-) -> None:
-    """Measure BM25, LanceDB's hybrid search and mem0's with the same turns and questions.
-
-    Each is installed into an environment of its own, by pip as it is configured, and gets vectors
-    from the model in use here; none gets a language model.
-
-    Example: palimpsest bench peers --data locomo --environments peers
-    """
-    from palimpsest.ops.bench.data_sets import DataSet
-    from palimpsest.ops.bench.peer_runs import measure_all
-
-    with _kept(None) as place:
-        kept = (environments or place / "environments").resolve()
-        sets = _by_set(
-            *(cli, place / "memory", data),
-            lambda settings, each: measure_all(settings, DataSet(each, half), kept),
-        )
-    _print(json, {"sets": sets}, "peers")
+    flags = (
+        cli.overrides if embedding is None else (*cli.overrides, f"embedding.provider={embedding}")
+    )
+    found = {path.resolve().name: path.resolve() for path in data}
+    if len(found) < len(data):
+        raise typer.BadParameter("two folders have the same name", param_hint="--data")
+    sets: list[JsonObject] = []
+    with _kept(folder) as place, _data_errors():
+        for path in found.values():
+            settings = Cli(place / path.name, cli.config, flags).settings
+            sets.append(_run(measure(settings, DataSet(path, half, captions), variants)))
+    _print(json, {"sets": sets})
 
 
 @command(group)
@@ -258,18 +197,10 @@ def service(
     kills: Annotated[
         int, typer.Option(min=0, help="How often the service is killed and started again.")
     ] = 2,
-    attack: Annotated[
-        bool,
-        typer.Option(
-            "--attack",
-            help="Also send large unfavourable turns, heavy SQL, idle connections, streams and"
-            " pages that unpack to hundreds of megabytes.",
-        ),
-    ] = False,
     folder: Folder = None,
     json: AsJson = False,
 ) -> None:
-    """Measure the HTTP service under load, with kills and, on request, an attacker.
+    """Measure the HTTP service under load, with kills.
 
     Several clients remember, recall and modify while the service is killed and an analyst queries.
     Shows times, and whether every acknowledged write is stored.
@@ -279,45 +210,8 @@ def service(
     from palimpsest.ops.bench.service_load import ServiceLoad, measure
 
     with _kept(folder) as place:
-        load = ServiceLoad(60 * minutes, clients, scopes, kills, attack)
-        _print(json, _run(measure(load, cli.overrides, place)), "service")
-
-
-@command(group)
-def texts(
-    cli: Cli,
-    count: Annotated[int, typer.Option("--texts", min=2, help="Number of texts.")] = 2000,
-    names: Annotated[int, typer.Option(min=1, help="Number of known names.")] = 10_000,
-) -> None:
-    """Measure what every text costs, in milliseconds of processor time.
-
-    Finding secrets in 1,000 characters, and linking the names of a text to those that are known.
-    Prints JSON.
-
-    Example: palimpsest bench texts --texts 500
-    """
-    from palimpsest.ops.bench.text_costs import measure
-
-    print_json(measure(count, names))
-
-
-def _by_set(
-    cli: Cli,
-    folder: Path,
-    data: Sequence[Path],
-    measure: Callable[[Settings, Path], Coroutine[None, None, JsonObject]],
-    overrides: tuple[str, ...] = (),
-) -> list[Any]:
-    """The result for each folder, with settings for a data directory of its name."""
-    found = {path.resolve().name: path.resolve() for path in data}
-    if len(found) < len(data):
-        raise typer.BadParameter("two folders have the same name", param_hint="--data")
-    results: list[Any] = []
-    for path in found.values():
-        settings = Cli(folder / path.name, cli.config, (*cli.overrides, *overrides)).settings
-        with _data_errors():
-            results.append(_run(measure(settings, path)))
-    return results
+        load = ServiceLoad(60 * minutes, clients, scopes, kills)
+        _print(json, _run(measure(load, cli.overrides, place)))
 
 
 def _run(measuring: Coroutine[None, None, JsonObject]) -> JsonObject:
@@ -345,11 +239,11 @@ def _kept(folder: Path | None) -> Iterator[Path]:
         yield folder
 
 
-def _print(as_json: bool, result: Any, report: str) -> None:
-    """JSON, or the report of that name."""
+def _print(as_json: bool, result: Any) -> None:
+    """JSON, or a report."""
     if as_json:
         print_json(result)
         return
-    from palimpsest.ops.bench import reports
+    from palimpsest.ops.bench.reports import report
 
-    getattr(reports, report)(result)
+    report(result)

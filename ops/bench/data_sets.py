@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from palimpsest.ops.ingest.base import Bad
+from palimpsest.ops.ingest.base import Bad, ReadOptions
 from palimpsest.ops.ingest.locomo import read_locomo, speaker_role
-from palimpsest.ops.ingest.records import RecordOptions, in_batches
+from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.opening import publisher
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import decode
@@ -159,7 +159,7 @@ def records(files: Iterable[Path], settings: Settings, captions: bool) -> Iterat
     now = datetime.now(UTC)
     for path in files:
         limit, policy = settings.log.max_record_bytes, Policy.of(settings.pii)
-        options = RecordOptions(path.stem, limit, now, captions, policy)
+        options = ReadOptions(path.stem, limit, now, captions, policy)
         with path.open("rb") as file:
             for record in read_locomo(file, path.name, path.stem, options):
                 if isinstance(record, Bad):

@@ -1,8 +1,9 @@
-"""Servers on the loopback address that implement OpenAI's API, for benchmarks.
+"""A server on the loopback address that implements OpenAI's API, for benchmarks.
 
 `python -m palimpsest.ops.bench.instant_provider [PORT]` prints its address and serves until it is
-stopped. It replies immediately: the turn itself as the only fact, every decision an ADD. With it, a
-benchmark measures the pipeline and the cost of requests, without model time.
+stopped. It replies immediately: the turn itself as the only fact, every decision an ADD, the same
+summary of every session. With it, a benchmark measures the pipeline and the cost of requests,
+without model time.
 """
 
 from __future__ import annotations
@@ -12,20 +13,15 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-if TYPE_CHECKING:
-    from palimpsest.streams.models.base import EmbeddingModel
-
 Reply: TypeAlias = Callable[[bytes], Awaitable[JsonValue]]
 """From the body of a request (empty for a GET) to the answer."""
-QUERY = "query"
-"""The model to name in a request for vectors of questions; any other name is for passages."""
 MODEL = "instant"
 MAX_FACT_CHARACTERS = 500
 
@@ -57,46 +53,30 @@ async def _body(reader: asyncio.StreamReader, head: bytes) -> bytes:
     return b""
 
 
-@contextlib.asynccontextmanager
-async def serving_embeddings(model: EmbeddingModel) -> AsyncIterator[str]:
-    """The base URL of a server that returns the vectors of this model."""
-
-    async def reply(body: bytes) -> JsonValue:
-        request = from_json(body)
-        texts = request["input"] if isinstance(request["input"], list) else [request["input"]]
-        if request["model"] == QUERY:
-            vectors = [await model.embed_query(text) for text in texts]
-        else:
-            vectors = [*await model.embed_passages(texts)]
-        data: list[JsonValue] = [
-            {"object": "embedding", "index": number, "embedding": [*map(float, vector)]}
-            for number, vector in enumerate(vectors)
-        ]
-        usage: JsonValue = {"prompt_tokens": 0, "total_tokens": 0}
-        return {"object": "list", "model": model.model, "data": data, "usage": usage}
-
-    server, url = await started(reply)
-    async with server:
-        yield url
-
-
 async def reply(body: bytes) -> JsonValue:
     """The answer of the instant model."""
     if not body:
         return {"data": [{"id": MODEL}]}
-    prompt = str(from_json(body)["messages"][-1]["content"])
-    text = json.dumps(_answer(prompt))
+    request = from_json(body)
+    prompt = str(request["messages"][-1]["content"])
+    text = json.dumps(_answer(request["response_format"]["json_schema"]["name"], prompt))
     return {
         "choices": [{"index": 0, "message": {"role": "assistant", "content": text}}],
         "usage": {"prompt_tokens": len(prompt) // 4, "completion_tokens": len(text) // 4},
     }
 
 
-def _answer(prompt: str) -> JsonValue:
-    if prompt.startswith("New fact"):
-        return {"action": "ADD", "targetId": None, "confidence": 0.9, "reason": "it is new"}
-    if prompt.startswith("A: "):
-        return {"contradicts": False, "confidence": 0.9, "reason": "they agree"}
+_CONSTANT: Mapping[str, JsonValue] = {
+    "decide": {"action": "ADD", "targetId": None, "confidence": 0.9, "reason": "it is new"},
+    "contradict": {"contradicts": False, "confidence": 0.9, "reason": "they agree"},
+    "summarize": {"summary": "They talk about words."},
+    "infer-causes": {"causal": []},
+}
+
+
+def _answer(purpose: str, prompt: str) -> JsonValue:
+    if purpose in _CONSTANT:
+        return _CONSTANT[purpose]
     parts = prompt.split("\n----- turn ")
     content = parts[1].partition("\n")[2] if len(parts) > 1 else prompt
     fact: JsonValue = {

@@ -24,7 +24,7 @@ from palimpsest.ops.bench.measures import MIB, memory, ms_since, size, times
 from palimpsest.ops.requests import JsonObject
 from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.normal_forms import content_hash, normalized_content
-from palimpsest.schemas.rows import EdgeRow, MemoryRow
+from palimpsest.schemas.rows.memories import EdgeRow, MemoryRow
 from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.recall.query import Query

@@ -29,7 +29,7 @@ from palimpsest.ops.embedded import application
 from palimpsest.ops.ingest.records import turn_id_of_message
 from palimpsest.ops.operations.recalling import retrieved
 from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.service.running import sources_of
+from palimpsest.ops.service.local import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.memory_texts import MONTHS

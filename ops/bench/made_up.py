@@ -45,7 +45,7 @@ class Vocabulary:
         names, weights = self.words[:NAMES], self._weights[:NAMES]
         one, other = self.chance.choices(names, cum_weights=weights, k=2)
         verb = self.chance.choice(VERBS)
-        return f"{one.capitalize()} {verb} {other.capitalize()} {self.chance.choice(self.words)}."
+        return f"{one.capitalize()} {verb} {other.capitalize()}."
 
 
 def turn_records(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import shutil
 import time
 from collections.abc import Sequence
@@ -14,10 +15,9 @@ from palimpsest.ops.bench.made_up import SEED, Vocabulary, related_records
 from palimpsest.ops.embedded import application
 from palimpsest.ops.opening import open_log
 from palimpsest.ops.parts import shard_folder
-from palimpsest.ops.replay.fold import Ends
-from palimpsest.ops.replay.fold_processes import FoldedPartition, FoldJob, fold_partitions
-from palimpsest.ops.replay.progress import unreported
-from palimpsest.ops.replay.stored_embeddings import opened
+from palimpsest.ops.replay.fold import FoldJob, FoldResult, fold_partitions
+from palimpsest.ops.replay.live_stores import opened_store
+from palimpsest.ops.replay.log_reading import everything
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
@@ -25,8 +25,6 @@ from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.database.migrations import use_tables
 from palimpsest.stores.database.state_hash import state_hash
 from palimpsest.stores.shard import DATABASE_FILE
-from palimpsest.streams.logs.base import LogReader
-from palimpsest.streams.topology import stages
 
 REBUILT = "folded"
 OFFLINE = ("embedding.provider=hashing", "llm.provider=rules")
@@ -57,11 +55,11 @@ def measure(recording: Recording, overrides: Sequence[str], folder: Path) -> Jso
         partitions = range(log.partitions(CONVERSATION_TURNS.name))
         turns = sum(log.end_offset(CONVERSATION_TURNS.name, each) for each in partitions)
         jobs = [
-            FoldJob(settings, own, each, _ends(settings, log, each), (_file(settings, each),))
+            FoldJob(settings, own, each, everything(settings, log, each), (_file(settings, each),))
             for each in partitions
         ]
     began = time.perf_counter()
-    rebuilt = fold_partitions(jobs, unreported, processes=recording.processes)
+    rebuilt = fold_partitions(jobs, processes=recording.processes)
     seconds = time.perf_counter() - began
     same = all(_hash(_file(own, each)) == _hash(_file(settings, each)) for each in partitions)
     return {
@@ -81,32 +79,24 @@ async def _record(settings: Settings, recording: Recording) -> None:
         await app.run(until_drained=True)
 
 
-def _ends(settings: Settings, log: LogReader, partition: int) -> Ends:
-    return {
-        stage.name: {topic.name: log.end_offset(topic.name, partition) for topic in stage.reads}
-        for stage in stages(settings)
-        if stage.stateful
-    }
-
-
 def _file(settings: Settings, partition: int) -> Path:
     return shard_folder(settings, partition) / DATABASE_FILE
 
 
 def _hash(file: Path) -> str:
-    with opened(file) as store:
+    with opened_store(file) as store:
         use_tables(store)
         return state_hash(store, times=True)
 
 
-def _report(rebuilt: Sequence[FoldedPartition], seconds: float) -> JsonObject:
-    results = [each.result for each in rebuilt]
+def _report(results: Sequence[FoldResult], seconds: float) -> JsonObject:
     records = sum(result.records for result in results)
+    processes = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
-        "cpu_seconds": round(sum(each.processor_seconds for each in rebuilt), 3),
+        "cpu_seconds": round(processes.ru_utime + processes.ru_stime, 3),
         "records": records,
         "records_per_second": round(records / seconds, 1),
-        "peak_mib": round(max(each.peak_bytes for each in rebuilt) / 2**20),
+        "peak_mib": round(processes.ru_maxrss / 2**10),
         "embedded": sum(result.embedded for result in results),
         "stages": {
             name: {

@@ -20,7 +20,7 @@ from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.log_folder import log_folder
 from palimpsest.ops.operations.recalling import retrieved
 from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.service.running import sources_of
+from palimpsest.ops.service.local import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
 from palimpsest.stores.recall.answers import RetrievalConstants
@@ -53,7 +53,7 @@ _BARE = replace(
     neighbour_weights=(),
     named_boost=0.0,
 )
-_TEXT = RecallSettings(time_words="off", graph_weight=0.0)
+_TEXT = RecallSettings(time_words="off", graph_weight=0.0, when_weight=0.0)
 
 HYBRID: Final = Variant("hybrid")
 METHODS: Final = (
@@ -65,7 +65,8 @@ METHODS: Final = (
 ABLATIONS: Final = (
     Variant("no times of the words", RecallSettings(time_words="off")),
     Variant("no graph", RecallSettings(graph_weight=0.0)),
-    Variant("neither times nor graph", _TEXT),
+    Variant("when like what", RecallSettings(when_weight=0.0)),
+    Variant("no times, no graph, when like what", _TEXT),
     Variant("no propagation to neighbours", parameters=replace(DEFAULTS, neighbour_weights=())),
     Variant("no boost of the named", parameters=replace(DEFAULTS, named_boost=0.0)),
     Variant("no priors by role", parameters=_NO_ROLES),
@@ -89,11 +90,7 @@ ABLATIONS: Final = (
 hybrid in the part that its name says."""
 
 
-async def measure(
-    settings: Settings,
-    chosen: DataSet,
-    variants: Sequence[Variant],
-) -> JsonObject:
+async def measure(settings: Settings, chosen: DataSet, variants: Sequence[Variant]) -> JsonObject:
     """Ingests the conversations into the settings' folder and asks each question as
     `palimpsest recall` would. Raises ValueError for a folder without conversations."""
     questions = chosen.questions()
@@ -103,7 +100,8 @@ async def measure(
         await app.run(until_drained=True)
         seconds, busy = time.perf_counter() - began, time.process_time() - processor
         embedding_ms: dict[str, float] = {}
-        sources = replace(sources_of(app), embedding=remembering(app.embedding, embedding_ms))
+        model = remembering(app.embedding, embedding_ms)
+        sources = replace(sources_of(app), embedding=model, loaded=None)
         for scope in {question.scope for question in questions}:
             await retrieved(sources, Query(scope, "ready"))
         results = {
@@ -114,7 +112,7 @@ async def measure(
         }
         memories = _memories(app)
         effective = _settings(app, chosen)
-        folders = [shard.folder for shard in app.shards]
+        folders = [shard.folder for shard in app.shards.values()]
     turns = memories.get("episodic", 0)
     return {
         "settings": effective,
@@ -193,7 +191,7 @@ def _memories(app: Application) -> dict[str, int]:
     """The number of memories by type."""
     query = "SELECT type, count(*) FROM memory_rows WHERE NOT is_deleted GROUP BY type"
     counts: dict[str, int] = {}
-    for shard in app.shards:
+    for shard in app.shards.values():
         with shard.reading() as reader:
             for kind, count in reader.execute(query).fetchall():
                 counts[kind] = counts.get(kind, 0) + int(count)

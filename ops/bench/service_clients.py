@@ -9,22 +9,25 @@ import re
 import signal
 import sys
 import time
-import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import httpx
 
 from palimpsest.ops.bench.made_up import Vocabulary
+from palimpsest.ops.errors import RequestError
+from palimpsest.ops.operations.changing import Modify, Remember
+from palimpsest.ops.operations.memories import Recall
+from palimpsest.ops.transport.sending import RetryPolicy
+from palimpsest.ops.transport.service import Service
 
 Operation = Literal["remember", "recall", "modify"]
 MIX: Final[Mapping[Operation, float]] = {"remember": 0.3, "recall": 0.5, "modify": 0.2}
-RETRY_SECONDS = 0.05
-"""Between two attempts to reach a service that is down."""
 TIMEOUT_SECONDS = 60.0
+RETRIES: Final = RetryPolicy(TIMEOUT_SECONDS, attempts=1_000, retry_seconds=TIMEOUT_SECONDS)
 SHOWN_ERRORS = 5
 READY_SECONDS = 60.0
 STOP_SECONDS = 60.0
@@ -41,31 +44,28 @@ def client_of(url: str, token: str) -> httpx.AsyncClient:
 
 @dataclass
 class Observed:
-    """What clients observed. `acknowledged` is the expected text of each memory by id;
-    `interrupted` counts requests that were sent again, with the same idempotency key, because the
-    service was down; `later` counts writes that were answered with 202. `ms` are the start and the
-    milliseconds of requests that were answered at the first attempt."""
+    """What clients observed. `acknowledged` is the expected text of each memory by id; `ms` are the
+    start and the milliseconds of what was answered, in which a client sends a request again while
+    the service is down."""
 
     ms: dict[Operation, list[tuple[float, float]]] = field(
         default_factory=lambda: {name: [] for name in MIX}
     )
     acknowledged: dict[str, str] = field(default_factory=dict)
     errors: Counter[str] = field(default_factory=Counter)
-    interrupted: int = 0
-    later: int = 0
 
     def add_error(self, what: str) -> None:
-        if what in self.errors or len(self.errors) < SHOWN_ERRORS:
-            self.errors[what] += 1
-        else:
-            self.errors["others"] += 1
+        self.errors[
+            what if what in self.errors or len(self.errors) < SHOWN_ERRORS else "others"
+        ] += 1
 
 
 class ServiceClient:
-    """A client of one scope: one request after another; it changes only its own memories."""
+    """A client of one scope: one request after another, as the library sends them; it changes only
+    its own memories."""
 
     def __init__(self, url: str, token: str, scope: str, seed: int, observed: Observed) -> None:
-        self._http = client_of(url, token)
+        self._service = Service(httpx.URL(url), token, RETRIES, machine=False)
         self._scope = scope
         self._chance = random.Random(seed)
         self._sentence = Vocabulary(seed).sentence
@@ -74,98 +74,33 @@ class ServiceClient:
 
     async def run(self, until: float) -> None:
         """Until the monotonic time `until`; finishes the request in progress."""
-        async with self._http:
+        async with await self._service.open():
             while time.monotonic() < until:
                 [operation] = self._chance.choices([*MIX], [*MIX.values()])
                 if operation == "modify" and not self._own:
                     operation = "remember"
-                await getattr(self, operation)()
+                began = time.monotonic()
+                try:
+                    await getattr(self, operation)()
+                except RequestError as error:
+                    self._observed.add_error(f"{operation}: {error}")
+                else:
+                    took = 1000 * (time.monotonic() - began)
+                    self._observed.ms[operation].append((began, took))
 
     async def remember(self) -> None:
         text = self._sentence()
-        body = {"content": text, "scope": self._scope}
-        answer = await self._write("remember", "POST", "/api/memory/remember", body)
-        if answer is not None:
-            memory_id = answer["id"]
-            self._own.append(memory_id)
-            self._observed.acknowledged[memory_id] = text
+        answer = await self._service.execute(Remember(text, self._scope), TIMEOUT_SECONDS)
+        self._own.append(answer["id"])
+        self._observed.acknowledged[answer["id"]] = text
 
     async def modify(self) -> None:
-        memory_id = self._chance.choice(self._own)
-        text = self._sentence()
-        body = {"content": text, "reason": "corrected"}
-        answer = await self._write("modify", "PATCH", f"/api/memory/{memory_id}", body)
-        if answer is not None:
-            self._observed.acknowledged[memory_id] = text
+        memory_id, text = self._chance.choice(self._own), self._sentence()
+        await self._service.execute(Modify(memory_id, "corrected", text), TIMEOUT_SECONDS)
+        self._observed.acknowledged[memory_id] = text
 
     async def recall(self) -> None:
-        body = {"query": self._sentence(), "scope": self._scope, "limit": 10}
-        await self._sent("recall", "POST", "/api/memory/recall", body, {})
-
-    async def _write(
-        self, operation: Operation, method: str, path: str, body: Mapping[str, Any]
-    ) -> Any:
-        """Returns the result of the applied write; None if it was refused."""
-        key = {"Idempotency-Key": str(uuid.uuid4())}
-        answer = await self._sent(operation, method, path, body, key)
-        if answer is None or answer["applied"]:
-            return answer
-        self._observed.later += 1
-        return await self._applied(answer["command_id"])
-
-    async def _applied(self, command_id: str) -> Any:
-        began = time.monotonic()
-        state = None
-        while time.monotonic() - began < TIMEOUT_SECONDS:
-            state = await self._attempt("GET", f"/api/commands/{command_id}", None, {})
-            found = {} if state is None or not state.is_success else state.json()
-            if found.get("error") is not None:
-                self._observed.add_error(f"refused after it was accepted: {found['error']}")
-                return None
-            if found.get("applied"):
-                return found["result"]
-            await asyncio.sleep(RETRY_SECONDS)
-        answer = "no answer" if state is None else f"{state.status_code} {state.text[:200]}"
-        self._observed.add_error(f"a command that was accepted was not applied: {answer}")
-        return None
-
-    async def _sent(
-        self,
-        operation: Operation,
-        method: str,
-        path: str,
-        body: Mapping[str, Any],
-        headers: Mapping[str, str],
-    ) -> dict[str, Any] | None:
-        first = True
-        while True:
-            began = time.monotonic()
-            response = await self._attempt(method, path, body, headers)
-            if response is not None:
-                break
-            first = False
-            await asyncio.sleep(RETRY_SECONDS)
-        if first:
-            self._observed.ms[operation].append((began, 1000 * (time.monotonic() - began)))
-        if not response.is_success:
-            self._observed.add_error(f"{operation}: {response.status_code} {response.text[:200]}")
-            return None
-        answer: dict[str, Any] = response.json()
-        return answer
-
-    async def _attempt(
-        self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
-    ) -> httpx.Response | None:
-        """Returns None if the service was down or stopped before it answered."""
-        try:
-            response = await self._http.request(method, path, json=body, headers=dict(headers))
-        except httpx.TransportError:
-            self._observed.interrupted += 1
-            return None
-        if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
-            self._observed.interrupted += 1
-            return None
-        return response
+        await self._service.execute(Recall(self._sentence(), self._scope), TIMEOUT_SECONDS)
 
 
 class ServerProcess:

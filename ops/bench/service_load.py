@@ -1,5 +1,4 @@
-"""Tests the HTTP service under a mixed load with kills, while an analyst runs SQL queries and, if
-wanted, an attacker sends the worst requests there are."""
+"""Tests the HTTP service under a mixed load with kills, while an analyst runs SQL queries."""
 
 from __future__ import annotations
 
@@ -7,17 +6,17 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
+from typing import TypeAlias
 
 import httpx
 import pyarrow as pa
 from pydantic import JsonValue
 
-from palimpsest.ops.bench.attacker import attack
 from palimpsest.ops.bench.made_up import Vocabulary
 from palimpsest.ops.bench.measures import ms_since, resident_mib, times
 from palimpsest.ops.bench.service_clients import (
@@ -28,8 +27,7 @@ from palimpsest.ops.bench.service_clients import (
     ServiceClient,
     client_of,
 )
-from palimpsest.ops.http.callers import PERMISSIONS
-from palimpsest.ops.http.tokens import Tokens
+from palimpsest.ops.http.tokens import PERMISSIONS, Tokens
 from palimpsest.ops.library.memory import AsyncMemory
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sources import load_settings
@@ -40,8 +38,6 @@ LIMITS_OFF = tuple(
     f"http.{name}_per_minute=1000000" for name in ("modify", "delete", "batch_forget")
 )
 """Lifts the rate limits of a token, which are not measured."""
-PRIVATE_PAGES = "documents.allow_private=true"
-"""Allows the attacker's pages, which this machine serves."""
 WINDOW_SECONDS = 15.0
 """The analyst works in every other window of this length."""
 SAMPLE_SECONDS = 1.0
@@ -69,14 +65,12 @@ ANALYST_QUERIES = (
 
 @dataclass(frozen=True, slots=True)
 class ServiceLoad:
-    """`clients` over `scopes` for `seconds`, while the service is killed `kills` times and, if
-    `attack`, attacked."""
+    """`clients` over `scopes` for `seconds`, while the service is killed `kills` times."""
 
     seconds: float
     clients: int
     scopes: int
     kills: int
-    attack: bool = False
     recalls: int = 300
 
 
@@ -94,29 +88,38 @@ class Watched:
     spans: list[tuple[float, float]] = field(default_factory=list)
     """When the service was down."""
 
+    def is_up(self, began: float, ended: float) -> bool:
+        """Whether the service was up for all of this time."""
+        return not any(down < ended and up > began for down, up in self.spans)
+
     def failures(self) -> list[str]:
         """Returns the queries that failed although the service was up and not about to be
         killed."""
-        lost = [
-            f"not answered: {sql}"
-            for at, sql in self.unanswered
-            if not any(down - 1 <= at <= up for down, up in self.spans)
-        ]
+        lost = [f"not answered: {sql}" for at, sql in self.unanswered if self.is_up(at, at + 1)]
         return [*self.refused, *lost]
 
 
-async def measure(load: ServiceLoad, overrides: Sequence[str], folder: Path) -> JsonObject:
-    """Runs the load on the memory in `folder`, checks its outcome, and returns a report."""
+Beside: TypeAlias = Callable[[str, str, float], Awaitable[JsonObject]]
+"""What else happens to a service: from its address, a token and seconds to what came of it."""
+
+
+async def nothing(url: str, token: str, seconds: float) -> JsonObject:
+    return {}
+
+
+async def measure(
+    load: ServiceLoad, overrides: Sequence[str], folder: Path, beside: Beside = nothing
+) -> JsonObject:
+    """Runs the load on the memory in `folder`, and `beside` at the same time; checks the outcome,
+    and returns a report."""
     data = folder / "data"
-    token, attackers = (_token(data, name) for name in ("clients", "attacker"))
-    private = [PRIVATE_PAGES] if load.attack else []
-    server = ServerProcess(data, [*LIMITS_OFF, *private, *overrides], folder / "output")
+    token, others = (_token(data, name) for name in ("clients", "others"))
+    server = ServerProcess(data, [*LIMITS_OFF, *overrides], folder / "output")
     observed, watched = Observed(), Watched()
     await server.start()
     try:
         began = time.monotonic()
         until = began + load.seconds
-        attacked = attack(server.url, attackers, load.seconds if load.attack else 0.0)
         *_, answers = await asyncio.gather(
             *(
                 ServiceClient(
@@ -127,7 +130,7 @@ async def measure(load: ServiceLoad, overrides: Sequence[str], folder: Path) -> 
             _kill(server, load, began, watched),
             _sample(server, until, watched),
             _analyse(server.url, token, began, until, watched),
-            attacked,
+            beside(server.url, others, load.seconds),
         )
         drain_seconds = await _drained(server.url, token)
         found = await _checked(server.url, token, observed)
@@ -139,12 +142,13 @@ async def measure(load: ServiceLoad, overrides: Sequence[str], folder: Path) -> 
     return {
         "seconds": load.seconds,
         "clients": load.clients,
-        "operations": {name: times([ms for _, ms in observed.ms[name]]) for name in MIX},
+        "operations": {
+            name: times([ms for at, ms in observed.ms[name] if watched.is_up(at, at + ms / 1000)])
+            for name in MIX
+        },
         "health": times(watched.health),
         "errors": {**observed.errors},
-        "interrupted": observed.interrupted,
-        "answered_later": observed.later,
-        "attacks": answers,
+        "beside": answers,
         "kills": load.kills,
         "start_seconds": [round(each, 2) for each in server.starts_seconds],
         "drain_seconds": round(drain_seconds, 1),
@@ -226,7 +230,7 @@ async def _drained(url: str, token: str) -> float:
 async def _checked(url: str, token: str, observed: Observed) -> JsonObject:
     """Checks that every acknowledged write is stored exactly once, and that the balance holds."""
     async with client_of(url, token) as client:
-        # Neither the pipeline's facts nor the attacker's turns.
+        # Neither the pipeline's facts nor what was sent beside the load.
         query = (
             "SELECT memory_id, content FROM memories"
             " WHERE who <> 'pipeline' AND scope LIKE 'bench-%'"
@@ -303,7 +307,7 @@ def _analyst(watched: Watched, observed: Observed, began: float, seconds: float)
     for number in range(int(seconds / WINDOW_SECONDS)):
         start = began + number * WINDOW_SECONDS
         end = start + WINDOW_SECONDS
-        if any(down < end and up > start for down, up in watched.spans):
+        if not watched.is_up(start, end):
             continue
         count = sum(start <= at < end for at in writes)
         rates[_with_analyst(start - began)].append(count / WINDOW_SECONDS)

@@ -15,6 +15,7 @@ from palimpsest.ops.embedded import application
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
+from palimpsest.ops.telemetry.setup import set_up
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.runner import STEPS, StageRunner
 
@@ -41,6 +42,7 @@ async def measure(load: Load, overrides: Sequence[str], folder: Path) -> JsonObj
     with contextlib.ExitStack() as undo:
         settings = _settings(load, overrides, folder, undo)
         ready = list(records(load))
+        set_up(settings)  # only now: with telemetry.traces the stages decide what is traced
         async with application(settings) as app:
             if load.stored:
                 publish(settings, ready[: load.stored])

@@ -11,19 +11,22 @@ import copy
 import functools
 import inspect
 import json
+import logging
 import re
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, cast, get_args, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
+from palimpsest.ops.telemetry import logs
+
 if TYPE_CHECKING:
-    from palimpsest.ops.operations.operation import Operation
+    from palimpsest.ops.operations.operation import Operation, Read
     from palimpsest.ops.service.queries import Queries
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.ops.settings.sources import Loaded
@@ -40,6 +43,27 @@ def parse_time(text: str) -> datetime:
             f"{text} is not a time, for example 2026-03-01 or 2026-03-01T10:00:00Z"
         ) from None
     return found.replace(tzinfo=found.tzinfo or UTC)
+
+
+def parse_moment(text: str) -> int | datetime:
+    """An offset of the log, or a time."""
+    try:
+        return int(text) if text.isdecimal() else parse_time(text)
+    except typer.BadParameter:
+        raise typer.BadParameter(
+            f"{text}: neither an offset nor a time like 2026-03-01T10:00:00Z"
+        ) from None
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"it is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise typer.BadParameter('it must be a JSON object, as {"attributes": [...]}')
+    return found
 
 
 PANEL = "Settings"
@@ -77,7 +101,6 @@ ReadBranch = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Scope = Annotated[str, typer.Option("--scope", "-s", help="The memory space.")]
-OfScope = Annotated[str | None, typer.Option("--scope", "-s", help="Only this memory space.")]
 Key = Annotated[
     str | None,
     typer.Option("--key", help="Idempotency key: a repetition with the same key has no effect."),
@@ -87,18 +110,13 @@ Wait = Annotated[
 ]
 
 
-def time_option(text: str) -> Any:
-    """An option that takes a time; one without a zone is in UTC."""
-    return typer.Option(help=text, parser=parse_time, metavar="TIME", show_default=False)
-
-
 WAIT_SECONDS: Final = 5.0
 """How long a command waits for its result unless --wait says so."""
 asked_json: contextvars.ContextVar[bool] = contextvars.ContextVar("asked_json", default=False)
 """Whether the running command prints JSON."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cli:
     """The options of every command. `branch` is read instead of the live memory."""
 
@@ -113,10 +131,14 @@ class Cli:
 
         return load_settings(self.overrides, self.data_dir, self.config)
 
-    @property
+    @functools.cached_property
     def settings(self) -> Settings:
-        """Those of the branch where one is named. Raises SettingsError and RequestError."""
+        """Those of the branch where one is named; the first use sets up the program's log. Raises
+        SettingsError and RequestError."""
+        from palimpsest.ops.telemetry.setup import set_up_program
+
         live = self.load().settings
+        set_up_program(live)
         if self.branch is None:
             return live
         from palimpsest.ops.replay.branches import branch_settings, readable_branch
@@ -129,18 +151,28 @@ class Cli:
         import asyncio
         from functools import partial
 
-        from palimpsest.ops.commanding import commands_of
         from palimpsest.ops.operations.executing import Executor, Unrestricted
+        from palimpsest.ops.operations.operation import Write
         from palimpsest.ops.service.queries import queries
 
         def waiting() -> None:
             typer.echo("the running worker is busy with earlier work; waiting for it", err=True)
 
-        settings = self.settings
+        settings, open_queries, commands = self.settings, queries, None
+        if operation.surface.routing == "folder":
+            return cast("Read[Any]", operation).read_folder(settings)
+        if isinstance(operation, Write):  # importing what appends takes as long as a whole recall
+            from palimpsest.ops.commanding import commands_of
+
+            commands = commands_of(settings)
+        if operation.surface.needs_stages and not getattr(operation, "dry_run", False):
+            from palimpsest.ops.transport.attached import attached_queries
+
+            open_queries = attached_queries
         executor = Executor(
             settings,
-            partial(queries, settings),
-            commands_of(settings),
+            partial(open_queries, settings),
+            commands,
             seconds=WAIT_SECONDS,
             until_erased=True,
             on_waiting=waiting,
@@ -273,7 +305,7 @@ def _text_of(error: Exception) -> str | None:
         ("palimpsest.streams.logs.base", ("LogError",)),
         ("palimpsest.stores.shard", ("StoreError",)),
         ("palimpsest.stores.database.snapshot", ("SnapshotError",)),
-        ("palimpsest.stores.database.damage", ("StoreDamaged",)),
+        ("palimpsest.stores.database.cursors", ("StoreDamaged",)),
         ("palimpsest.stores.lock", ("FolderInUse",)),
         ("palimpsest.ops.settings.sources", ("SettingsError",)),
         ("palimpsest.ops.parts", ("SetupError",)),
@@ -298,6 +330,9 @@ def _text_of(error: Exception) -> str | None:
 
 def warn(text: str) -> None:
     """Print an error or a warning to stderr."""
+    if logs.is_json():
+        logging.getLogger("palimpsest").warning("%s", visible(text))
+        return
     typer.echo(f"palimpsest: {visible(text)}", err=True)
 
 
@@ -342,6 +377,15 @@ def visible_json(text: str) -> str:
 def print_json(value: object) -> None:
     """JSON for scripts, on stdout."""
     typer.echo(visible_json(json.dumps(value, indent=2, ensure_ascii=False)))
+
+
+def show(as_json: bool, value: object, *lines: str) -> None:
+    """Prints a result as JSON for scripts, or else as lines for people."""
+    if as_json:
+        print_json(value)
+    else:
+        for line in lines:
+            echo(line)
 
 
 def echo(text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import cast
+from typing import Annotated, cast
 
 import typer
 
@@ -17,7 +17,13 @@ def register(app: typer.Typer) -> None:
     command(app)(demo)
 
 
-def demo(cli: Cli, json: AsJson = False) -> None:
+def demo(
+    cli: Cli,
+    json: AsJson = False,
+    console: Annotated[
+        bool, typer.Option("--open", help="Then serve it and open the console in a browser.")
+    ] = False,
+) -> None:
     """Run a conversation of two friends through the whole pipeline, then show what is remembered
     and why. Takes less than a minute; its folder is kept for exploration.
 
@@ -35,14 +41,15 @@ def demo(cli: Cli, json: AsJson = False) -> None:
     if not json:
         typer.echo("Maya and Tom talk twice, three weeks apart. Reading along …", err=True)
     result = asyncio.run(
-        perform(
-            chosen.settings,
-            watched if on_terminal() else lambda _: contextlib.nullcontext(),
-        )
+        perform(chosen.settings, watched if on_terminal() else lambda _: contextlib.nullcontext())
     )
     if json:
         print_json(result)
-        return
-    from palimpsest.ops.cli.demo_report import print_demo
+    else:
+        from palimpsest.ops.demo.show import print_demo
 
-    print_demo(cast("dict[str, object]", result))
+        print_demo(cast("dict[str, object]", result))
+    if console:
+        from palimpsest.ops.cli.serving import serve_console
+
+        serve_console(chosen.settings)

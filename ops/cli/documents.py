@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from palimpsest.ops.cli.common import AsJson, Cli, Key, Scope, Wait, command
 from palimpsest.ops.surfaces.command_line import execute
-
-if TYPE_CHECKING:
-    from palimpsest.ops.documents.settings import DocumentSettings
-    from palimpsest.schemas.commands import AddDocumentCommand
 
 
 def register(group: typer.Typer) -> None:
@@ -37,24 +33,15 @@ def add(
 
     Example: palimpsest documents add manual.html --scope support --title "The manual"
     """
-    from palimpsest.ops.documents.adding import as_operation
+    from palimpsest.ops.documents.adding import file_fields, is_url, text_fields
     from palimpsest.ops.operations.documents import AddDocument
 
-    fields = as_operation(_read(source, title, cli.settings.documents))
-    execute(cli, AddDocument, {**fields, "scope": scope, "key": key, "wait": wait}, json)
-
-
-def _read(source: str, title: str, settings: DocumentSettings) -> AddDocumentCommand:
-    from palimpsest.ops.documents.adding import (
-        file_document,
-        is_url,
-        text_document,
-        url_document,
-    )
-
-    if source == "-":
-        data = sys.stdin.buffer.read(settings.max_bytes + 1)
-        return text_document(data, settings, title=title)
+    settings = cli.settings.documents
     if is_url(source):
-        return url_document(source, title, settings)
-    return file_document(Path(source), title, settings)
+        fields = {"url": source, "title": title}
+    elif source == "-":
+        fields = text_fields(sys.stdin.buffer.read(settings.max_bytes + 1), settings, title=title)
+    else:
+        fields = file_fields(Path(source), title, settings)
+    others = {"is_read": "text" in fields, "scope": scope, "key": key, "wait": wait}
+    execute(cli, AddDocument, fields | others, json)

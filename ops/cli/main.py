@@ -9,7 +9,7 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Final, get_args
+from typing import Annotated, Any, Final, cast, get_args
 
 # One thread a product: on few cores a second one costs more than it helps, and readers next to a
 # writer slow each other down. Set before numpy reads it; a value that is set already stays.
@@ -19,7 +19,6 @@ import typer
 from typer.core import TyperGroup
 
 from palimpsest.ops.cli import (
-    agents,
     demo,
     documents,
     publishing,
@@ -27,9 +26,7 @@ from palimpsest.ops.cli import (
     running,
     serving,
     setup,
-    snapshots,
     sql,
-    topics,
     transfer,
 )
 from palimpsest.ops.cli.common import command, print_json
@@ -53,12 +50,11 @@ class Program(TyperGroup):
     """All commands, by heading. With --json, incorrect usage is reported as JSON, too."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        names = super().list_commands(ctx)
+        names, commands = super().list_commands(ctx), cast("dict[str, Any]", self.commands)
         for name in names:
-            found: Any = self.commands[name]
-            if found.rich_help_panel not in PANELS:
-                found.rich_help_panel = PANEL_OF.get(name, "Run and operate")
-        return sorted(names, key=lambda each: PANELS.index(_panel(self.commands[each])))
+            if commands[name].rich_help_panel not in PANELS:
+                commands[name].rich_help_panel = PANEL_OF.get(name, "Run and operate")
+        return sorted(names, key=lambda each: PANELS.index(commands[each].rich_help_panel))
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -69,11 +65,6 @@ class Program(TyperGroup):
             if message is not None and "--json" in sys.argv:
                 print_json({"error": message()})
             raise
-
-
-def _panel(command: Any) -> Panel:
-    panel: Panel = command.rich_help_panel
-    return panel
 
 
 app = typer.Typer(
@@ -91,11 +82,14 @@ GROUPS: Final = {
     "documents": "Documents: add texts, files and URLs, list, show and delete them.",
     "proposals": "Changes that were held back: look at them, apply or dismiss them.",
     "dead-letters": "Records that could not be processed: look, send again, or discard.",
+    "jobs": "Scheduled jobs: run one now.",
+    "retention": "How long things are kept: windows, what is past them, what a rule would take.",
+    "embedding": "Embedding models: see missing vectors, migrate to another model, switch back.",
     "replay": "Read the log again: rebuild the stores, extract again, compare, promote, roll back.",
 }
 """The sub-programs to which operations belong."""
 
-for module in (demo, publishing, running, serving, agents, sql, transfer, snapshots):
+for module in (demo, publishing, running, serving, sql, transfer):
     module.register(app)
 groups = {name: typer.Typer(help=text, no_args_is_help=True) for name, text in GROUPS.items()}
 documents.register(groups["documents"])
@@ -104,9 +98,8 @@ command(groups["dead-letters"])(publishing.record)
 command_line.register(app, groups, OPERATIONS.values())
 for name, group in groups.items():
     app.add_typer(group, name=name)
-for module in (setup, topics):
-    module.register(app)
-serving.register_gateway(app)
+setup.register(app)
+command(app)(serving.gateway)
 if (Path(__file__).parents[1] / "bench").exists():  # in a checkout, not in a wheel
     from palimpsest.ops.bench.commands import group as benchmarks
 

@@ -1,17 +1,22 @@
-"""Prints the answers of operations for people; an operation without a printer prints its JSON."""
+"""Prints the answers of operations for people; one without a printer prints its fields."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
 
 from rich.tree import Tree
 
-from palimpsest.ops.cli.common import echo, print_json, warn
+from palimpsest.ops.cli.common import echo, warn
+from palimpsest.ops.cli.progress import duration
 from palimpsest.ops.cli.tables import (
     console,
     print_entity,
     print_events,
+    print_fields,
+    print_graph,
     print_listed,
     print_memories,
     print_memory,
@@ -22,25 +27,44 @@ from palimpsest.ops.cli.tables import (
 )
 from palimpsest.ops.operations.operation import Json, Operation, Write
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 PRINTERS: Final[dict[str, Callable[[Json], None]]] = {
     "recall": print_recall,
     "search": print_recall,
     "get": print_memory,
     "history": lambda answer: print_events(answer["events"]),
     "get_entity": print_entity,
+    "show_graph": print_graph,
     "status": print_status,
 }
 _COUNTED: Final = ("proposals", "failed", "same_action", "agrees", "judged", "with_people")
 LISTS: Final[dict[str, tuple[str, tuple[str, ...], str]]] = {
     "weak": (
         "memories",
-        ("id", "confidence", "type", "content"),
-        "no memory is under {0.below:g}",
+        ("id", "confidence", "fades_at", "type", "content"),
+        "no memory is under {0.below:g}, or fades within {0.days} days",
+    ),
+    "preview_decay": (
+        "memories",
+        ("id", "confidence", "faded_to", "forgotten", "content"),
+        "nothing fades",
     ),
     "entities": ("entities", ("name", "type", "mentions"), "no entity has such a name"),
+    "proposed_merges": (
+        "merges",
+        ("score", "name", "alias", "names_are", "shared"),
+        "no two entities look like one",
+    ),
+    "flags": ("flags", ("flag", "value", "from"), ""),
+    "scopes": (
+        "scopes",
+        ("scope", "turns", "memories", "facts", "last_activity"),
+        "no scopes yet; `palimpsest run` makes them from published turns",
+    ),
+    "sessions": (
+        "sessions",
+        ("session_id", "turns", "began_at", "last_at", "ended_by"),
+        "no sessions yet; they begin with turns that name one",
+    ),
     "documents": (
         "documents",
         ("id", "status", "scope", "kind", "title", "chunks", "created_at", "error"),
@@ -53,6 +77,30 @@ LISTS: Final[dict[str, tuple[str, tuple[str, ...], str]]] = {
         "nothing waits for review",
     ),
     "agreement": ("deciders", ("scope", "decider", *_COUNTED, "earned"), "nothing was decided yet"),
+    "promotions": (
+        "promotions",
+        (
+            *("promotion_id", "branch", "status", "gained", "changed", "lost", "kept"),
+            *("recorded_at", "scopes"),
+        ),
+        "nothing was promoted yet",
+    ),
+    "embedding_status": (
+        "partitions",
+        ("partition", "live", "missing", "upcoming", "made", "memories", "seconds_left", "former"),
+        "no partition is open",
+    ),
+    **dict.fromkeys(
+        (
+            *("migrate_embedding", "switch_embedding", "embedding_back"),
+            *("cancel_embedding", "drop_embedding"),
+        ),
+        (
+            "changes",
+            ("partition", "action", "live", "to", "state", "bytes", "reason"),
+            "nothing to change",
+        ),
+    ),
     "dead_letters": (
         "dead_letters",
         ("id", "status", "stage", "scope", "topic", "offset", "reason"),
@@ -89,7 +137,7 @@ def print_answer(operation: Operation[Any], answer: Json) -> None:
     elif isinstance(operation, Write):
         _print_change(answer)
     else:
-        print_json(answer)
+        print_fields(answer)
 
 
 def _print_change(answer: Json) -> None:
@@ -107,6 +155,23 @@ def _print_change(answer: Json) -> None:
 def _print_next(page: Json) -> None:
     if page.get("next_cursor") is not None:
         echo(f"\nmore: --cursor '{page['next_cursor']}'")
+
+
+@prints("ingest")
+def _ingested(answer: Json) -> None:
+    count = answer.get("found", answer["published"])
+    scopes = ", ".join(f"{scope} ({number})" for scope, number in answer["scopes"].items())
+    into = f" into {scopes}" if scopes else ""
+    done = "would be published" if "found" in answer else "published"
+    line = f"{count} turns {done}{into}, {len(answer['bad'])} bad"
+    conflicts = len(answer["conflicts"])
+    if answer["known"] or conflicts:
+        line += f": {answer['new']} new, {answer['known']} known before"
+        line += f", {conflicts} in conflict" if conflicts else ""
+        line += "" if answer["complete"] else " (of the newest 200,000 published)"
+    settled = answer.get("settled", {}).items()
+    parts = [f"{number} {kind.replace('_', ' ')}" for kind, number in settled]
+    echo(f"{line}; {', '.join(parts)}" if parts else line)
 
 
 @prints("context")
@@ -153,25 +218,6 @@ def _result(answer: Json) -> None:
     _print_change({"changes": changes, **erasure})
 
 
-@prints("sessions")
-def _sessions(answer: Json) -> None:
-    if not answer["sessions"]:
-        echo("no sessions yet; they begin with turns that name one")
-        return
-    rows: list[tuple[object, ...]] = [
-        (
-            row["session_id"],
-            row["turns"],
-            str(row["began_at"])[:19],
-            str(row["last_at"])[:19],
-            row["ended_by"] or "(open)",
-        )
-        for row in answer["sessions"]
-    ]
-    console().print(table(("session", "turns", "began at", "last at", "ended by"), rows))
-    _print_next(answer)
-
-
 @prints("session_memory")
 def _session_memory(answer: Json) -> None:
     kept = answer["short_term"]
@@ -188,61 +234,34 @@ def _session_memory(answer: Json) -> None:
     _print_next(answer)
 
 
-@prints("get_document")
-def _document(answer: Json) -> None:
-    for name, value in answer.items():
-        echo(f"{name:13} {'' if value is None else value}")
-
-
 @prints("privacy")
 def _privacy(answer: Json) -> None:
-    rows: list[tuple[object, ...]] = [
-        (
-            row["person"] or "(the whole scope)",
-            row["level"],
-            str(row["since"])[:19],
-            row["changed_by"],
-            row["reason"],
-        )
-        for row in answer["levels"]
-    ]
-    console().print(table(("person", "level", "since", "by", "reason"), rows))
+    rows = [{**row, "person": row["person"] or "(the whole scope)"} for row in answer["levels"]]
+    print_listed(("person", "level", "since", "changed_by", "reason"), rows)
 
 
-@prints("flags")
-def _flags(answer: Json) -> None:
-    flags = answer["flags"]
-    rows: list[tuple[object, ...]] = [(row["flag"], row["value"], row["from"]) for row in flags]
-    console().print(table(("flag", "value", "from"), rows))
-
-
-@prints("diagnostics")
-def _diagnostics(answer: Json) -> None:
+@prints("diagnose")
+def _diagnose(answer: Json) -> None:
+    echo(f"{answer['status']}, score {answer['score']:g}")
     for name, found in answer["domains"].items():
-        counts = ", ".join(f"{label} {count}" for label, count in found["counts"].items())
-        echo(f"{name}: {found['status']} {found['score']} ({counts})")
+        echo(f"{name}: {found['status']} {found['score']:g}: {found['reason']}")
+        if found["recommendation"] is not None:
+            echo(f"  mend it: {found['recommendation']}")
 
 
-@prints("stats")
-def _stats(answer: Json) -> None:
-    types = cast("Mapping[str, int]", answer["types"])
-    shown = {**answer, "types": ", ".join(f"{name} {types[name]}" for name in types)}
-    for name, value in shown.items():
-        if name != "scope":
-            echo(f"{name}: {value}")
-
-
-@prints("scopes")
-def _scopes(answer: Json) -> None:
+@prints("repair_domain")
+def _repair(answer: Json) -> None:
+    for scope, counts in answer["scopes"].items():
+        listed = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in counts.items())
+        echo(f"{scope}: {listed}")
     if not answer["scopes"]:
-        echo("no scopes yet; `palimpsest run` makes them from published turns")
-        return
-    names = ("scope", "turns", "memories", "facts", "last_activity")
-    rows: list[tuple[object, ...]] = [
-        (*(row[name] for name in names[:-1]), str(row["last_activity"] or "")[:19])
-        for row in answer["scopes"]
-    ]
-    console().print(table(tuple(name.replace("_", " ") for name in names), rows))
+        echo(f"{answer['domain']}: nothing to repair")
+    elif answer["dry_run"]:
+        echo("nothing was changed; without --dry-run it is repaired")
+    elif answer["score_after"] is None:
+        echo("the worker does the rest; `palimpsest diagnose` shows the score then")
+    else:
+        echo(f"score {answer['score_before']:g} before, {answer['score_after']:g} now")
 
 
 @prints("get_dead_letter")
@@ -282,7 +301,7 @@ def _provenance(answer: Json) -> None:
 
 def provenance(answer: Json) -> Tree:
     """The tree: the memory, then its sources, its earlier states, the decisions, the entities."""
-    memory = cast("Json", answer["memory"])
+    memory = answer["memory"]
     gone = " [red]forgotten[/]" if memory["is_deleted"] else ""
     tree = Tree(
         f"[bold]{text(memory['content'])}[/]{gone}\n[dim]{text(memory['type'])},"
@@ -297,13 +316,11 @@ def provenance(answer: Json) -> Tree:
     return tree
 
 
-def _branch(tree: Tree, title: str, items: object, show: object) -> None:
-    found = cast("list[Json]", items)
-    if not found or not callable(show):
-        return
-    branch = tree.add(f"[bold]{title}[/]")
-    for item in found:
-        branch.add(show(item))
+def _branch(tree: Tree, title: str, items: list[Json], show: Callable[[Json], str]) -> None:
+    if items:
+        branch = tree.add(f"[bold]{title}[/]")
+        for item in items:
+            branch.add(show(item))
 
 
 def _turn(turn: Json) -> str:
@@ -333,7 +350,7 @@ def decision(item: Json) -> str:
             else ""
         ),
     ]
-    for candidate in cast("list[Json]", item["candidates"])[:SHOWN_CANDIDATES]:
+    for candidate in item["candidates"][:SHOWN_CANDIDATES]:
         cosine = candidate.get("cosine")
         keyword = candidate.get("keyword")
         lines.append(
@@ -349,3 +366,190 @@ def _event(event: Json) -> str:
         f"{str(event['created_at'])[:19]} {text(event['event'])} by {text(event['changed_by'])}"
         f" [dim]{text(event['reason'])}[/]"
     )
+
+
+# ---- replays ----
+MOST_SHOWN: Final = 200
+"""Differences of a kind that a table shows."""
+
+
+@prints("rebuild")
+def _rebuilt(done: Json) -> None:
+    for each in done["partitions"]:
+        echo(f"partition {each['partition']}: {each['rows']} rows, {_comparison(each)}")
+    rate = f", {done['turns_per_second']:,.0f} turns a second" if done["records"] else ""
+    echo(f"{done['records']} records folded in {done['seconds']:.1f} s{rate}")
+    if done["swapped"]:
+        echo(
+            f"the new stores are live; those of before are the branch {done['kept']}, which"
+            f" `palimpsest replay drop {done['kept']}` removes"
+        )
+    elif not done["notes"]:
+        echo(f"the new stores are the branch {done['branch']}")
+
+
+def _comparison(each: Json) -> str:
+    if each["not_compared"] is not None:
+        return f"not compared with the live store: {each['not_compared']}"
+    if not each["differing"]:
+        return f"equal to the live store (state hash {each['state_hash'][:16]}…)"
+    tables = ", ".join(f"{rows} rows of {table}" for table, rows in each["differing"].items())
+    return f"DIFFERS from the live store in {tables}"
+
+
+@prints("reextract")
+def _reextracted(done: Json) -> None:
+    if "all_turns" in done:
+        _print_estimate(done)
+        return
+    spent = done["spent"]
+    echo(
+        f"{done['branch']['name']}: {done['turns']:,} turns and {done['commands']:,} commands about"
+        f" facts fed; {spent['calls']:,} calls of the model so far, {spent['input_tokens']:,}"
+        f" tokens read and {spent['output_tokens']:,} written"
+    )
+
+
+def _print_estimate(found: Json) -> None:
+    basis = "as the live model's calls took" if found["recorded"] else "counted by characters"
+    read, written = found["input_tokens"], found["output_tokens"]
+    echo(f"{found['turns']:,} of {found['all_turns']:,} turns would be sent to the model")
+    echo(f"tokens: about {read:,} read and {written:,} written, {basis}")
+    if found["seconds"] is not None:
+        echo(f"time: about {duration(found['seconds'])}")
+    if found["cost"] is not None:
+        echo(f"cost: about {found['cost']:,.4f}")
+    echo("nothing was done; run it without --dry-run")
+
+
+@prints("diff")
+def _diff(found: Json) -> None:
+    if "lines" in found:
+        totals = ", ".join(f"{number} {kind}" for kind, number in found["totals"].items())
+        echo(f"{totals}\nwrote {found['lines']} lines")
+        return
+    branch, scopes = found["branch"], found["scopes"]
+    kinds = tuple(found["totals"])
+    counted = [
+        (each["scope"], kind, *(counts[name] for name in kinds))
+        for each in scopes
+        for kind, counts in each["counts"].items()
+    ]
+    _print_table(("scope", "type", *kinds), counted, otherwise="no facts on either side")
+    facts = [
+        (
+            *(each["scope"], fact["kind"], fact["keep"], fact["similarity"]),
+            *("" if fact[side] is None else fact[side]["content"] for side in ("live", "branch")),
+            " | ".join(fact["evidence"]),
+        )
+        for each in scopes
+        for fact in each["facts"]
+    ]
+    _print_table(
+        ("scope", "kind", "keep", "similarity", "live", branch, "evidence"), facts, "facts"
+    )
+    decisions = [
+        (
+            *(each["scope"], each["live"]["fact"]),
+            *(each[side][name] for side in ("live", "branch") for name in ("action", "target")),
+        )
+        for scope in scopes
+        for each in scope["decisions"]
+    ]
+    _print_table(("scope", "fact", "live", "about", branch, "about"), decisions, "decisions")
+    names = ("scope", "kind", "what", "name")
+    graph = [tuple(part[name] for name in names) for each in scopes for part in each["graph"]]
+    _print_table(names, graph, "graph")
+    columns = ("turns", "facts", "input_tokens", "output_tokens", "cost")
+    spent = [
+        (name, *(found["spent"][side][column] for column in columns))
+        for name, side in (("live", "live"), (branch, "branch"))
+    ]
+    shown = ("extraction", *(column.replace("_", " ") for column in columns))
+    _print_table(shown, spent, "turns extracted again")
+    if "recall" in found:
+        recall = found["recall"]
+        at = [(f"recall@{k}", each["live"], each["branch"]) for k, each in recall["at"].items()]
+        _print_table(("", "live", branch), at, f"{len(recall['questions'])} questions")
+    for path in found["written"]:
+        echo(f"wrote {path}")
+
+
+def _print_promotion(end: Json, what: str) -> None:
+    scopes = end["scopes"]
+    if any(each["status"] not in ("planned", "nothing") for each in scopes):
+        echo(f"{what} {end['promotion_id']} of branch {end['branch']}")
+    rows = [
+        (
+            *(each["scope"], each["status"]),
+            *(_listed(each[name]) for name in ("counts", "kept_because")),
+            each["error"],
+        )
+        for each in scopes
+    ]
+    names = ("scope", "status", "done", "kept because", "error")
+    _print_table(names, rows, otherwise="there is no scope in both memories")
+    lost = [(each["scope"], text) for each in scopes for text in each["losses"]]
+    _print_table(("scope", "fact"), lost, "would be forgotten, with --allow-loss")
+    if end["behind"]:
+        echo(
+            f"{end['behind']} records came in since the branch read the log: what was drawn from"
+            " them stays as it is"
+        )
+    if any(each["status"] == "waiting" for each in scopes):
+        echo(
+            f"the {what.partition(' ')[0]} of some scopes waits for the next `palimpsest run`;"
+            " `palimpsest replay promotions` shows what became of it"
+        )
+
+
+PRINTERS["promote"] = partial(_print_promotion, what="promotion")
+PRINTERS["rollback"] = partial(_print_promotion, what="rollback of promotion")
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in counts.items() if number)
+
+
+def _print_table(
+    columns: tuple[str, ...],
+    rows: Sequence[tuple[object, ...]],
+    title: str = "",
+    otherwise: str | None = None,
+) -> None:
+    """Prints the first rows of a table, and nothing without rows unless `otherwise` is given."""
+    if rows:
+        named = f"\n{title}" if title else ""
+        console().print(table(columns, [*rows[:MOST_SHOWN]], title=named))
+        if len(rows) > MOST_SHOWN:
+            echo(f"and {len(rows) - MOST_SHOWN} more; --json or --out gives all")
+    elif otherwise is not None:
+        echo(otherwise)
+
+
+@prints("branches")
+def _branches(answer: Json) -> None:
+    columns = ("name", "kind", "created_at", "settings", "whole", "behind", "erasures")
+    found = answer["branches"]
+    print_listed(columns, found, "no branches; `palimpsest replay reextract` makes one")
+    if any(each["erasures"] for each in found):
+        warn(
+            "what was erased live is still in a branch. The worker of an embedded log takes it out"
+            " as soon as no process works on the branch; else feed it again with `palimpsest replay"
+            " reextract --branch NAME`, or remove it with `palimpsest replay drop NAME`"
+        )
+
+
+@prints("curation")
+def _curation(answer: Json) -> None:
+    rows = answer["curated"]
+    columns = ("command", "live_id", "branch_id", "matched_by", "similarity", "status", "detail")
+    print_listed(columns, rows, "nothing that people changed is in the branch yet")
+    counts = Counter(row["status"] for row in rows)
+    if counts:
+        echo(", ".join(f"{count:,} {status}" for status, count in counts.most_common()))
+
+
+@prints("drop_branch")
+def _dropped(answer: Json) -> None:
+    echo(f"the branch {answer['dropped']} is gone")

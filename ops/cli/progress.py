@@ -5,31 +5,26 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from palimpsest.ops.cli.common import on_terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
-    from rich.table import Table
 
-    from palimpsest.ops.bootstrap import AnyApplication
-    from palimpsest.ops.replay.progress import Progress, Report
+    from palimpsest.ops.maintenance.process import Process
+    from palimpsest.ops.replay.requests import Progress, Report
 
-INTERVAL_SECONDS = 0.25
-WINDOW_SECONDS = 30.0
+INTERVAL_SECONDS: Final = 0.25
+WINDOW_SECONDS: Final = 30.0
 """For measuring a rate: long enough for slow batches, short enough to follow changes."""
 
 
-def duration(seconds: float | None) -> str:
-    """A duration for people, as 12 min; `?` where it is not known."""
-    if seconds is None:
-        return "?"
+def duration(seconds: float) -> str:
+    """A duration for people, as 12 min."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -38,51 +33,46 @@ def duration(seconds: float | None) -> str:
 
 
 def _bar(amount: str) -> Bar:
-    """A bar of rich on stderr; `amount` formats the column before the rate."""
+    """A bar of rich on stderr for each task; `amount` formats the column before the rate, which is
+    the recent one, or the task's field `rate`."""
+    from rich import progress
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn(amount),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(compact=True),
-        TextColumn("left"),
+    class RateColumn(progress.ProgressColumn):
+        def render(self, task: progress.Task) -> str:
+            rate = task.fields.get("rate", task.speed)
+            return f"{rate:,.0f} a second" if rate else ""
+
+    return progress.Progress(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.TextColumn(amount, markup=False),
+        RateColumn(),
+        progress.TimeRemainingColumn(compact=True),
+        progress.TextColumn("left"),
         console=Console(stderr=True),
         transient=True,
+        speed_estimate_period=WINDOW_SECONDS,
     )
 
 
-class IngestProgress:
-    """A bar over `total` bytes (None: not known), with turns, turns a second and the time left;
-    nothing if stderr is no terminal."""
+@contextlib.contextmanager
+def ingesting(total: int | None) -> Iterator[Callable[[int, int], None]]:
+    """Yields a function to call with the bytes that were read and the turns that were published:
+    they are shown on a terminal, over `total` bytes (None: not known)."""
+    if not on_terminal():
+        yield lambda size, turns: None
+        return
+    with _bar("{task.fields[turns]:,} turns") as bar:
+        task = bar.add_task("publishing", total=total, turns=0, rate=None)
 
-    def __init__(self, total: int | None) -> None:
-        self._total = total
-        self._turns = 0
-        self._progress: Bar | None = None
-        self._task: TaskID | None = None
+        def advance(size: int, turns: int) -> None:
+            published = bar.tasks[0].fields["turns"] + turns
+            elapsed = bar.tasks[0].elapsed or 0.0
+            rate = published / elapsed if elapsed > 0.5 else None
+            bar.update(task, advance=size, turns=published, rate=rate)
 
-    def __enter__(self) -> IngestProgress:
-        if on_terminal():
-            self._progress = _bar("{task.fields[turns]:,} turns")
-            self._progress.start()
-            self._task = self._progress.add_task("publishing", total=self._total, turns=0, rate="")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-
-    def advance(self, size: int, turns: int = 0) -> None:
-        """`size` bytes were read, `turns` turns published."""
-        self._turns += turns
-        if self._progress is None or self._task is None:
-            return
-        elapsed = self._progress.tasks[0].elapsed or 0.0
-        rate = f"{self._turns / elapsed:,.0f} a second" if elapsed > 0.5 else ""
-        self._progress.update(self._task, advance=size, turns=self._turns, rate=rate)
+        yield advance
 
 
 class Stoppable:
@@ -94,12 +84,13 @@ class Stoppable:
         self._stopping = False
 
     def __enter__(self) -> Stoppable:
-        self._handling = contextlib.ExitStack()
-        self._handling.enter_context(_handled(self._stop))
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        self._before = {number: signal.signal(number, self._stop) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._handling.close()
+        for number, previous in self._before.items():
+            signal.signal(number, previous)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
         if not self._inside:
@@ -118,21 +109,16 @@ class Stoppable:
 
 
 @contextlib.contextmanager
-def watched(app: AnyApplication) -> Iterator[None]:
-    """Shows the progress of the stages until the context exits."""
-    from rich.console import Console
-    from rich.live import Live
-
+def watched(app: Process) -> Iterator[None]:
+    """Shows the progress of the stages, and the models waited for, until the context exits."""
     done = threading.Event()
-    rates = Rates()
-    with Live(
-        progress_table(app, rates), console=Console(stderr=True), transient=True, auto_refresh=False
-    ) as live:
+    with _bar("{task.fields[amount]}") as bar:
+        tasks: dict[str, TaskID] = {}
 
         def show() -> None:
             while not done.wait(INTERVAL_SECONDS):
                 with contextlib.suppress(Exception):  # the display may never end the work
-                    live.update(progress_table(app, rates), refresh=True)
+                    _show(app, bar, tasks)
 
         watcher = threading.Thread(target=show, name="progress", daemon=True)
         watcher.start()
@@ -143,118 +129,50 @@ def watched(app: AnyApplication) -> Iterator[None]:
             watcher.join()
 
 
-class Rates:
-    """The recent rate of each stage. A stage works in batches, so its rate is measured from the
-    first sample within the window to the last one, and stays while the stage is idle."""
+def _show(app: Process, bar: Bar, tasks: dict[str, TaskID]) -> None:
+    from palimpsest.ops.operations.pipeline import stage_lags
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._samples: dict[str, deque[tuple[float, int]]] = {}
+    def update(name: str, completed: int, total: int | None, amount: str) -> None:
+        if name not in tasks:
+            tasks[name] = bar.add_task(name, total=total, completed=completed, amount=amount)
+        bar.update(tasks[name], completed=completed, total=total, amount=amount)
 
-    def rate(self, name: str, done: int) -> float | None:
-        """Records per second of `name`, which has processed `done`; None while that is unknown."""
-        samples = self._samples.setdefault(name, deque())
-        now = self._clock()
-        if not samples or samples[-1][1] != done:
-            samples.append((now, done))
-        while len(samples) > 2 and samples[1][0] < now - WINDOW_SECONDS:
-            samples.popleft()
-        seconds = now - samples[0][0]
-        return (done - samples[0][1]) / seconds if len(samples) > 1 and seconds > 0 else None
-
-
-def progress_table(app: AnyApplication, rates: Rates) -> Table:
-    """Records done and left by stage, their rate, the time left, and the models waited for."""
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2))
+    lags = {
+        (each.stage, partition): each.lag
+        for partition, shard in app.shards.items()
+        for each in stage_lags(app.settings, shard, app.log, partition)
+    }
     for runner in app.runners:
-        left = _left(app, runner.stage.name, runner.partition)
-        done = runner.counts.records + runner.counts.skipped
-        name = runner.stage.name + (f"[{runner.partition}]" if len(app.shards) > 1 else "")
-        rate = rates.rate(name, done)
-        bar = ProgressBar(total=max(done + left, 1), completed=done, width=24)
-        table.add_row(
-            name,
-            bar,
-            f"{done} done",
-            f"{left} left",
-            f"{rate:,.0f} a second" if rate else "",
-            f"{duration(left / rate)} to go" if rate and left else "",
-            f"{runner.counts.dead} dead" if runner.counts.dead else "",
-        )
-    for name, outage in tuple(app.models.outages.items()):
-        table.add_row(f"waiting for {name}", "", f"try {outage.tries}", outage.reason[:60])
-    return table
-
-
-def _left(app: AnyApplication, stage: str, partition: int) -> int:
-    left = 0
-    runner = next(r for r in app.runners if r.stage.name == stage and r.partition == partition)
-    for topic in runner.stage.reads:
-        position = (
-            app.shards[partition].cursor_of(stage, topic.name)
-            if runner.stage.stateful
-            else app.log.position(stage, topic.name, partition)
-        )
-        left += max(0, app.log.end_offset(topic.name, partition) - position)
-    return left
-
-
-@contextlib.contextmanager
-def replaying() -> Iterator[tuple[Report, Callable[[], bool]]]:
-    """Yields the progress display, and a function that returns whether to stop: after Ctrl-C or
-    SIGTERM. A second one ends the process at once."""
-    received: list[int] = []
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        if received:
-            raise KeyboardInterrupt
-        received.append(number)
-
-    with _handled(stop), replay_progress() as report:
-        yield report, lambda: bool(received)
-
-
-@contextlib.contextmanager
-def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handles Ctrl-C and SIGTERM until the context exits."""
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
+        name, partition, counts = runner.stage.name, runner.partition, runner.counts
+        completed, left = counts.records + counts.skipped, lags.get((name, partition), 0)
+        dead = f", {counts.dead:,} dead" if counts.dead else ""
+        amount = f"{completed:,} done, {left:,} left{dead}"
+        shown = f"{name}[{partition}]" if len(app.shards) > 1 else name
+        update(shown, completed, completed + left, amount)
+    outages = {f"waiting for {name}": outage for name, outage in app.models.outages.items()}
+    for name, outage in outages.items():
+        update(name, 0, None, f"try {outage.tries}: {outage.reason[:60]}")
+    for name in [*tasks]:
+        if name.startswith("waiting for ") and name not in outages:
+            bar.remove_task(tasks.pop(name))
 
 
 @contextlib.contextmanager
 def replay_progress() -> Iterator[Report]:
     """Returns the progress display if stderr is a terminal."""
     if not on_terminal():
-        from palimpsest.ops.replay.progress import unreported
+        from palimpsest.ops.replay.requests import unreported
 
         yield unreported
         return
-    with _bar("{task.fields[done]}") as bar:
-        task = bar.add_task("", total=None, done="", rate="")
-        began: dict[str, int] = {}
+    with _bar("{task.fields[amount]}") as bar:
+        task = bar.add_task("", total=None, amount="")
 
         def report(progress: Progress) -> None:
-            if progress.phase not in began:
+            if progress.phase != bar.tasks[0].description:
                 # What an earlier run has done is no pace of this one.
-                began.clear()
-                began[progress.phase] = progress.done
-                bar.reset(task, total=progress.total, completed=progress.done)
-            elapsed = bar.tasks[0].elapsed or 0.0
-            worked = progress.done - began[progress.phase]
-            bar.update(
-                task,
-                description=progress.phase,
-                total=progress.total,
-                completed=progress.done,
-                done=f"{progress.done:,} of {progress.total:,} {progress.unit}",
-                rate=f"{worked / elapsed:,.0f} a second" if elapsed > 0.5 and worked else "",
-            )
+                bar.reset(task, description=progress.phase, completed=progress.done)
+            amount = f"{progress.done:,} of {progress.total:,} {progress.unit}"
+            bar.update(task, total=progress.total, completed=progress.done, amount=amount)
 
         yield report

@@ -16,7 +16,7 @@ from palimpsest.ops.cli.common import AsJson, Cli, command, on_terminal, print_j
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from palimpsest.ops.bootstrap import AnyApplication
+    from palimpsest.ops.maintenance.process import Process
     from palimpsest.ops.requests import JsonObject
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.streams.runtime.model_port import Outage
@@ -82,7 +82,7 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
     from palimpsest.ops.operations.pipeline import balance as balance_of
     from palimpsest.ops.operations.pipeline import not_drawn
     from palimpsest.ops.parts import SetupError, embedding_choice
-    from palimpsest.ops.service.running import serving_reads
+    from palimpsest.ops.service.local import serving_reads
 
     is_new = not (settings.data_dir / "shards").exists()
     is_patient = settings.log.kind == "kafka" and not once
@@ -144,7 +144,7 @@ async def _begun_again(is_patient: bool) -> AsyncIterator[None]:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 (own arguments)
 
 
-def on_outage(app: AnyApplication, once: bool) -> Callable[[str, Outage], None]:
+def on_outage(app: Process, once: bool) -> Callable[[str, Outage], None]:
     """Reports a failing provider; with `once`, stops when all remaining work waits for it."""
 
     def report(name: str, outage: Outage) -> None:
@@ -158,7 +158,7 @@ def on_outage(app: AnyApplication, once: bool) -> Callable[[str, Outage], None]:
     return report
 
 
-def _stop(app: AnyApplication) -> None:
+def _stop(app: Process) -> None:
     """Stops, and reports which work is finished first."""
     if app.gate.stopping:
         warn("stopping at once: the next run does the unfinished work again")
@@ -172,21 +172,14 @@ def _listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{stage} {count:,}" for stage, count in counts.items())
 
 
-def _summary(app: AnyApplication, seconds: float, balance: JsonObject) -> JsonObject:
-    stages: JsonObject = {}
+def _summary(app: Process, seconds: float, balance: JsonObject) -> JsonObject:
+    names = ("records", "skipped", "emitted", "dead", "batches")
+    stages: dict[str, dict[str, float]] = {}
     for runner in app.runners:
         counts = runner.counts
-        known = stages.setdefault(
-            runner.stage.name,
-            {"records": 0, "skipped": 0, "emitted": 0, "dead": 0, "batches": 0, "seconds": 0.0},
-        )
-        assert isinstance(known, dict)
-        for name in ("records", "skipped", "emitted", "dead", "batches"):
-            known[name] = int(str(known[name])) + int(getattr(counts, name))
-        spent = float(str(known["seconds"])) + sum(counts.seconds.values())
-        known["seconds"] = round(spent, 4)
-    return {
-        "stages": stages,
-        "seconds": round(seconds, 3),
-        "balance": balance,
-    }
+        known = stages.setdefault(runner.stage.name, {**dict.fromkeys(names, 0), "seconds": 0.0})
+        for name in names:
+            known[name] += getattr(counts, name)
+        known["seconds"] = round(known["seconds"] + sum(counts.seconds.values()), 4)
+    shown: JsonObject = {name: {**counted} for name, counted in stages.items()}
+    return {"stages": shown, "seconds": round(seconds, 3), "balance": balance}

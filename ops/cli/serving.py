@@ -7,32 +7,40 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, echo, print_json, usage_error, warn
+from palimpsest.ops.cli.common import (
+    AsJson,
+    Cli,
+    command,
+    echo,
+    not_done,
+    print_json,
+    show,
+    usage_error,
+    warn,
+)
+from palimpsest.ops.operations.operation import Permission
 
 if TYPE_CHECKING:
-    from palimpsest.ops.http.callers import Permission as PermissionName
     from palimpsest.ops.http.tokens import Token
+    from palimpsest.ops.library.memory import AsyncMemory
+    from palimpsest.ops.mcp.tools import AgentPlace
     from palimpsest.ops.settings.sections import Settings
+
+if TYPE_CHECKING:
+    PermissionName = Permission
+else:  # typer reads a list of choices by their enumeration only
+    PermissionName = StrEnum("Permission", {each: each for each in get_args(Permission)})
 
 TURN_SECONDS = 0.0005
 STOP_SECONDS = 60.0
 """What a stop may take in all: of the stages, of requests under way, of closing the stores."""
-
-
-class Permission(StrEnum):
-    remember = "remember"
-    recall = "recall"
-    modify = "modify"
-    forget = "forget"
-    recover = "recover"
-    sql = "sql"
-    admin = "admin"
 
 
 def register(app: typer.Typer) -> None:
@@ -41,10 +49,7 @@ def register(app: typer.Typer) -> None:
     for function, name in ((create, "create"), (list_, "list"), (revoke, "revoke")):
         command(tokens, name)(function)
     app.add_typer(tokens, name="tokens")
-
-
-def register_gateway(app: typer.Typer) -> None:
-    command(app)(gateway)
+    command(app)(mcp)
 
 
 def serve(
@@ -59,9 +64,10 @@ def serve(
 ) -> None:
     """Serve the memory over HTTP, and run the stages.
 
-    Listens on this machine only, and without tokens is open to all its users; any other address
-    needs tokens. /openapi.json describes the routes. On Kafka it runs no stages and forwards
-    requests to the workers. SIGTERM or Ctrl-C finishes running requests. Needs the extra `serve`.
+    The console is at `/`. Listens on this machine only, and without tokens is open to all its
+    users; any other address needs tokens. /openapi.json describes the routes. On Kafka it runs no
+    stages and forwards requests to the workers. SIGTERM or Ctrl-C finishes running requests. Needs
+    the extra `serve`.
 
     Example: palimpsest serve --port 3850
     """
@@ -73,14 +79,24 @@ def serve(
 
     try:
         import fastapi  # noqa: F401
+        import jinja2  # noqa: F401
     except ModuleNotFoundError:
-        raise SetupError(f"this needs FastAPI: {install_hint('serve')}") from None
+        raise SetupError(f"this needs FastAPI and Jinja: {install_hint('serve')}") from None
     options = [("http.host", host), ("http.port", port)]
     flags = tuple(f"{name}={value}" for name, value in options if value is not None)
     asyncio.run(_serve(Cli(cli.data_dir, cli.config, (*cli.overrides, *flags)).settings))
 
 
-async def _serve(settings: Settings) -> None:
+def serve_console(settings: Settings) -> None:
+    """Serves, and opens the console in the browser of this machine."""
+    import asyncio
+    import webbrowser
+
+    asyncio.run(_serve(settings, webbrowser.open))
+
+
+async def _serve(settings: Settings, opened: Callable[[str], object] | None = None) -> None:
+    """`opened` is called with the address when requests are answered."""
     import asyncio
 
     from palimpsest.ops.cli.running import on_outage
@@ -104,6 +120,8 @@ async def _serve(settings: Settings) -> None:
             if up.app.gate.unusable is not None:
                 warn(f"extraction waits, all else runs: {up.app.gate.unusable}")
         warn(f"serving at {up.address}; Ctrl-C stops")
+        if opened is not None:
+            loop.run_in_executor(None, opened, up.address)
         try:
             await up.run()
         finally:
@@ -132,7 +150,7 @@ def create(
         typer.Option("--scope", "-s", help="A memory space, or its prefix and *; repeatable."),
     ],
     permission: Annotated[
-        list[Permission] | None,
+        list[PermissionName] | None,
         typer.Option("--permission", "-p", help="Repeatable; by default recall and remember."),
     ] = None,
     actor: Annotated[
@@ -155,8 +173,7 @@ def create(
 
     if not name.strip() or not all(each.strip() for each in scope):
         raise usage_error("name and scopes must not be empty")
-    chosen = permission or [Permission.recall, Permission.remember]
-    allowed = cast("list[PermissionName]", [*dict.fromkeys(each.value for each in chosen)])
+    allowed: list[Permission] = [*dict.fromkeys(permission or ("recall", "remember"))]
     of_all = [each for each in allowed if each in ("sql", "admin")]
     if of_all and "*" not in scope:
         named = " and ".join(of_all)
@@ -183,11 +200,10 @@ def list_(cli: Cli, json: AsJson = False) -> None:
     if json:
         print_json({"tokens": records})
         return
-    from palimpsest.ops.cli.tables import console, table
+    from palimpsest.ops.cli.tables import print_listed
 
-    names = ("id", "name", "scopes", "permissions", "actor", "created_at", "expires_at")
-    rows = [tuple(_line(row[name] or "") for name in names) for row in records]
-    console().print(table(tuple(name.replace("_", " ") for name in names), [*rows]))
+    names = ("name", "id", "scopes", "permissions", "actor", "created_at", "expires_at")
+    print_listed(names, records, "there are no tokens")
 
 
 def revoke(
@@ -202,10 +218,7 @@ def revoke(
     from palimpsest.ops.http.tokens import Tokens
 
     token = Tokens(cli.settings.data_dir).revoke(name)
-    if json:
-        print_json({"revoked": _as_json(token)})
-    else:
-        echo(f"token {token.name} is revoked")
+    show(json, {"revoked": _as_json(token)}, f"token {token.name} is revoked")
 
 
 def _as_json(token: Token) -> dict[str, object]:
@@ -218,10 +231,6 @@ def _as_json(token: Token) -> dict[str, object]:
         "created_at": token.created_at.isoformat(),
         "expires_at": token.expires_at.isoformat() if token.expires_at else None,
     }
-
-
-def _line(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def gateway(cli: Cli) -> None:
@@ -243,9 +252,8 @@ def gateway(cli: Cli) -> None:
 async def _serve_gateway(settings: Settings) -> None:
     import asyncio
 
-    from palimpsest.ops.service.local import local_interface
+    from palimpsest.ops.service.local import listen_address, local_interface
     from palimpsest.ops.service.routing import RoutedQueries
-    from palimpsest.ops.service.running import listen_address
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -260,3 +268,84 @@ async def _serve_gateway(settings: Settings) -> None:
             await stop.wait()
     finally:
         await routed.close()
+
+
+# ---- agents ----
+def mcp(
+    cli: Cli,
+    scope: Annotated[
+        str, typer.Option("--scope", "-s", help="The memory space of the agent.")
+    ] = "default",
+    personal_scope: Annotated[
+        str | None, typer.Option(help="The memory space of the person it talks to, if different.")
+    ] = None,
+    lineage: Annotated[
+        int | None, typer.Option(min=0, help="Version of its persona, stored with what it creates.")
+    ] = None,
+    http: Annotated[
+        bool, typer.Option("--http", help="Use streamable HTTP instead of stdin and stdout.")
+    ] = False,
+    host: Annotated[
+        str, typer.Option(help="Address for --http; other than loopback, it needs tokens.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port for --http; 0 picks a free one.")
+    ] = 3851,
+) -> None:
+    """Serve one memory space to agents as tools, over the Model Context Protocol.
+
+    A desktop client starts this itself: ops/docs/recipes.md has the settings to paste. The stages
+    run in the same process; several clients may share a folder. Needs the extra `mcp`.
+
+    Example: palimpsest mcp --scope ana
+    """
+    import asyncio
+
+    from palimpsest.ops.distribution import install_hint
+
+    try:
+        from palimpsest.ops.mcp.server import AGENT, serve_stdio
+        from palimpsest.ops.mcp.tools import AgentPlace
+    except ModuleNotFoundError as error:
+        if error.name not in ("mcp", "mcp_types"):
+            raise
+        raise not_done(f"the MCP SDK is not installed: {install_hint('mcp')}") from None
+    from palimpsest.ops.library.memory import AsyncMemory
+
+    memory = AsyncMemory(scope=scope, loaded=cli.settings, actor=AGENT)
+    agent = AgentPlace(personal_scope, lineage)
+    if not http:
+        asyncio.run(serve_stdio(memory, agent))
+        return
+    asyncio.run(_serve_mcp(memory, agent, cli.settings, host, port))
+
+
+async def _serve_mcp(
+    memory: AsyncMemory, agent: AgentPlace, settings: Settings, host: str, port: int
+) -> None:
+    from palimpsest.ops.mcp.server import serve_http
+    from palimpsest.ops.service.server import listening
+    from palimpsest.ops.transport.sending import is_loopback
+
+    http = settings.http.model_copy(update={"host": host, "port": port})
+    is_guarded = not is_loopback(host) or (settings.data_dir / "tokens.json").exists()
+    guards = _guards(memory, settings.model_copy(update={"http": http})) if is_guarded else ()
+    try:
+        listener = listening(host, port)
+    except OSError as error:
+        raise not_done(f"cannot listen at {host}:{port}: {error.strerror}; name another") from None
+    await serve_http(memory, listener, lambda at: warn(f"serving {at}"), agent, *guards)
+
+
+def _guards(memory: AsyncMemory, settings: Settings) -> tuple[Any, ...]:
+    """The protection against callers without a token, as arguments of `serve_http`. Raises
+    SetupError without any token, and Exit."""
+    try:
+        from palimpsest.ops.http.service import Rates
+        from palimpsest.ops.http.serving import check_tokens, checked, guarded
+        from palimpsest.ops.http.tokens import Tokens
+    except ModuleNotFoundError as error:
+        raise not_done(f"tokens need the extra `serve` ({error.name} is missing)") from None
+    tokens = Tokens(settings.data_dir)
+    check_tokens(settings, tokens)
+    return guarded(settings.http, tokens, memory), checked(Rates(settings.http))

@@ -29,14 +29,6 @@ COMMANDS = ".tables, .schema VIEW, .queries and .run NAME"
 LISTED = """
 SELECT view_name AS "view", comment AS meaning FROM duckdb_views()
 WHERE schema_name = 'main' AND NOT internal ORDER BY 1"""
-COLUMNS = """
-SELECT "view", "column", type, meaning FROM (
-    SELECT view_name AS "view", '{partition}' AS "column", 'BIGINT' AS type,
-        'the partition of log and stores that the row lies in' AS meaning, -1 AS place
-    FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal
-    UNION ALL SELECT table_name, column_name, data_type, comment, column_index
-    FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal
-        AND column_name <> '{partition}'){named} ORDER BY "view", place"""
 
 
 def register(app: typer.Typer) -> None:
@@ -118,7 +110,7 @@ def _form(chosen: Form | None, output: Path | None) -> Form:
 
 def _statement(query: str) -> str:
     """The query; expands a command that begins with a dot."""
-    from palimpsest.ops.sql.saved_queries import SAVED_QUERIES
+    from palimpsest.ops.sql.saved_queries import COLUMNS, SAVED_QUERIES
     from palimpsest.stores.database.view_columns import PARTITION, quoted
     from palimpsest.stores.database.views import VIEWS
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from io import StringIO
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.tree import Tree
 
-from palimpsest.ops.cli.common import visible
+from palimpsest.ops.cli.common import echo, visible
 
-Json: TypeAlias = dict[str, object]
+Json: TypeAlias = dict[str, Any]
 
 PIPED_WIDTH = 160
 TEXT_WIDTH = 30
@@ -36,6 +39,9 @@ def console() -> Console:
     return _Console(highlight=False, width=int(os.environ.get("COLUMNS") or PIPED_WIDTH))
 
 
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*")
+
+
 def text(value: object) -> str:
     """A value in a cell."""
     if value is None or value == "":
@@ -44,7 +50,7 @@ def text(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.3f}".rstrip("0").rstrip(".")
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return escape(visible(", ".join(map(str, value)))) or "-"
     return escape(visible(str(value)))
 
@@ -63,11 +69,40 @@ def table(columns: tuple[str, ...], rows: list[tuple[object, ...]], title: str =
     return made
 
 
-def print_listed(columns: tuple[str, ...], rows: object, otherwise: str) -> None:
-    """Rows as a table, their ids shortened to what commands take; `otherwise` where none is."""
-    found = cast("list[Json]", rows)
-    cells = [tuple(str(row[n])[:8] if n == "id" else row[n] for n in columns) for row in found]
-    console().print(table(columns, cells) if found else otherwise)
+def print_listed(
+    columns: tuple[str, ...], rows: Iterable[Json], otherwise: str = "", title: str = ""
+) -> None:
+    """Prints rows as a table; `otherwise` if there are none. Ids are shortened to what commands
+    take, times to seconds."""
+    cells = [tuple(_cell(name, row[name]) for name in columns) for row in rows]
+    console().print(table(columns, cells, title) if cells else otherwise)
+
+
+def _cell(name: str, value: object) -> object:
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return len(value)
+    if isinstance(value, datetime) or (isinstance(value, str) and _TIME.fullmatch(value)):
+        return str(value)[:19]
+    if isinstance(value, str) and name != "session_id" and (f"_{name}").endswith("_id"):
+        return value[:8]
+    return value
+
+
+def print_fields(answer: dict[str, Any]) -> None:
+    """An answer field by field: values in a line each, counts in one line, lists as tables of what
+    their items have in a line, long names and times cut."""
+    for name, value in answer.items():
+        label = name.replace("_", " ")
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            columns = tuple(key for key in value[0] if not isinstance(value[0][key], dict))
+            print_listed(columns, value, title=f"\n{label}")
+        elif isinstance(value, dict):
+            parts = [f"{count} {key}" for key, count in value.items()]
+            console().print(f"{label}: {text(parts)}")
+        elif name != "next_cursor":
+            console().print(f"{label}: {text(_cell(name, value))}")
+    if answer.get("next_cursor") is not None:
+        console().print(f"\nmore: --cursor '{answer['next_cursor']}'")
 
 
 def print_rows(
@@ -100,11 +135,10 @@ def printed_rows(columns: tuple[str, ...], rows: Sequence[Mapping[str, object]])
     return file.getvalue()
 
 
-def print_run(answer: object) -> None:
+def print_run(result: Json) -> None:
     """The work done by `run`."""
-    result = cast("Json", answer)
     out = console()
-    stages = cast("dict[str, Json]", result["stages"])
+    stages = result["stages"]
     names = ("records", "skipped", "emitted", "dead", "batches", "seconds")
     out.print(
         table(
@@ -114,16 +148,16 @@ def print_run(answer: object) -> None:
     )
     out.print(f"\n{result['seconds']} s in all")
     if result["balance"]:  # a worker on Kafka has closed its stores by now, unless it was --once
-        print_balance(out, cast("Json", result["balance"]))
+        print_balance(out, result["balance"])
 
 
 def print_balance(out: Console, balance: Json) -> None:
     """The conservation law with its numbers."""
     for kind, first in (("turns", "accepted"), ("facts", "extracted")):
-        numbers = cast("dict[str, int]", balance[kind])
+        numbers = balance[kind]
         parts = [f"{count} {name}" for name, count in numbers.items() if name != first and count]
         out.print(f"{kind}: {numbers.get(first, 0)} {first} = {' + '.join(parts) or '0'}")
-    without, turns = cast("list[int]", balance.get("without_facts", [0, 0]))
+    without, turns = balance.get("without_facts", [0, 0])
     if without:
         out.print(
             f"{without} of {turns} turns of people gave no fact; they are found as they were said"
@@ -139,65 +173,108 @@ def print_balance(out: Console, balance: Json) -> None:
         out.print("[bold red]the balance does not hold: items are lost[/]; please report this")
 
 
-def print_status(answer: object) -> None:
+def print_status(report: Json) -> None:
     """The answer of `status`."""
-    report = cast("Json", answer)
     out = console()
-    stages = cast("list[Json]", report["stages"])
+    stages = report["stages"]
     names = ("stage", "partition", "cursor", "end", "lag", "state")
-    out.print(table(names, [tuple(stage[name] for name in names) for stage in stages]))
+    rows = [
+        (*(stage[name] for name in names), str(stage["waiting_since"] or "")[:19])
+        for stage in stages
+    ]
+    out.print(table((*names, "waiting since"), rows))
     out.print()
-    print_balance(out, cast("Json", report["balance"]))
+    print_balance(out, report["balance"])
     out.print(f"dead letters: {report['dead_letters']}")
-    held = cast("dict[str, int]", report["pending"])
+    held = report["pending"]
     if held:
         scopes = f"{len(held)} scope{'' if len(held) == 1 else 's'}"
         out.print(
             f"pending: {sum(held.values())} changes in {scopes} wait for review; see"
             " `palimpsest proposals list`"
         )
-    for name, provider in cast("dict[str, Json]", report["providers"]).items():
+    for name, provider in report["providers"].items():
         reason = f": {text(provider['reason'])}" if provider["reason"] else ""
         out.print(
             f"{name}: {text(provider['provider'])} {text(provider['model'])},"
             f" {provider['state']}{reason}"
         )
-    for waiting in cast("list[str]", report["waiting"]):
+    for job in report["jobs"]:
+        out.print(text(_job(job)))
+    for each in report["embeddings"]:
+        for line in _embedding_lines(each):
+            out.print(text(line))
+    for waiting in report["waiting"]:
         out.print(text(waiting))
 
 
-def print_recall(answer: object) -> None:
+def _job(job: Json) -> str:
+    """A scheduled job on one line."""
+    last, after = job["last_run"], job["next_run"]
+    ran = "has not run yet"
+    if isinstance(last, dict):
+        said = f": {last['detail']}" if last["detail"] else ""
+        ran = f"{last['outcome']} at {str(last['ended_at'])[:19]}{said}"
+    coming = "" if after is None else f"; next at {str(after)[:19]}"
+    return f"job {job['job']} (partition {job['partition']}, {job['schedule']}): {ran}{coming}"
+
+
+def _embedding_lines(state: Json) -> Iterator[str]:
+    """What is not as usual with the vectors of a partition."""
+    where, failure = f"partition {state['partition']}", state["failure"]
+    why = f", {state['failed']} failed: {failure}" if failure else ""
+    if state["missing"]:
+        yield f"{where}: {state['missing']} memories lack a vector of {state['live']}{why}"
+    if state["upcoming"]:
+        left, made = state["seconds_left"], f"{state['made']} of {state['memories']}"
+        soon = "" if left is None else f", about {left:.0f} s left"
+        yield f"{where}: migration to {state['upcoming']}, {made} vectors made{soon}{why}"
+
+
+def print_recall(recalled: Json) -> None:
     """Results of a recall, the best first, with the parts of each score."""
-    recalled = cast("Json", answer)
     out = console()
-    results = cast("list[Json]", recalled["results"])
+    results = recalled["results"]
     out.print(f"{len(results)} results by {text(recalled['method'])}")
     for number, result in enumerate(results, 1):
         out.print()
-        out.print(
-            f"[bold]{number}.[/] {text(marked(result))}"
-            f"  [dim]({text(result['type'])}, {text(whose(result))},"
-            f" {str(result['occurred_at'])[:10]}{_until(result)})[/]"
-            f"{'  [yellow]unlikely[/]' if result['unlikely'] else ''}"
-        )
-        scores = cast("Json", result["scores"])
-        parts = ", ".join(
-            f"{name} {text(score)}" for name, score in scores.items() if score is not None
-        )
-        out.print(f"   score {text(result['score'])} [dim]from {parts}[/]")
-        explanation = cast("Json | None", result.get("explanation"))
-        if explanation is not None:
-            out.print(f"   [dim]made of {reasons(explanation)}[/]")
-        out.print(f"   [dim]id {result['id']}[/]")
-    for each in cast("list[Json]", recalled.get("related") or []):
+        print_result(out, number, result)
+    for each in recalled.get("related") or []:
         out.print(f"\n[bold]+[/] {text(marked(each))}  [dim]({text(each['reason'])})[/]")
+    for each in recalled.get("why_not") or []:
+        failed = each["filters"]
+        filters = f" by {', '.join(failed)}" if failed else ""
+        rank = "" if each["rank"] is None else f", no. {each['rank']} with {each['score']:.3f}"
+        shown_by = f", shown by {text(each['shown_by'])}" if each["shown_by"] else ""
+        out.print(f"\n[dim]{each['id']}[/]: {each['reason']}{filters}{rank}{shown_by}")
+        if each["explanation"] is not None:
+            out.print(f"   [dim]made of {reasons(each['explanation'])}[/]")
+
+
+def print_result(out: Console, number: int, result: Json) -> None:
+    """A result of a recall, with the parts of its score."""
+    out.print(
+        f"[bold]{number}.[/] {text(marked(result))}"
+        f"  [dim]({text(result['type'])}, {text(whose(result))},"
+        f" {str(result['occurred_at'])[:10]}{_until(result)})[/]"
+        f"{'  [yellow]unlikely[/]' if result['unlikely'] else ''}"
+    )
+    scores = {name: score for name, score in result["scores"].items() if score is not None}
+    parts = ", ".join(f"{name} {text(score)}" for name, score in scores.items())
+    out.print(f"   score {text(result['score'])} [dim]from {parts}[/]")
+    if result.get("explanation") is not None:
+        out.print(f"   [dim]made of {reasons(result['explanation'])}[/]")
+    out.print(f"   [dim]id {result['id']}[/]")
 
 
 def marked(memory: Json) -> str:
     """The text of a memory, with marks for what no longer holds."""
-    from palimpsest.stores.recall.marks import marks_from, with_marks
+    from pydantic import TypeAdapter
 
-    return with_marks(str(memory["content"]), marks_from(memory.get("marks")))
+    from palimpsest.stores.recall.query import Mark, with_marks
+
+    marks = TypeAdapter(tuple[Mark, ...]).validate_python(memory.get("marks") or ())
+    return with_marks(str(memory["content"]), marks)
 
 
 def _until(result: Json) -> str:
@@ -212,7 +289,7 @@ def whose(result: Json) -> object:
     """The speaker, with the role if the name does not show it; for a chunk of a document, its
     title."""
     if result["type"] == "document_chunk":
-        return ", ".join(cast("list[str]", result["tags"]))
+        return ", ".join(result["tags"])
     who, role = str(result["who"]), str(result["role"])
     named = role and role != "user" and role.casefold() != who.casefold()
     return (f"{who} ({role})" if who else role) if named else who
@@ -220,8 +297,8 @@ def whose(result: Json) -> object:
 
 def reasons(explanation: Json) -> str:
     """The parts that a score adds up to, and its place in each leg."""
-    parts = cast("dict[str, float]", explanation["parts"])
-    ranks = cast("dict[str, int | None]", explanation["ranks"])
+    parts = explanation["parts"]
+    ranks = explanation["ranks"]
     made = " ".join(
         f"{'+' if part >= 0 else '-'} {name} {abs(part):.3f}"
         for name, part in parts.items()
@@ -236,7 +313,11 @@ def print_memory(memory: Json) -> None:
     out = console()
     shown = {**memory, "content": marked(memory)} if "content" in memory else {**memory}
     shown.pop("marks", None)
+    recalls = shown.pop("recalls", [])
     out.print(table(("field", "value"), list(shown.items())))
+    columns = ("asked_at", "kind", "rank", "score", "question")
+    if recalls:
+        out.print(table(columns, [tuple(each[name] for name in columns) for each in recalls]))
 
 
 def print_memories(memories: list[Json]) -> None:
@@ -261,35 +342,64 @@ def print_memories(memories: list[Json]) -> None:
 
 def print_events(events: list[Json]) -> None:
     """Audit events in order."""
-    console().print(
-        table(
-            ("at", "event", "by", "reason", "content"),
-            [
-                (
-                    str(event["created_at"])[:19],
-                    event["event"],
-                    event["changed_by"],
-                    event["reason"],
-                    event["new_content"] or event["old_content"],
-                )
-                for event in events
-            ],
-        )
-    )
+    shown = [{**each, "content": each["new_content"] or each["old_content"]} for each in events]
+    print_listed(("created_at", "event", "changed_by", "reason", "content"), shown)
 
 
 def print_entity(found: Json) -> None:
     """An entity with its relations, and the memories that name it."""
     out = console()
-    aliases = cast("list[str]", found["aliases"])
+    aliases = found["aliases"]
     also = f", also {text(aliases)}" if aliases else ""
     named = f"named in {found['mentions']} memories"
     out.print(f"[bold]{text(found['name'])}[/] ({text(found['type'])}{also}), {named}")
     if found["summary"]:
         out.print(text(found["summary"]))
-    for each in cast("list[Json]", found["relations"]):
+    for each in found["relations"]:
         names = (found["name"], each["name"])
         source, target = names if each["direction"] == "out" else reversed(names)
         relation = str(each["relation"]).replace("_", " ")
         out.print(f"- {text(source)} {text(relation)} {text(target)}")
-    print_memories(cast("list[Json]", found["memories"]))
+    for each in found["attributes"]:
+        kind = " (constraint)" if each["kind"] == "constraint" else ""
+        out.print(f"- {text(each['aspect'])}{kind}: {text(each['content'])}")
+    print_memories(found["memories"])
+
+
+def print_graph(found: Json) -> None:
+    """The document; else a tree from the first entity: each relation once, where it is nearest."""
+    if found["document"] is not None:
+        echo(str(found["document"]))
+        return
+    out = console()
+    names = {node["id"]: str(node["name"]) for node in found["nodes"]}
+    edges = found["edges"]
+    around: dict[object, list[int]] = {}
+    for number, edge in enumerate(edges):
+        for end in {str(edge["source"]), str(edge["target"])}:
+            around.setdefault(end, []).append(number)
+    left = set(range(len(edges)))
+    entered: set[object] = set()
+    for first, name in names.items():
+        if first in entered:
+            continue
+        entered.add(first)
+        tree = Tree(f"[bold]{text(name)}[/]")
+        waiting = [(first, tree)]
+        for entity_id, branch in waiting:
+            for number in around.get(entity_id, ()):
+                if number not in left:
+                    continue
+                left.discard(number)
+                edge = edges[number]
+                relation = text(str(edge["relation"]).replace("_", " "))
+                goes_out = edge["source"] == entity_id
+                other = edge["target"] if goes_out else edge["source"]
+                arrow = f"{relation} →" if goes_out else f"← {relation}"
+                child = branch.add(f"{arrow} {text(names[other])}")
+                if other not in entered:
+                    entered.add(other)
+                    waiting.append((other, child))
+        out.print(tree)
+    if not found["complete"]:
+        out.print(f"the first {len(names)} entities; --limit for more")

@@ -1,11 +1,12 @@
-"""export, import: a whole scope as a file; embeddings: its vectors."""
+"""export, import: a whole scope as a file; embeddings: its vectors; snapshot, restore: copies of
+the stores."""
 
 from __future__ import annotations
 
 import json as json_module
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
@@ -17,6 +18,7 @@ from palimpsest.ops.cli.common import (
     command,
     echo,
     print_json,
+    show,
     usage_error,
     warn,
 )
@@ -35,6 +37,8 @@ def register(app: typer.Typer) -> None:
     command(app, reads=True)(export)
     command(app, "import")(import_scope)
     command(app)(embeddings)
+    command(app, reads=True)(snapshot)
+    command(app)(restore)
 
 
 def export(
@@ -59,7 +63,7 @@ def export(
     partial = file.with_name(f".{file.name}.partial")
 
     async def exporting(queries: Queries) -> None:
-        await queries.export_scope(ExportRequest(scope, deleted), partial)
+        await queries.write_file(ExportRequest(scope, deleted), partial)
 
     try:
         cli.with_queries(exporting)
@@ -67,10 +71,8 @@ def export(
     finally:
         partial.unlink(missing_ok=True)
     size = file.stat().st_size
-    if json:
-        print_json({"scope": scope, "file": str(file), "bytes": size})
-    else:
-        echo(f"{file}: scope {scope}, {size} bytes")
+    result = {"scope": scope, "file": str(file), "bytes": size}
+    show(json, result, f"{file}: scope {scope}, {size} bytes")
 
 
 def import_scope(
@@ -157,3 +159,76 @@ def embeddings(cli: Cli, scope: Scope = "default") -> None:
         cursor = page["next_cursor"]
         if cursor is None:
             return
+
+
+# ---- snapshots ----
+Kind: TypeAlias = Literal["duckdb", "parquet"]
+
+
+def snapshot(
+    cli: Cli,
+    out: Annotated[Path, typer.Argument(help="A file that ends in .duckdb, or a folder.")],
+    format: Annotated[  # noqa: A002
+        Kind | None,
+        typer.Option(help="A DuckDB file or a folder of Parquet; by default from the name OUT."),
+    ] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Copy the stores to a file for any DuckDB client, even while a worker is running.
+
+    Each partition is copied from a consistent snapshot. The file has the views of all partitions,
+    with the column partition; as Parquet, it is a folder with one file per view. OUT appears when
+    it is complete; an interrupted copy leaves only a folder .OUT.….partial. `palimpsest restore`
+    turns it into stores again.
+
+    Example: palimpsest snapshot memory.duckdb
+    """
+    from palimpsest.ops.maintenance.snapshots import partitions_of, take_snapshot
+
+    kind = _kind(format, out)
+
+    async def taking(queries: Queries) -> list[int]:
+        count = partitions_of(settings)
+        if partition is not None and partition >= count:
+            raise usage_error(f"there is no partition {partition}; there are {count}")
+        numbers = [*range(count)] if partition is None else [partition]
+        await take_snapshot(queries, numbers, count, out.absolute(), kind == "parquet")
+        return numbers
+
+    settings = cli.settings
+    numbers = cli.with_queries(taking)
+    result = {"snapshot": str(out), "format": kind, "partitions": numbers}
+    show(json, result, f"{out}: partition {', '.join(map(str, numbers))}")
+
+
+def _kind(chosen: Kind | None, out: Path) -> Kind:
+    named: Kind | None = "duckdb" if out.suffix == ".duckdb" else None
+    if chosen is None and named is None and out.suffix:
+        raise usage_error(f"{out.name} is neither a .duckdb nor a folder; add --format")
+    if chosen == "parquet" and named is not None:
+        raise usage_error(f"{out.name} is named as a DuckDB file, but --format says parquet")
+    return chosen or named or "parquet"
+
+
+def restore(
+    cli: Cli,
+    snapshot: Annotated[Path, typer.Argument(help="Output of `palimpsest snapshot`.")],
+    json: AsJson = False,
+) -> None:
+    """Restore the stores of a snapshot in a data folder, to continue from its log.
+
+    The folder must have the log of the stores, or a later copy of it, and no stores of these
+    partitions. The next run processes the log's records after the snapshot; model calls for the
+    content of the snapshot are not repeated.
+
+    Example: palimpsest restore memory.duckdb --data-dir restored
+    """
+    from palimpsest.ops.maintenance.snapshots import restore_snapshot
+
+    if not snapshot.exists():
+        raise usage_error(f"there is no {snapshot}")
+    shards = restore_snapshot(cli.settings, snapshot)
+    listed = [{"partition": s.partition, "taken_at": s.taken_at.isoformat()} for s in shards]
+    told = f"{len(shards)} partitions restored; `palimpsest run` goes on from the log"
+    show(json, {"restored": listed}, told)

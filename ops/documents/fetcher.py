@@ -16,9 +16,9 @@ from typing import Final, TypeAlias
 
 import httpx
 
-from palimpsest.ops.documents.reading import NotReadError, charset_of, media_type_of, read
+from palimpsest.ops.documents.adding import NotReadError, charset_of, media_type_of, read
 from palimpsest.ops.documents.settings import DocumentSettings
-from palimpsest.streams.document_intents import why_no_address
+from palimpsest.streams.normalize import why_no_address
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,7 @@ from palimpsest.schemas.section import Section
 
 class DocumentSettings(Section):
     max_bytes: int = Field(
-        default=10 * 1024 * 1024,
-        ge=1024,
-        description="maximum size of a document, in bytes",
+        default=10 * 1024 * 1024, ge=1024, description="maximum size of a document, in bytes"
     )
     chunk_characters: int = Field(
         default=CHUNK_CHARACTERS,

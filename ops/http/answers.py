@@ -57,6 +57,23 @@ class TurnsAccepted(BaseModel):
     turns: list[TurnStanding] | None = None
 
 
+class Ingested(BaseModel):
+    """A file of a conversation that was read as `format`: `accepted` turns are in the log now, by
+    scope in `scopes`. Of these, `new` were not published before, `known` were, and `conflicts`
+    have the id of another turn, which stays. `refused` has the first hundred of `refused_parts`;
+    `notes` say how the file was read."""
+
+    format: str
+    accepted: int
+    scopes: dict[str, int]
+    new: int
+    known: int
+    conflicts: int
+    refused: list[Wrong]
+    refused_parts: int
+    notes: list[str]
+
+
 class Accepted(BaseModel):
     """A command that is in the log and not applied yet; the header `Location` is the address of its
     result."""

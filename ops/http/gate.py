@@ -4,7 +4,6 @@ authorized caller, and its body is not too large."""
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -14,28 +13,29 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from palimpsest.ops.http.callers import LOCAL, Caller
-from palimpsest.ops.http.problems import Problem, answer
-from palimpsest.ops.http.settings import HttpSettings
-from palimpsest.ops.http.tokens import Tokens
+from palimpsest.ops.http.problems import Problem, Shown, as_json
+from palimpsest.ops.http.tokens import LOCAL, Caller, Tokens
 from palimpsest.ops.parts import SetupError
-from palimpsest.ops.service.connections import GUARDED
+from palimpsest.ops.service.server import GUARDED
+from palimpsest.ops.settings.sections import HttpSettings
+from palimpsest.ops.transport.sending import is_loopback
 
 PUBLIC_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json", "/docs"})
 """Paths open to everyone who can reach the service."""
 
+SIGN_IN: Final = "/sign-in"
+STATIC: Final = "/static/"
+INGEST: Final = "/api/ingest"
+COOKIE: Final = "palimpsest_token"
+"""Carries the token of a browser that signed in."""
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
 LOOK_SECONDS: Final = 1.0
 """Interval between checks that a token is still valid while its request is answered."""
 BYTES_PER_SECOND: Final = 16 * 1024
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class Gate:
@@ -43,9 +43,16 @@ class Gate:
     token was created, it requires one, even after the last is revoked."""
 
     def __init__(
-        self, app: ASGIApp, settings: HttpSettings, tokens: Tokens, larger: Mapping[str, int]
+        self,
+        app: ASGIApp,
+        settings: HttpSettings,
+        tokens: Tokens,
+        larger: Mapping[str, int],
+        shown: Shown = as_json,
     ) -> None:
-        """`larger`: maximum bytes of a body for paths with a larger limit."""
+        """`larger`: maximum bytes of a body for paths with a larger limit. `shown` answers what is
+        refused."""
+        self._shown = shown
         self._larger = larger
         self._app = app
         self._settings = settings
@@ -65,13 +72,13 @@ class Gate:
         try:
             self._check_host(headers)
             _check_origin(headers)
-            if scope["path"] not in PUBLIC_PATHS:
-                caller = scope.setdefault("state", {})["caller"] = self._caller(headers)
+            if not is_public(scope["path"]):
+                caller = scope.setdefault("state", {})["caller"] = self._caller(scope, headers)
                 self._check_share(caller)
             limit = self._limit(scope["path"])
             _check_length(headers, limit)
         except Problem as problem:
-            await answer(problem)(scope, receive, send)
+            await self._shown(HTTPConnection(scope), problem)(scope, receive, send)
             return
         limited_receive = limited(receive, limit, self._settings.body_seconds)
         if caller is None:
@@ -124,11 +131,15 @@ class Gate:
                 " the host in the setting http.allowed_hosts",
             )
 
-    def _caller(self, headers: Headers) -> Caller:
+    def _caller(self, scope: Scope, headers: Headers) -> Caller:
         try:
             if self._tokens.are_used:
                 self._open = False
             scheme, _, secret = headers.get("authorization", "").partition(" ")
+            cookie = HTTPConnection(scope).cookies.get(COOKIE)
+            if cookie is not None and "authorization" not in headers:
+                check_own_page(scope["method"], headers)
+                scheme, secret = "bearer", cookie
             caller = self._tokens.caller(secret.strip() if scheme.lower() == "bearer" else "")
         except SetupError as error:
             raise Problem("unavailable", str(error), {"Retry-After": "60"}) from None
@@ -145,6 +156,8 @@ class Gate:
     def _limit(self, path: str) -> BodyLimit:
         if path.startswith("/api/scopes/") and path.endswith("/import"):
             return BodyLimit("http.max_import_bytes", self._settings.max_import_bytes)
+        if path == INGEST:
+            return BodyLimit("http.max_ingest_bytes", self._settings.max_ingest_bytes)
         if path in self._larger:
             return BodyLimit("documents.max_bytes", self._larger[path])
         return BodyLimit("http.max_body_bytes", self._settings.max_body_bytes)
@@ -215,6 +228,19 @@ def _check_origin(headers: Headers) -> None:
     origin = headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != headers.get("host"):
         raise Problem("forbidden", "requests of pages of other sites are not answered")
+
+
+def check_own_page(method: str, headers: Headers) -> None:
+    """Refuses a change that a browser sends unless it comes from a page of this service: a cookie
+    is sent, and a form accepted, whatever page they come from. Raises Problem."""
+    is_own = headers.get("origin") is not None or headers.get("sec-fetch-site") == "same-origin"
+    if method not in SAFE_METHODS and not is_own:
+        raise Problem("forbidden", "changes are taken from pages of this service only")
+
+
+def is_public(path: str) -> bool:
+    """Whether everyone who can reach the service may ask for it."""
+    return path in PUBLIC_PATHS or path == SIGN_IN or path.startswith(STATIC)
 
 
 def _name(host: str) -> str:

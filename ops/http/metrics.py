@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, each defined once.
+"""The values of the metrics that `ops.telemetry.catalogue` defines, for Prometheus.
 
 HTTP requests are counted as they happen. The stages' metrics are read from their own counters on
 each scrape, and the state of the pipeline from the stores, as in `status`.
@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, cast, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -20,48 +20,27 @@ from prometheus_client.registry import Collector
 
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.requests import JsonObject
-from palimpsest.streams.kafka.waiting import Awaited, Wait
-from palimpsest.streams.runtime.model_usage import Usage
-from palimpsest.streams.runtime.runner import StageRunner
+from palimpsest.ops.telemetry import catalogue
+from palimpsest.ops.telemetry.catalogue import Metric as Described
+from palimpsest.streams.kafka.cluster import Awaited, Wait
+from palimpsest.streams.runtime.model_port import Usage
+from palimpsest.streams.runtime.runner import Counts, StageRunner
 
-NAME: Final = "palimpsest_"
 STATUS_SECONDS: Final = 10.0
 """Maximum age of the pipeline's state: the balance is counted over all turns."""
-SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
-OF_STAGES: Final[Mapping[str, tuple[str, Callable[[StageRunner], float]]]] = {
-    "stage_records": ("Records that were processed", lambda one: one.counts.records),
-    "stage_skipped_records": (
-        "Records that were already processed",
-        lambda one: one.counts.skipped,
-    ),
-    "stage_emitted_records": ("Records that were sent on", lambda one: one.counts.emitted),
-    "stage_dead_letters": ("Records that became dead letters", lambda one: one.counts.dead),
-    "stage_failures": (
-        "Records on which the stage failed unexpectedly",
-        lambda one: one.counts.unexpected,
-    ),
-    "stage_batches": ("Batches that were finished", lambda one: one.counts.batches),
-    "stage_waiting_seconds": (
-        "Seconds of batches in which others had the store",
-        lambda one: one.counts.waited,
-    ),
-    "store_seconds": (
-        "Seconds in which a stage read or wrote its store",
-        lambda o: o.counts.stored,
-    ),
+OF_MODELS: Final = {"model_recorded_replies": "recorded"}
+"""The field of `ModelUsage`, where it is not named like the metric."""
+OF_STAGES: Final[Mapping[str, Callable[[Counts], float]]] = {
+    "stage_records": lambda counts: counts.records,
+    "stage_skipped_records": lambda counts: counts.skipped,
+    "stage_emitted_records": lambda counts: counts.emitted,
+    "stage_dead_letters": lambda counts: counts.dead,
+    "stage_failures": lambda counts: counts.unexpected,
+    "stage_batches": lambda counts: counts.batches,
+    "stage_waiting_seconds": lambda counts: counts.waited,
+    "store_seconds": lambda counts: counts.stored,
 }
-"""Counters by stage and partition, since the process started."""
-OF_MODELS: Final = {
-    "model_calls": ("Calls to a model's provider", "calls"),
-    "model_recorded_replies": ("Replies that were taken from the record", "recorded"),
-    "model_failures": ("Calls that failed", "failures"),
-    "model_retries": ("Calls repeated after a failure", "retries"),
-    "model_seconds": ("Seconds that calls took", "seconds"),
-    "model_input_tokens": ("Input tokens reported by the provider", "input_tokens"),
-    "model_output_tokens": ("Output tokens reported by the provider", "output_tokens"),
-}
-"""Counters by provider, since the process started."""
 
 
 class Metrics:
@@ -78,25 +57,18 @@ class Metrics:
         self._status = _Recent(status)
         self._registry = CollectorRegistry()
         self._registry.register(_Pipeline(self._status))
+        self._runners = runners or tuple
+        self._usage = usage
         if runners is not None and usage is not None:
             self._registry.register(_Stages(runners, usage, wait))
-        labels = ("method", "route", "status")
-        self._requests = self._counter("http_requests", "Requests that were answered", labels)
-        self._request_seconds = self._histogram(
-            "http_request_seconds", "Seconds until a request was answered", ("method", "route")
-        )
-        self._query_seconds = self._histogram(
-            "query_seconds", "Seconds that a question to the memory took", ("query",)
-        )
-        self._command_seconds = self._histogram(
-            "command_wait_seconds", "Seconds that a change waited for its result", ("end",)
-        )
+        self._requests = Counter(*_described(catalogue.HTTP_REQUESTS), registry=self._registry)
+        self._request_seconds = self._histogram(catalogue.HTTP_REQUEST_SECONDS)
+        self._query_seconds = self._histogram(catalogue.QUERY_SECONDS)
+        self._command_seconds = self._histogram(catalogue.COMMAND_WAIT_SECONDS)
 
-    def _counter(self, name: str, about: str, labels: Sequence[str]) -> Counter:
-        return Counter(NAME + name, about, labels, registry=self._registry)
-
-    def _histogram(self, name: str, about: str, labels: Sequence[str]) -> Histogram:
-        return Histogram(NAME + name, about, labels, registry=self._registry, buckets=SECONDS)
+    def _histogram(self, metric: Described) -> Histogram:
+        buckets = catalogue.SECONDS
+        return Histogram(*_described(metric), registry=self._registry, buckets=buckets)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request."""
@@ -118,6 +90,26 @@ class Metrics:
             yield ends.append
         finally:
             self._command_seconds.labels(ends[-1]).observe(time.perf_counter() - began)
+
+    def of_stages(self) -> dict[str, dict[str, float]]:
+        """Batches and the mean seconds of one, by stage, since the process started."""
+        found: dict[str, dict[str, float]] = {}
+        for runner in self._runners():
+            of = found.setdefault(runner.stage.name, {"batches": 0, "seconds": 0.0})
+            of["batches"] += runner.counts.batches
+            of["seconds"] += runner.counts.spent
+        return {
+            name: {**of, "mean": of["seconds"] / of["batches"] if of["batches"] else 0.0}
+            for name, of in found.items()
+        }
+
+    def of_models(self) -> dict[str, dict[str, float]]:
+        """Usage by the provider's name, since the process started."""
+        return (
+            {}
+            if self._usage is None
+            else {name: asdict(used) for name, used in self._usage.by_provider.items()}
+        )
 
     async def shown(self, accept: str) -> tuple[bytes, str]:
         """Returns all metrics in the format of the Accept header, and its media type."""
@@ -155,34 +147,20 @@ class _Pipeline(Collector):
 
     def collect(self) -> Iterable[Metric]:
         status = self._recent.found
-        known = GaugeMetricFamily(NAME + "pipeline_known", "Whether the pipeline's state is known")
-        known.add_metric((), 0.0 if status is None else 1.0)
-        yield known
+        yield _family(catalogue.PIPELINE_KNOWN, [((), float(status is not None))])
         if status is None:
             return
         found = cast("dict[str, Any]", status)
-        lag = GaugeMetricFamily(
-            NAME + "stage_lag_records", "Records that wait for a stage", labels=PLACE
-        )
-        for stage in found["stages"]:
-            lag.add_metric((stage["stage"], str(stage["partition"])), stage["lag"])
-        yield lag
-        balance = GaugeMetricFamily(
-            NAME + "balance_items", "Turns and facts by where they are", labels=("kind", "state")
-        )
-        for kind in ("turns", "facts"):
-            for state, number in found["balance"][kind].items():
-                balance.add_metric((kind, state), number)
-        yield balance
-        holds = GaugeMetricFamily(NAME + "balance_holds", "Whether nothing is lost")
-        holds.add_metric((), float(found["balance"]["holds"]))
-        yield holds
-        dead = GaugeMetricFamily(NAME + "dead_letters", "Pending dead letters")
-        dead.add_metric((), found["dead_letters"])
-        yield dead
-
-
-PLACE: Final = ("stage", "partition")
+        lags = [((e["stage"], str(e["partition"])), e["lag"]) for e in found["stages"]]
+        yield _family(catalogue.STAGE_LAG, lags)
+        items = [
+            ((kind, state), number)
+            for kind in ("turns", "facts")
+            for state, number in found["balance"][kind].items()
+        ]
+        yield _family(catalogue.BALANCE_ITEMS, items)
+        yield _family(catalogue.BALANCE_HOLDS, [((), float(found["balance"]["holds"]))])
+        yield _family(catalogue.DEAD_LETTERS, [((), found["dead_letters"])])
 
 
 class _Stages(Collector):
@@ -200,30 +178,41 @@ class _Stages(Collector):
 
     def collect(self) -> Iterable[Metric]:
         runners = self._runners()
-        for name, (about, value) in OF_STAGES.items():
-            family = CounterMetricFamily(NAME + name, about, labels=PLACE)
-            for runner in runners:
-                family.add_metric(_place(runner), value(runner))
-            yield family
-        steps = CounterMetricFamily(
-            NAME + "stage_batch_seconds", "Seconds of batches by step", labels=(*PLACE, "step")
-        )
-        for runner in runners:
-            for step, seconds in runner.counts.seconds.items():
-                steps.add_metric((*_place(runner), step), seconds)
-        yield steps
-        for name, (about, attribute) in OF_MODELS.items():
-            family = CounterMetricFamily(NAME + name, about, labels=("provider",))
-            for provider, used in self._usage.by_provider.items():
-                family.add_metric((provider,), getattr(used, attribute))
-            yield family
-        waiting = GaugeMetricFamily(
-            NAME + "waiting", "Whether the worker cannot go on without this now", labels=("for",)
-        )
+        for metric in catalogue.STAGE_COUNTERS:
+            count = OF_STAGES[metric.name]
+            yield _family(metric, [(_place(runner), count(runner.counts)) for runner in runners])
+        steps = [
+            ((*_place(runner), step), seconds)
+            for runner in runners
+            for step, seconds in runner.counts.seconds.items()
+        ]
+        yield _family(catalogue.STAGE_BATCH_SECONDS, steps)
+        for metric in catalogue.MODEL_COUNTERS:
+            name = OF_MODELS.get(metric.name, metric.name.removeprefix("model_"))
+            used = self._usage.by_provider.items()
+            yield _family(metric, [((provider,), getattr(of, name)) for provider, of in used])
         wait = self._wait()
-        for awaited in get_args(Awaited):
-            waiting.add_metric((awaited,), float(wait is not None and wait.awaited == awaited))
-        yield waiting
+        waits = [
+            ((each,), float(wait is not None and wait.awaited == each))
+            for each in get_args(Awaited)
+        ]
+        yield _family(catalogue.WAITING, waits)
+
+
+def _described(metric: Described) -> tuple[str, str, tuple[str, ...]]:
+    return catalogue.PREFIX + metric.name, metric.meaning, metric.labels
+
+
+def _family(
+    metric: Described, samples: Iterable[tuple[tuple[str, ...], float]]
+) -> CounterMetricFamily | GaugeMetricFamily:
+    """The metric with its samples, as labels and values."""
+    name, meaning, labels = _described(metric)
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    family = kind(name, meaning, labels=labels)
+    for values, number in samples:
+        family.add_metric(values, number)
+    return family
 
 
 def _place(runner: StageRunner) -> tuple[str, str]:

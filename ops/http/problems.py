@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, Response
 
-from palimpsest.ops.command_kinds import CommandError
 from palimpsest.ops.errors import (
+    CommandError,
     NotFoundError,
     NotOpenError,
     RequestError,
@@ -78,11 +78,7 @@ class Problem(Exception):
     """An error response. `more` are additional members of it."""
 
     def __init__(
-        self,
-        code: str,
-        detail: str,
-        headers: Mapping[str, str] | None = None,
-        **more: object,
+        self, code: str, detail: str, headers: Mapping[str, str] | None = None, **more: object
     ) -> None:
         super().__init__(detail)
         self.code = code
@@ -109,28 +105,36 @@ def answer(problem: Problem) -> JSONResponse:
     return JSONResponse(body, status, problem.headers, MEDIA_TYPE)
 
 
-def install(app: FastAPI) -> None:
-    """Makes the application return all errors as problems."""
+Shown = Callable[[HTTPConnection, Problem], Response]
+"""Makes the response to a request that ended in a problem."""
+
+
+def as_json(_: HTTPConnection, problem: Problem) -> Response:
+    """The problem details, for programs."""
+    return answer(problem)
+
+
+def install(app: FastAPI, shown: Shown = as_json) -> None:
+    """Makes the application return all errors as problems, as `shown` shows them."""
     # The type checker expects handlers of any exception.
-    handlers: dict[Any, Any] = {
-        Problem: lambda _, error: answer(error),
-        RequestError: lambda _, error: answer(_of_query(error)),
-        NotThereError: lambda _, error: answer(unavailable(f"a worker is away: {error}")),
-        StoreClosed: lambda _, error: answer(unavailable(str(error))),
-        LogError: lambda _, error: answer(unavailable(str(error))),
-        SetupError: lambda _, error: answer(unavailable(str(error))),
-        RequestValidationError: lambda _, error: answer(_of_validation(error)),
-        HTTPException: lambda _, error: answer(_of_http(error)),
+    problems: dict[Any, Any] = {
+        Problem: lambda _, error: error,
+        RequestError: lambda _, error: of_request(error),
+        NotThereError: lambda _, error: unavailable(f"a worker is away: {error}"),
+        StoreClosed: lambda _, error: unavailable(str(error)),
+        LogError: lambda _, error: unavailable(str(error)),
+        SetupError: lambda _, error: unavailable(str(error)),
+        RequestValidationError: lambda _, error: _of_validation(error),
+        HTTPException: lambda _, error: _of_http(error),
         Exception: _failed,
     }
-    for kind, handler in handlers.items():
-        app.add_exception_handler(kind, _awaited(handler))
+    for kind, problem_of in problems.items():
+        app.add_exception_handler(kind, _handler(problem_of, shown))
 
 
-def _awaited(handler: Any) -> Any:
-    async def handle(request: Request, error: Exception) -> JSONResponse:
-        response: JSONResponse = handler(request, error)
-        return response
+def _handler(problem_of: Any, shown: Shown) -> Any:
+    async def handle(request: Request, error: Exception) -> Response:
+        return shown(request, problem_of(request, error))
 
     return handle
 
@@ -150,7 +154,8 @@ def of_command(error: CommandError) -> Problem:
     return Problem(code, str(error), None, **more)
 
 
-def _of_query(error: RequestError) -> Problem:
+def of_request(error: RequestError) -> Problem:
+    """The problem of a request that cannot be answered."""
     if isinstance(error, CommandError):
         return of_command(error)
     if isinstance(error, NotFoundError):
@@ -168,7 +173,10 @@ def _of_validation(error: RequestValidationError) -> Problem:
         why = str(errors[0].get("ctx", {}).get("error", "it ends too early"))
         return Problem("malformed", f"the body is no JSON: {why}")
     failures = [
-        {"where": _where(each["loc"]), "why": WORDS.get(each["type"], as_json_says(each["msg"]))}
+        {
+            "where": ".".join(map(str, each["loc"])),
+            "why": WORDS.get(each["type"], as_json_says(each["msg"])),
+        }
         for each in errors
     ]
     detail = "; ".join(f"{each['where']}: {each['why']}" for each in failures[:5])
@@ -177,10 +185,6 @@ def _of_validation(error: RequestValidationError) -> Problem:
 
 WORDS: Final = {"extra_forbidden": "there is no such field", "missing": "is missing"}
 """Replaces pydantic error texts that are meant for programmers."""
-
-
-def _where(place: Sequence[object]) -> str:
-    return ".".join(map(str, place))
 
 
 def _of_http(error: HTTPException) -> Problem:
@@ -192,9 +196,9 @@ def _of_http(error: HTTPException) -> Problem:
     return Problem(code, detail, error.headers)
 
 
-def _failed(request: Request, error: Exception) -> JSONResponse:
+def _failed(request: Request, error: Exception) -> Problem:
     # Omits path and message, which may contain memories.
     frames = "".join(traceback.format_tb(error.__traceback__))
     name = getattr(request.scope.get("route"), "path", "an unknown route")
     logger.error("%s %s: %s\n%s", request.method, name, type(error).__name__, frames)
-    return answer(Problem("failed", "see the service's own output"))
+    return Problem("failed", "see the service's own output")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+import time
 import weakref
-from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -14,22 +16,21 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 from fastapi import Depends, Header, Query, Request
 
-from palimpsest.ops.awaited_results import AwaitedResults
-from palimpsest.ops.awaited_turns import TurnKey, results_of
+from palimpsest.ops.awaited_results import AwaitedResults, TurnKey, awaited_turns
 from palimpsest.ops.commanding import Commands
-from palimpsest.ops.http.callers import Caller, CallerAccess
 from palimpsest.ops.http.metrics import Metrics
 from palimpsest.ops.http.problems import Problem, unavailable
-from palimpsest.ops.http.rates import Rates
-from palimpsest.ops.http.tokens import Tokens
+from palimpsest.ops.http.tokens import Caller, CallerAccess, Tokens
 from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.operations.executing import Executor, NotYetAppliedError
-from palimpsest.ops.operations.operation import Json, Operation, Surface, Write
+from palimpsest.ops.operations.operation import Json, Operation, Rate, Surface, Write
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.queries import Queries
-from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.settings.sections import HttpSettings, Settings
 from palimpsest.ops.threads import in_thread_of, threads_are_free
+from palimpsest.schemas.commands import ActorType
 from palimpsest.schemas.topics import MEMORY_WRITES
+from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogReader, Outgoing, Position
 
 # Unprocessed bytes by token. A token that sends faster than the stages process is refused before
@@ -173,10 +174,10 @@ class Streams:
 class Service:
     """`append` adds records to the log; `lacks` returns what is missing for an answer, or None;
     `wait` returns whether a record can be read at a position within a number of seconds;
-    `result_of` waits for the result of a command if the stages run in this process, `turns` for the
-    outcomes of turns. `streams` counts open-ended responses by caller; `pending` has the scopes of
-    commands without a result in time. `started` is set when the stages run, `stopping` when the
-    service ends."""
+    `result_of` waits for the result of a command if the stages run in this process, whose `shards`
+    they write; `turns` waits for the outcomes of turns. `streams` counts open-ended responses by
+    caller; `pending` has the scopes of commands without a result in time. `started` is set when the
+    stages run, `stopping` when the service ends."""
 
     settings: Settings
     queries: Queries
@@ -188,7 +189,8 @@ class Service:
     wait: Callable[[Position, float], Awaitable[bool]]
     metrics: Metrics
     result_of: Callable[[str], Awaitable[JsonObject]] | None = None
-    turns: AwaitedResults[TurnKey] = field(default_factory=AwaitedResults)
+    shards: Iterable[Shard] = ()
+    turns: AwaitedResults[TurnKey, JsonObject] = field(init=False)
     commands: Commands = field(init=False)
     streams: Streams = field(init=False)
     unprocessed: UnprocessedBytes = field(init=False)
@@ -197,7 +199,7 @@ class Service:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self.turns.find = partial(results_of, self.queries)
+        self.turns = awaited_turns(self.queries, self.shards)
         limits = self.settings.http
         self.streams = Streams(limits.streams_per_token)
         limit = limits.unprocessed_bytes_per_token
@@ -260,6 +262,15 @@ class Service:
             ended("applied")
         return answer
 
+    async def perform(
+        self, caller: Caller, operation: Operation[Any], actor_type: ActorType | None = None
+    ) -> Json:
+        """Executes a caller's own request, which counts against the caller's rates."""
+        rate = operation.counts_against() if isinstance(operation, Write) else None
+        if rate is not None:
+            self.rates.count(caller.id, rate)
+        return await self.execute(operation, CallerAccess(caller, actor_type))
+
     def _remember(self, error: NotYetAppliedError) -> None:
         if error.command_id is None:
             return
@@ -308,3 +319,34 @@ ActorHeader = Annotated[
         description="agent: as a machine, which may not change what is protected",
     ),
 ]
+
+
+# ---- rate limits ----
+WINDOW_SECONDS: Final = 60.0
+
+
+class Rates:
+    """Counts the requests of the last minute. For one event loop."""
+
+    def __init__(
+        self, settings: HttpSettings, seconds: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._settings = settings
+        self._seconds = seconds
+        self._times: dict[tuple[str, Rate], deque[float]] = {}
+
+    def count(self, caller: str, kind: Rate) -> None:
+        """Counts a request. Raises Problem, with the time to retry, beyond the limit."""
+        now, limit = self._seconds(), int(getattr(self._settings, f"{kind}_per_minute"))
+        times = self._times.setdefault((caller, kind), deque())
+        while times and now - times[0] >= WINDOW_SECONDS:
+            times.popleft()
+        if len(times) >= limit:
+            wait = max(1, math.ceil(WINDOW_SECONDS - (now - times[0])))
+            raise Problem(
+                "rate_limited",
+                f"more than {limit} requests of this kind in a minute (setting"
+                f" http.{kind}_per_minute); again in {wait} s",
+                {"Retry-After": str(wait)},
+            )
+        times.append(now)

@@ -8,37 +8,43 @@ import contextlib
 import importlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from palimpsest.ops.awaited_results import AwaitedResults
-from palimpsest.ops.awaited_turns import TurnKey
+from fastapi import FastAPI
+from starlette.datastructures import QueryParams
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from palimpsest.ops.awaited_results import awaited_commands
 from palimpsest.ops.bootstrap import application
 from palimpsest.ops.embedded import Application
-from palimpsest.ops.http.agents import agents
+from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.http.application import create_app
-from palimpsest.ops.http.gate import is_loopback
+from palimpsest.ops.http.gate import Gate
 from palimpsest.ops.http.metrics import Metrics
-from palimpsest.ops.http.rates import Rates
-from palimpsest.ops.http.service import Service
-from palimpsest.ops.http.settings import HttpSettings
-from palimpsest.ops.http.tokens import Tokens
-from palimpsest.ops.operations.pipeline import Status, command_results
+from palimpsest.ops.http.problems import Problem, answer
+from palimpsest.ops.http.service import Rates, Service, check_permission
+from palimpsest.ops.http.tokens import Caller, CallerAccess, Tokens
+from palimpsest.ops.library.memory_methods import AsyncMethods
+from palimpsest.ops.operations.operation import Json, Operation
+from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.parts import SetupError, utc_now
 from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.service.connections import ConnectionLimits, with_file_descriptors
-from palimpsest.ops.service.queries import DirectQueries, Queries
+from palimpsest.ops.service.direct_queries import DirectQueries
+from palimpsest.ops.service.local import serving_reads
+from palimpsest.ops.service.queries import Queries
 from palimpsest.ops.service.routing import RoutedQueries
-from palimpsest.ops.service.running import serving_reads
-from palimpsest.ops.service.server import listening, served
-from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.service.server import ConnectionLimits, listening, served, with_file_descriptors
+from palimpsest.ops.settings.sections import HttpSettings, Settings
+from palimpsest.ops.transport.base import Transport
+from palimpsest.ops.transport.sending import is_loopback
 from palimpsest.streams.logs.base import LogReader, Position
-from palimpsest.streams.runtime.runner import StageRunner
 
 if TYPE_CHECKING:
-    from palimpsest.streams.kafka.log import KafkaLog
-    from palimpsest.streams.kafka.waiting import Waiting
+    from palimpsest.streams.kafka.cluster import Waiting
 
 PATIENCE_SECONDS = 2.0
 """Maximum wait of a request for a partition during a rebalance; then the client must retry."""
@@ -97,7 +103,8 @@ async def serving(settings: Settings) -> AsyncIterator[Serving]:
     check_tokens(settings, tokens)
     async with contextlib.AsyncExitStack() as undo:
         listener = undo.enter_context(_listener(settings.http))
-        service, stages, reach = await undo.enter_async_context(_parts(settings, tokens))
+        parts = _of_cluster if settings.log.kind == "kafka" else _embedded
+        service, stages, reach = await undo.enter_async_context(parts(settings, tokens))
         app = create_app(service)
         await undo.enter_async_context(agents(app, service))
         graceful = {"timeout_graceful_shutdown": CLOSING_SECONDS}
@@ -134,38 +141,31 @@ _Parts = tuple[Service, Application | None, Callable[[], Awaitable[None]] | None
 
 
 @contextlib.asynccontextmanager
-async def _parts(settings: Settings, tokens: Tokens) -> AsyncIterator[_Parts]:
-    rates = Rates(settings.http)
-    if settings.log.kind == "kafka":
-        from palimpsest.ops.kafka.application import until_reached
+async def _of_cluster(settings: Settings, tokens: Tokens) -> AsyncIterator[_Parts]:
+    from palimpsest.ops.kafka.application import until_reached
+    from palimpsest.streams.kafka.cluster import Waiting
+    from palimpsest.streams.kafka.log import KafkaLog
 
-        async with _gateway(settings) as (routed, broker, own):
-            lacks = partial(_lacking, own, routed, settings.cluster.partitions)
-            polled = partial(_polled, broker)
-            metrics = Metrics(partial(pipeline_status, routed))
+    partitions, rates = settings.cluster.partitions, Rates(settings.http)
+    routed = RoutedQueries(settings, partitions, PATIENCE_SECONDS)
+    with KafkaLog(settings.cluster) as broker:
+        own = Waiting(settings.kafka.bootstrap_servers, utc_now)
+        lacks = partial(_lacking, own, routed, partitions)
+        polled = partial(_polled, broker)
+        metrics = Metrics(partial(pipeline_status, routed))
+        try:
             service = Service(
                 settings, routed, broker.append, broker, tokens, rates, lacks, polled, metrics
             )
             yield service, None, partial(until_reached, broker, own)
-        return
-    async with _embedded(settings, tokens, rates) as (service, app):
-        yield service, app, None
+        finally:
+            await routed.close()
 
 
 @contextlib.asynccontextmanager
-async def _embedded(
-    settings: Settings, tokens: Tokens, rates: Rates
-) -> AsyncIterator[tuple[Service, Application]]:
-    results, turns = AwaitedResults[str](), AwaitedResults[TurnKey]()
-
-    async def note(runner: StageRunner) -> None:
-        await results.note(runner)
-        await turns.note(runner)
-
-    async with application(settings, on_batch=note) as app, serving_reads(app) as sources:
+async def _embedded(settings: Settings, tokens: Tokens) -> AsyncIterator[_Parts]:
+    async with application(settings) as app, serving_reads(app) as sources:
         queries, log = DirectQueries(sources), app.log
-        results.find = lambda ids: asyncio.to_thread(command_results, sources, ids)
-
         waits: dict[Position, asyncio.Task[bool]] = {}
 
         async def wait(position: Position, seconds: float) -> bool:
@@ -185,33 +185,18 @@ async def _embedded(
             log.append,
             log,
             tokens,
-            rates,
+            Rates(settings.http),
             hindered,
             wait,
             metrics,
-            results.of,
-            turns,
+            awaited_commands(sources).of,
+            app.shards.values(),
         )
-        yield service, app
+        yield service, app, None
 
 
 async def pipeline_status(queries: Queries) -> JsonObject:
     return cast("JsonObject", await queries.answer(Status()))
-
-
-@contextlib.asynccontextmanager
-async def _gateway(
-    settings: Settings,
-) -> AsyncIterator[tuple[RoutedQueries, KafkaLog, Waiting]]:
-    from palimpsest.streams.kafka.log import KafkaLog
-    from palimpsest.streams.kafka.waiting import Waiting
-
-    queries = RoutedQueries(settings, settings.cluster.partitions, PATIENCE_SECONDS)
-    with KafkaLog(settings.cluster) as log:
-        try:
-            yield queries, log, Waiting(settings.kafka.bootstrap_servers, utc_now)
-        finally:
-            await queries.close()
 
 
 async def _lacking(own: Waiting, queries: RoutedQueries, partitions: int) -> str | None:
@@ -237,3 +222,100 @@ async def _polled(log: LogReader, position: Position, seconds: float) -> bool:
     if end <= position.next_offset:
         await asyncio.sleep(seconds)
     return end > position.next_offset
+
+
+# ---- agents ----
+AGENTS_PATH: Final = "/mcp"
+_CALLER: Final[ContextVar[Caller]] = ContextVar("caller")
+_MEMORY: Final[ContextVar[AsyncMethods]] = ContextVar("memory")
+
+
+class ServedTransport(Transport):
+    """Operations of one caller, executed by the service, as an agent."""
+
+    def __init__(self, service: Service, caller: Caller) -> None:
+        self._service = service
+        self._access = CallerAccess(caller, "agent")
+
+    async def execute(self, operation: Operation[Any], seconds: float) -> Json:
+        return await self._service.execute(operation, self._access)
+
+
+def checked(rates: Rates) -> Callable[[type[Operation[Any]]], None]:
+    """Returns a check that raises RequestError if the current caller lacks the permission for an
+    operation or exceeds its rate limit."""
+
+    def check(kind: type[Operation[Any]]) -> None:
+        caller = _CALLER.get()
+        try:
+            check_permission(caller, kind.surface)
+            if kind.surface.rate is not None:
+                rates.count(caller.id, kind.surface.rate)
+        except Problem as problem:
+            raise RequestError(problem.detail) from None
+
+    return check
+
+
+class ForCallers:
+    """An ASGI application that sets the caller and their memory while it answers. `memory` returns
+    the memory of a caller and a scope."""
+
+    def __init__(self, app: ASGIApp, memory: Callable[[Caller, str | None], AsyncMethods]) -> None:
+        self._app = app
+        self._memory = memory
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if scope["method"] != "POST":
+            # The server sends only responses; a stream for other messages would stay open unused.
+            problem = Problem("method_not_allowed", "agents send POST", {"Allow": "POST"})
+            await answer(problem)(scope, receive, send)
+            return
+        caller: Caller = scope["state"]["caller"]
+        try:
+            memory = self._memory(caller, QueryParams(scope["query_string"]).get("scope"))
+        except NotFoundError as error:
+            await answer(Problem("not_found", str(error)))(scope, receive, send)
+            return
+        _CALLER.set(caller)
+        _MEMORY.set(memory)
+        await self._app(scope, receive, send)
+
+
+@asynccontextmanager
+async def agents(app: FastAPI, service: Service) -> AsyncIterator[None]:
+    """Serves agents, too, until the context exits, if the MCP SDK is installed."""
+    try:
+        from palimpsest.ops.mcp.server import http_app, memory_server
+    except ModuleNotFoundError as error:
+        if error.name not in ("mcp", "mcp_types"):
+            raise
+        yield
+        return
+    server = memory_server(_MEMORY.get, check=checked(service.rates))
+    answering = http_app(server, checks_hosts=False)  # the gate has checked them
+
+    def memory(caller: Caller, scope: str | None) -> AsyncMethods:
+        transport = ServedTransport(service, caller)
+        return AsyncMethods(transport, caller.scope(scope), service.settings.http.wait_seconds)
+
+    app.add_route(AGENTS_PATH, ForCallers(answering, memory), include_in_schema=False)  # type: ignore[arg-type]
+    async with server.session_manager.run():
+        yield
+
+
+def guarded(
+    http: HttpSettings, tokens: Tokens, memory: AsyncMethods
+) -> Callable[[ASGIApp], ASGIApp]:
+    """Returns a wrapper for a server of one scope that other machines can reach: it admits only
+    callers with a token for the scope."""
+
+    def of(caller: Caller, scope: str | None) -> AsyncMethods:
+        if caller.scope(scope or memory.scope) != memory.scope:
+            raise NotFoundError(f"there is no scope {scope}")
+        return memory
+
+    return lambda app: Gate(ForCallers(app, of), http, tokens, {})

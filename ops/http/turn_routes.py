@@ -1,20 +1,22 @@
-"""Publishes turns of conversations: one, several, or one per line."""
+"""Publishes turns of conversations: one, several, one per line, or those of a file."""
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from palimpsest.ops.awaited_turns import key_of
+from palimpsest.ops.awaited_results import TurnKey, key_of
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.http import answers
-from palimpsest.ops.http.callers import Caller
 from palimpsest.ops.http.problems import Problem
 from palimpsest.ops.http.routing import (
     JSON_TYPE,
@@ -26,9 +28,14 @@ from palimpsest.ops.http.routing import (
     router,
 )
 from palimpsest.ops.http.service import Rememberer, Service, ServiceOf
-from palimpsest.ops.ingest.base import Bad
+from palimpsest.ops.http.tokens import Caller
+from palimpsest.ops.ingest.base import Bad, Note, ReadOptions, Unreadable
 from palimpsest.ops.ingest.lines import FIELDS, Watch, near_miss, turn_of
-from palimpsest.ops.ingest.records import RecordOptions
+from palimpsest.ops.ingest.opening import Found, open_source, options_of
+from palimpsest.ops.ingest.records import Published, in_batches
+from palimpsest.ops.ingest.requests import SentFile
+from palimpsest.ops.ingest.sources import sent_source
+from palimpsest.ops.operations.checking import Strict, built, model_of
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.threads import in_thread_of
@@ -103,13 +110,9 @@ async def _standings(
 ) -> list[dict[str, str]]:
     """Returns the outcome of each turn within the time."""
     keys = await in_thread_of("body", lambda: [*map(key_of, records)])
-    tasks = {key: asyncio.ensure_future(service.turns.of(key)) for key, _ in keys}
-    try:
-        await asyncio.wait(tasks.values(), timeout=seconds)
-        found = {key: task.result() for key, task in tasks.items() if _has_result(task)}
-    finally:
-        for task in tasks.values():
-            task.cancel()
+    found: Mapping[TurnKey, JsonObject] = {}
+    with contextlib.suppress(RequestError):  # no worker is there: pending, as they are in the log
+        found = await service.turns.within([key for key, _ in keys], seconds)
     may_read = "recall" in caller.permissions
     return [
         {
@@ -121,14 +124,6 @@ async def _standings(
         }
         for key, turn in keys
     ]
-
-
-def _has_result(task: asyncio.Future[JsonObject]) -> bool:
-    """Whether the read succeeded. If no worker is available, the turn is pending, as it is in the
-    log. Raises all other errors of the read."""
-    if not task.done() or task.cancelled():
-        return False
-    return not isinstance(task.exception(), RequestError)
 
 
 @dataclass(slots=True)
@@ -167,7 +162,7 @@ class _Read:
         settings = self.service.settings
         policy = Policy.of(settings.pii)
         limit = settings.log.max_record_bytes
-        options = RecordOptions(None, limit, utc_now(), policy=policy)
+        options = ReadOptions(None, limit, utc_now(), policy=policy)
         watch = Watch()
         for place, raw in items:
             try:
@@ -210,3 +205,118 @@ def _parsed(text: bytes) -> object:
     except ValueError as error:
         raise Problem("malformed", f"the body is no JSON: {error}") from None
     return found
+
+
+# ---- a file ----
+FILE_TYPE: Final = "application/octet-stream"
+MOST_TOLD: Final = 100
+"""Maximum number of refused parts that are listed."""
+_FILE_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            FILE_TYPE: {"schema": {"type": "string", "format": "binary"}},
+            NDJSON_TYPE: {"schema": {"type": "string", "description": "turns by lines"}},
+        },
+    }
+}
+
+
+if TYPE_CHECKING:
+    IngestQuery = Strict
+else:
+    IngestQuery = model_of(SentFile)
+
+
+@routes.post(
+    "/ingest",
+    status_code=202,
+    response_model=answers.Ingested,
+    responses=errors("too_large", "unsupported_media_type", "not_found"),
+    openapi_extra=_FILE_BODY,
+)
+async def ingest(
+    service: ServiceOf,
+    caller: Rememberer,
+    request: Request,
+    query: Annotated[IngestQuery, Query()],
+) -> Response:
+    """Publish the turns of a file: they are durable on response, and remembered shortly after.
+
+    Reads what the command `ingest` reads: exports of ChatGPT, Claude, Slack (zip) and WhatsApp, SRT
+    and VTT transcripts, messages with role and content, turns as JSON lines, LoCoMo files. Sending
+    a file again, or a longer version of it, creates no duplicates.
+    """
+    media_type(request, FILE_TYPE, NDJSON_TYPE)
+    asked, now = built(SentFile, query), utc_now()
+    if asked.scope or not caller.sees_all:
+        asked = replace(asked, scope=caller.scope(asked.scope))
+    options = options_of(service.settings, asked, now)
+    await service.check_room(caller)
+    ingestion = _Ingestion(service, caller)
+    # Nothing of it stays behind, whatever happens: the file has no name.
+    with tempfile.TemporaryFile(dir=service.settings.data_dir) as file:
+        async for part in request.stream():
+            file.write(part)
+        await in_thread_of("body", ingestion.take, file, asked, asked.modified or now, options)
+    return JSONResponse(ingestion.as_json(), 202)
+
+
+@dataclass(slots=True)
+class _Ingestion:
+    """The turns of a file, as they are published."""
+
+    service: Service
+    caller: Caller
+    format: str = ""
+    standings: Counter[str] = field(default_factory=Counter)
+    scopes: Counter[str] = field(default_factory=Counter)
+    refused: list[dict[str, str]] = field(default_factory=list)
+    refused_parts: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def take(self, file: IO[bytes], asked: SentFile, time: datetime, options: ReadOptions) -> None:
+        """Raises Problem if there is no turn in it."""
+        settings = self.service.settings
+        before = Published(self.service.log if settings.log.kind == "embedded" else None)
+        try:
+            source = sent_source(asked.name, file, time, settings.http.max_ingest_bytes)
+            with open_source(source, options) as opened:
+                self.format = opened.format
+                for batch in in_batches(self._good(opened.items)):
+                    standings = [before.standing(record) for record in batch]
+                    self.service.append_of(self.caller, batch, begun=True)
+                    self.standings.update(standings)
+                    self.scopes.update(record.scope for record in batch)
+        except Unreadable as error:
+            self._refuse(asked.name, str(error))
+        if not self.scopes:
+            why = f"{self.refused[0]['where']}: {self.refused[0]['why']}" if self.refused else ""
+            raise Problem("invalid", why or "there is no turn in it", errors=self.refused)
+
+    def _good(self, items: Iterator[Found]) -> Iterator[Outgoing]:
+        for item, _ in items:
+            if isinstance(item, Bad):
+                self._refuse(item.place, item.reason)
+            elif isinstance(item, Note):
+                self.notes.append(item.text)
+            else:
+                yield item
+
+    def _refuse(self, where: str, why: str) -> None:
+        self.refused_parts += 1
+        if self.refused_parts <= MOST_TOLD:
+            self.refused.append({"where": where, "why": why})
+
+    def as_json(self) -> JsonObject:
+        return {
+            "format": self.format,
+            "accepted": self.scopes.total(),
+            "scopes": dict(self.scopes),
+            "new": self.standings["new"],
+            "known": self.standings["known"],
+            "conflicts": self.standings["conflict"],
+            "refused": [dict(each) for each in self.refused],
+            "refused_parts": self.refused_parts,
+            "notes": [*self.notes],
+        }

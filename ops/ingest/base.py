@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
 
 from pydantic import JsonValue
 
+from palimpsest.ops.ingest.requests import DateOrder
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import Role
+from palimpsest.streams.sensitive.policy import Policy
+from palimpsest.streams.settings import PiiSettings
 
-DateOrder = Literal["dmy", "mdy", "ymd"]
 MAX_NAME_CHARACTERS: Final = 256
+UTC_ZONE: Final = ZoneInfo("UTC")
+DEFAULT_POLICY: Final = Policy.of(PiiSettings())
 
 
 class Unreadable(Exception):
@@ -76,15 +80,25 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
-    """The user's choices. `me` names the person whose export it is; `zone` applies to times without
-    one; `since` is the moment that offsets count from."""
+class ReadOptions:
+    """How to read: `scope` None takes the line's own, else the default of the format. `max_bytes`
+    limits a record. `now` dates turns without a time, and offsets count from it; `since` is what
+    the user chose for it. `captions` appends an image's caption to the text. `policy` removes
+    secrets before anything is published. `zone` applies to times that name none or are in UTC. `me`
+    names the person whose export it is; `form` is the format, and `session` the name of the
+    conversation, where the user chose them."""
 
-    since: datetime
+    scope: str | None
+    max_bytes: int
+    now: datetime
+    captions: bool = False
+    policy: Policy = DEFAULT_POLICY
+    zone: ZoneInfo = UTC_ZONE
     me: str = ""
-    zone: ZoneInfo = field(default_factory=lambda: ZoneInfo("UTC"))
     date_order: DateOrder | None = None
     session: str | None = None
+    form: str | None = None
+    since: datetime | None = None
 
 
 class Keys:
@@ -103,7 +117,7 @@ class Keys:
 def parsed(document: Document) -> object:
     """Returns the parsed JSON of a document. Raises Unreadable."""
     try:
-        found: object = json.loads(document.text, parse_constant=_no_constant)
+        found: object = json.loads(document.text, parse_constant=no_constant)
     except ValueError as error:
         raise Unreadable(f"not JSON: {error}") from None
     except RecursionError:
@@ -111,7 +125,8 @@ def parsed(document: Document) -> object:
     return found
 
 
-def _no_constant(name: str) -> float:
+def no_constant(name: str) -> float:
+    """Refuses NaN and Infinity, which are not JSON."""
     raise ValueError(f"{name} is no JSON")
 
 
@@ -126,11 +141,51 @@ def decoded(data: bytes) -> str:
         ) from None
 
 
-def objects(value: object, place: str) -> Iterator[tuple[str, dict[str, object]] | Bad]:
-    """Yields the objects of a list, each with its place; other values as Bad."""
+Found: TypeAlias = Iterator[Item | None]
+"""What is found in a part of a source; None for an entry that nobody said."""
+
+
+def each_object(
+    value: object, place: str, read: Callable[[str, dict[str, object]], Found]
+) -> Found:
+    """Yields what `read` finds in the objects of a list, each with its place; other values as
+    Bad."""
     for number, each in enumerate(value if isinstance(value, list) else []):
         at = f"{place}[{number}]"
-        yield (at, each) if isinstance(each, dict) else Bad(at, "not a JSON object")
+        if isinstance(each, dict):
+            yield from read(at, each)
+        else:
+            yield Bad(at, "not a JSON object")
+
+
+def said(found: Found, unsaid: str) -> Iterator[Item]:
+    """Yields what is found, then a note of how many entries nobody said; `unsaid` is what they
+    are."""
+    left_out = 0
+    for item in found:
+        if item is None:
+            left_out += 1
+        else:
+            yield item
+    if left_out:
+        yield Note(f"{left_out} {unsaid} are left out")
+
+
+def conversations(
+    document: Document, member: str, kind: type[list[object] | dict[str, object]], program: str
+) -> list[object]:
+    """Returns the conversations of an export of `program`, which have a `member` of that kind.
+    Raises Unreadable."""
+    value = parsed(document)
+    if not is_export(value, member, kind):
+        raise Unreadable(f"no {program} export: its conversations have no `{member}`")
+    return value if isinstance(value, list) else [value]
+
+
+def is_export(value: object, member: str, kind: type[list[object] | dict[str, object]]) -> bool:
+    """Whether parsed JSON is a conversation with a member of that kind, or begins with one."""
+    first = value[0] if isinstance(value, list) and value else value
+    return isinstance(first, dict) and isinstance(first.get(member), kind)
 
 
 def named(value: object) -> str:

@@ -14,21 +14,24 @@ from datetime import timedelta
 from typing import Final
 
 from palimpsest.ops.ingest.base import (
-    Choices,
     Document,
     Item,
     Keys,
     Note,
+    ReadOptions,
     Unreadable,
     Utterance,
     later,
     named,
 )
 
-_CLOCK: Final = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{2})(?:[.,](\d{1,3}))?"
+_CLOCK: Final = (
+    r"(?:(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{2})(?:[.,](?P<rest>\d{1,3}))?"
+)
 _TIMING: Final = re.compile(rf"\s*{_CLOCK}\s*-->\s*(?:\d{{1,4}}:)?\d{{1,2}}:\d{{2}}.*")
 _LINE: Final = re.compile(
-    rf"\s*(?:\[{_CLOCK}\]|\({_CLOCK}\)|{_CLOCK})\s*[-–]?\s*([^:]{{1,60}}): (.+)"
+    rf"\s*(?:(?P<open>\[)|(?P<paren>\())?{_CLOCK}(?(open)\])(?(paren)\))\s*[-–]?\s*"
+    r"(?P<name>[^:]{1,60}): (?P<text>.+)"
 )
 _VOICE: Final = re.compile(r"<v(?:\.[^ >]*)?\s+([^>]+)>")
 _TAG: Final = re.compile(r"</?[^>\s][^>]*>|\{\\[^}]*\}")
@@ -58,26 +61,26 @@ def is_captions(text: str) -> bool:
     )
 
 
-def read_captions(document: Document, choices: Choices) -> Iterator[Item]:
-    """Yields the utterances in order, each at `choices.since` plus its offset. Raises Unreadable if
+def read_captions(document: Document, options: ReadOptions) -> Iterator[Item]:
+    """Yields the utterances in order, each at `options.now` plus its offset. Raises Unreadable if
     there is no cue."""
     cues = list(_joined(_cues(document.text)))
     if not cues:
         raise Unreadable("no transcript: no line with a time (00:01:02,000 --> 00:01:04,000)")
     yield Note(
         f"the transcript tells times from its beginning only; it is taken to begin at"
-        f" {choices.since:%Y-%m-%d %H:%M:%S} UTC"
+        f" {options.now:%Y-%m-%d %H:%M:%S} UTC"
     )
     if not any(cue.speaker for cue in cues):
         yield Note("the transcript names no speakers")
-    session = choices.session or document.stem
+    session = options.session or document.stem
     keys = Keys("captions", session)
     for cue in cues:
         yield Utterance(
             place=f"{document.name}:{cue.line}",
             key=keys.key(str(cue.begins), cue.speaker, cue.text),
             text=cue.text,
-            at=later(choices.since, cue.begins),
+            at=later(options.now, cue.begins),
             session=session[:256],
             speaker=cue.speaker,
         )
@@ -88,13 +91,13 @@ def _cues(text: str) -> Iterator[_Cue]:
     cue: _Cue | None = None
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.rstrip("\r")
-        timing, whole = _TIMING.fullmatch(line), _LINE.fullmatch(line)
-        if timing is not None or whole is not None:
+        begins = _TIMING.fullmatch(line) or _LINE.fullmatch(line)
+        if begins is not None:
             if cue is not None:
                 yield cue
-            cue = _Cue(number, _offset((timing or whole).groups()), "", "")  # type: ignore[union-attr]
-            if whole is not None and timing is None:
-                cue.speaker, cue.text = named(whole.groups()[-2]), whole.groups()[-1].strip()
+            cue = _Cue(number, _offset(begins), "", "")
+            if begins.re is _LINE:
+                cue.speaker, cue.text = named(begins["name"]), begins["text"].strip()
         elif not line.strip():
             if cue is not None and cue.text:
                 yield cue
@@ -105,14 +108,12 @@ def _cues(text: str) -> Iterator[_Cue]:
         yield cue
 
 
-def _offset(groups: tuple[str | None, ...]) -> timedelta:
-    found = next(groups[i : i + 4] for i in (0, 4, 8) if i + 1 < len(groups) and groups[i + 1])
-    hours, minutes, seconds, rest = found
+def _offset(begins: re.Match[str]) -> timedelta:
     return timedelta(
-        hours=int(hours or 0),
-        minutes=int(minutes or 0),
-        seconds=int(seconds or 0),
-        milliseconds=int((rest or "0").ljust(3, "0")),
+        hours=int(begins["hours"] or 0),
+        minutes=int(begins["minutes"]),
+        seconds=int(begins["seconds"]),
+        milliseconds=int((begins["rest"] or "0").ljust(3, "0")),
     )
 
 

@@ -7,19 +7,20 @@ last seen is the path from `current_node` up to the root.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final, cast
 
 from palimpsest.ops.ingest.base import (
     Bad,
-    Choices,
     Document,
+    Found,
     Item,
-    Note,
-    Unreadable,
+    ReadOptions,
     Utterance,
+    conversations,
+    each_object,
     named,
-    objects,
-    parsed,
+    said,
     unix_time,
 )
 from palimpsest.schemas.messages import Role
@@ -28,48 +29,30 @@ SPOKEN: Final = ("text", "multimodal_text")
 ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant"}
 
 
-def is_chatgpt(value: object) -> bool:
-    """Whether parsed JSON is such an export, or one conversation of it."""
-    first = value[0] if isinstance(value, list) and value else value
-    return isinstance(first, dict) and isinstance(first.get("mapping"), dict)
+MEMBER: Final = "mapping"
+"""Of a conversation: its messages by node."""
 
 
-def read_chatgpt(document: Document, choices: Choices) -> Iterator[Item]:
+def read_chatgpt(document: Document, options: ReadOptions) -> Iterator[Item]:
     """Yields the messages of user and assistant, by conversation. Raises Unreadable."""
-    value = parsed(document)
-    if not is_chatgpt(value):
-        raise Unreadable("no ChatGPT export: its conversations have no `mapping`")
-    conversations = value if isinstance(value, list) else [value]
-    left_out = 0
-    for found in objects(conversations, document.name):
-        if isinstance(found, Bad):
-            yield found
-            continue
-        place, conversation = found
-        for item in _conversation(conversation, place, choices):
-            if item is None:
-                left_out += 1
-            else:
-                yield item
-    if left_out:
-        yield Note(
-            f"{left_out} messages without words of a person or the assistant (tools, code,"
-            " images, hidden ones) are left out"
-        )
+    listed = conversations(document, MEMBER, dict, "ChatGPT")
+    found = each_object(listed, document.name, partial(_conversation, options))
+    return said(
+        found,
+        "messages without words of a person or the assistant (tools, code, images, hidden ones)",
+    )
 
 
-def _conversation(
-    conversation: dict[str, object], place: str, choices: Choices
-) -> Iterator[Utterance | Bad | None]:
-    mapping = conversation.get("mapping")
+def _conversation(options: ReadOptions, place: str, conversation: dict[str, object]) -> Found:
+    mapping = conversation.get(MEMBER)
     if not isinstance(mapping, dict):
         yield Bad(place, "a conversation without a `mapping` of messages")
         return
+    nodes = {key: node for key, node in mapping.items() if isinstance(node, dict)}
     session = _text(conversation, "conversation_id", "id") or _text(conversation, "title")
-    began = unix_time(conversation.get("create_time"))
-    at = began
-    for node_id in _path(mapping, conversation.get("current_node")):
-        message = mapping[node_id].get("message")
+    at = unix_time(conversation.get("create_time"))
+    for node_id in _path(nodes, conversation.get("current_node")):
+        message = nodes[node_id].get("message")
         if not isinstance(message, dict):
             continue  # the root has none
         author = message.get("author")
@@ -86,18 +69,15 @@ def _conversation(
             text=text,
             at=at,
             session=session[:256],
-            speaker=choices.me if role == "user" else "",
+            speaker=options.me if role == "user" else "",
             role=role,
             source_id=node_id[:512],
             metadata={"title": named(conversation.get("title"))},
         )
 
 
-def _path(mapping: dict[str, object], current: object) -> list[str]:
+def _path(nodes: dict[str, dict[str, object]], current: object) -> list[str]:
     """Returns the nodes from the root to `current`, or to the newest leaf if that is no node."""
-    nodes = {key: node for key, node in mapping.items() if isinstance(node, dict)}
-    mapping.clear()
-    mapping.update(nodes)
     here = current if isinstance(current, str) and current in nodes else _newest_leaf(nodes)
     path: list[str] = []
     seen = set()
@@ -110,13 +90,9 @@ def _path(mapping: dict[str, object], current: object) -> list[str]:
 
 
 def _newest_leaf(nodes: dict[str, dict[str, object]]) -> str | None:
-    parents = {node.get("parent") for node in nodes.values() if _hashable(node.get("parent"))}
+    parents = {str(node.get("parent")) for node in nodes.values()}
     leaves = [key for key in nodes if key not in parents]
     return max(leaves, key=lambda key: _said_at(nodes[key]), default=None)
-
-
-def _hashable(value: object) -> bool:
-    return value is None or isinstance(value, str)
 
 
 def _said_at(node: dict[str, object]) -> float:

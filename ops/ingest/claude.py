@@ -3,73 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from palimpsest.ops.ingest.base import (
     Bad,
-    Choices,
     Document,
+    Found,
     Item,
     Keys,
-    Note,
-    Unreadable,
+    ReadOptions,
     Utterance,
+    conversations,
+    each_object,
     iso_time,
     named,
-    objects,
-    parsed,
+    said,
 )
 from palimpsest.schemas.messages import Role
 
-ROLES: Final[dict[object, Role]] = {"human": "user", "user": "user", "assistant": "assistant"}
+ROLES: Final[dict[str, Role]] = {"human": "user", "user": "user", "assistant": "assistant"}
 
 
-def is_claude(value: object) -> bool:
-    """Whether parsed JSON is such an export, or one conversation of it."""
-    first = value[0] if isinstance(value, list) and value else value
-    return isinstance(first, dict) and isinstance(first.get("chat_messages"), list)
+MEMBER: Final = "chat_messages"
+"""Of a conversation: its messages."""
 
 
-def read_claude(document: Document, choices: Choices) -> Iterator[Item]:
+def read_claude(document: Document, options: ReadOptions) -> Iterator[Item]:
     """Yields the messages of user and assistant, by conversation. Raises Unreadable."""
-    value = parsed(document)
-    if not is_claude(value):
-        raise Unreadable("no Claude export: its conversations have no `chat_messages`")
-    empty = 0
-    for found in objects(value if isinstance(value, list) else [value], document.name):
-        if isinstance(found, Bad):
-            yield found
-            continue
-        place, conversation = found
-        session = named(conversation.get("uuid")) or named(conversation.get("name"))
-        began = iso_time(conversation.get("created_at"), choices.zone)
-        keys = Keys("claude", session)
-        for message in objects(conversation.get("chat_messages"), f"{place}.chat_messages"):
-            if isinstance(message, Bad):
-                yield message
-                continue
-            where, said = message
-            role, text = ROLES.get(named(said.get("sender"))), _words(said)
-            if role is None:
-                yield Bad(where, f"an unknown sender {said.get('sender')!r}; expected human")
-            elif not text:
-                empty += 1
-            else:
-                began = iso_time(said.get("created_at"), choices.zone) or began
-                own = named(said.get("uuid"))
-                yield Utterance(
-                    place=where,
-                    key=f"claude:{own}"[:256] if own else keys.key(role, text),
-                    text=text,
-                    at=began,
-                    session=session,
-                    speaker=choices.me if role == "user" else "",
-                    role=role,
-                    source_id=own or None,
-                    metadata={"title": named(conversation.get("name"))},
-                )
-    if empty:
-        yield Note(f"{empty} messages without text (files, tools) are left out")
+    listed = conversations(document, MEMBER, list, "Claude")
+    found = each_object(listed, document.name, partial(_conversation, options))
+    return said(found, "messages without text (files, tools)")
+
+
+def _conversation(options: ReadOptions, place: str, conversation: dict[str, object]) -> Found:
+    session = named(conversation.get("uuid")) or named(conversation.get("name"))
+    at = iso_time(conversation.get("created_at"), options.zone)
+    keys = Keys("claude", session)
+
+    def message(where: str, found: dict[str, object]) -> Found:
+        nonlocal at
+        role, text = ROLES.get(named(found.get("sender"))), _words(found)
+        if role is None:
+            yield Bad(where, f"an unknown sender {found.get('sender')!r}; expected human")
+            return
+        if not text:
+            yield None
+            return
+        at = iso_time(found.get("created_at"), options.zone) or at
+        own = named(found.get("uuid"))
+        yield Utterance(
+            place=where,
+            key=f"claude:{own}"[:256] if own else keys.key(role, text),
+            text=text,
+            at=at,
+            session=session,
+            speaker=options.me if role == "user" else "",
+            role=role,
+            source_id=own or None,
+            metadata={"title": named(conversation.get("name"))},
+        )
+
+    yield from each_object(conversation.get(MEMBER), f"{place}.{MEMBER}", message)
 
 
 def _words(message: dict[str, object]) -> str:

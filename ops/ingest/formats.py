@@ -8,17 +8,16 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
-from palimpsest.ops.ingest.base import Choices, Document, Item, Unreadable, decoded
+from palimpsest.ops.ingest import chatgpt, claude
+from palimpsest.ops.ingest.base import Document, Item, ReadOptions, Unreadable, decoded, is_export
 from palimpsest.ops.ingest.captions import is_captions, read_captions
-from palimpsest.ops.ingest.chatgpt import is_chatgpt, read_chatgpt
-from palimpsest.ops.ingest.claude import is_claude, read_claude
 from palimpsest.ops.ingest.locomo import is_locomo
 from palimpsest.ops.ingest.messages import is_messages, read_messages
 from palimpsest.ops.ingest.slack import day_files, is_slack_day
 from palimpsest.ops.ingest.sources import Bundle
 from palimpsest.ops.ingest.whatsapp import is_whatsapp, read_whatsapp
 
-Parser: TypeAlias = Callable[[Document, Choices], Iterator[Item]]
+Parser: TypeAlias = Callable[[Document, ReadOptions], Iterator[Item]]
 
 FORMATS: Final = {
     "turns": "turns of Palimpsest, a JSON object a line",
@@ -34,8 +33,8 @@ FORMATS: Final = {
 
 PARSERS: Final[dict[str, Parser]] = {
     "messages": read_messages,
-    "chatgpt": read_chatgpt,
-    "claude": read_claude,
+    "chatgpt": chatgpt.read_chatgpt,
+    "claude": claude.read_claude,
     "whatsapp": read_whatsapp,
     "captions": read_captions,
 }
@@ -48,9 +47,9 @@ _LINES_TRIED: Final = 20
 
 def format_of_value(value: object) -> str | None:
     """Returns the format of parsed JSON; None if it matches none."""
-    if is_chatgpt(value):
+    if is_export(value, chatgpt.MEMBER, dict):
         return "chatgpt"
-    if is_claude(value):
+    if is_export(value, claude.MEMBER, list):
         return "claude"
     if is_slack_day(value):
         return "slack"

@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 
 from pydantic import TypeAdapter, ValidationError
 
-from palimpsest.ops.ingest.base import Bad, later, with_offset
-from palimpsest.ops.ingest.records import DEFAULT_SCOPE, UTC_ZONE, RecordOptions, checked
+from palimpsest.ops.ingest.base import UTC_ZONE, Bad, ReadOptions, later, no_constant, with_offset
+from palimpsest.ops.ingest.records import DEFAULT_SCOPE, checked
 from palimpsest.schemas.codec import describe, written_offset_minutes
 from palimpsest.schemas.envelope import UtcTime
 from palimpsest.schemas.messages import ConversationTurn
@@ -30,25 +30,12 @@ _BESIDE: Final = ("scope", "occurred_at", "schema")
 """Further fields of a line, next to those of a turn."""
 FIELDS: Final = (*ConversationTurn.model_fields, "scope", "occurred_at")
 OTHER_NAMES: Final = {
-    "timestamp": "occurred_at",
-    "time": "occurred_at",
-    "date": "occurred_at",
-    "created_at": "occurred_at",
-    "ts": "occurred_at",
-    "text": "content",
-    "message": "content",
-    "body": "content",
-    "user": "speaker",
-    "author": "speaker",
-    "name": "speaker",
-    "from": "speaker",
-    "session": "session_id",
-    "conversation_id": "session_id",
-    "id": "turn_id",
-    "message_id": "turn_id",
-    "namespace": "scope",
-    "scope_id": "scope",
-    "user_id": "scope",
+    **dict.fromkeys(("timestamp", "time", "date", "created_at", "ts"), "occurred_at"),
+    **dict.fromkeys(("text", "message", "body"), "content"),
+    **dict.fromkeys(("user", "author", "name", "from"), "speaker"),
+    **dict.fromkeys(("session", "conversation_id"), "session_id"),
+    **dict.fromkeys(("id", "message_id"), "turn_id"),
+    **dict.fromkeys(("namespace", "scope_id", "user_id"), "scope"),
 }
 """Names that other programs give to a field; suggested if the field itself is missing."""
 _LIKENESS: Final = 0.8
@@ -100,7 +87,7 @@ def near_miss(name: str, present: Iterable[str]) -> str | None:
 
 
 def read_turns(
-    file: Lines, name: str, options: RecordOptions, watch: Watch | None = None
+    file: Lines, name: str, options: ReadOptions, watch: Watch | None = None
 ) -> Iterator[tuple[Outgoing | Bad, int]]:
     """Yields a record, or Bad, for every non-empty line, and the bytes read for it.
 
@@ -125,9 +112,9 @@ def read_turns(
             yield _line(line, place, options, watch), size
 
 
-def _line(line: bytes, place: str, options: RecordOptions, watch: Watch) -> Outgoing | Bad:
+def _line(line: bytes, place: str, options: ReadOptions, watch: Watch) -> Outgoing | Bad:
     try:
-        raw = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+        raw = json.loads(line.decode("utf-8"), parse_constant=no_constant)
     except UnicodeDecodeError as error:
         return Bad(place, f"not UTF-8 (byte {error.start + 1} of the line)")
     except ValueError as error:
@@ -137,11 +124,7 @@ def _line(line: bytes, place: str, options: RecordOptions, watch: Watch) -> Outg
     return turn_of(raw, place, options, watch)
 
 
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
-
-
-def turn_of(raw: object, place: str, options: RecordOptions, watch: Watch) -> Outgoing | Bad:
+def turn_of(raw: object, place: str, options: ReadOptions, watch: Watch) -> Outgoing | Bad:
     """Returns the record of one parsed line, or Bad."""
     if not isinstance(raw, dict):
         return Bad(place, "not a JSON object; write one turn a line")
@@ -159,7 +142,7 @@ def _hint(raw: dict[str, object]) -> str:
     return f"; did you mean {told}?" if told else ""
 
 
-def _record(raw: dict[str, object], place: str, options: RecordOptions, watch: Watch) -> Outgoing:
+def _record(raw: dict[str, object], place: str, options: ReadOptions, watch: Watch) -> Outgoing:
     expected = CONVERSATION_TURNS.schemas
     enveloped = isinstance(raw.get("body"), dict) and ("schema" in raw or "content" not in raw)
     if (enveloped or "schema" in raw) and raw.get("schema") not in expected:

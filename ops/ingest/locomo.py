@@ -6,23 +6,15 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import IO, Final, Literal
+from typing import IO, Literal
 
 from pydantic import ValidationError
 
-from palimpsest.ops.ingest.base import Bad
-from palimpsest.ops.ingest.records import RecordOptions, checked
+from palimpsest.ops.ingest.base import Bad, ReadOptions
+from palimpsest.ops.ingest.records import checked
 from palimpsest.schemas.codec import describe
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.streams.logs.base import Outgoing
-
-_LOCOMO_TIME: Final = re.compile(
-    r"(\d{1,2}):(\d{2})\s*([ap]m)\s+on\s+(\d{1,2})\s+(\w+),?\s+(\d{4})", re.IGNORECASE
-)
-_MONTHS: Final = (
-    *("january", "february", "march", "april", "may", "june"),
-    *("july", "august", "september", "october", "november", "december"),
-)
 
 
 def is_locomo(value: object) -> bool:
@@ -35,7 +27,7 @@ def is_locomo(value: object) -> bool:
 
 
 def read_locomo(
-    file: IO[bytes], name: str, stem: str, options: RecordOptions
+    file: IO[bytes], name: str, stem: str, options: ReadOptions
 ) -> Iterator[Outgoing | Bad]:
     """Yields the utterances of a LoCoMo file (one conversation, or a list of samples), in order."""
     try:
@@ -56,7 +48,7 @@ def read_locomo(
 
 
 def _conversation(
-    conversation: object, place: str, scope: str, options: RecordOptions
+    conversation: object, place: str, scope: str, options: ReadOptions
 ) -> Iterator[Outgoing | Bad]:
     sessions = (
         [key for key in conversation if re.fullmatch(r"session_\d+", str(key))]
@@ -111,12 +103,7 @@ def speaker_role(name: str) -> Literal["user", "assistant"]:
 
 def locomo_time(text: str) -> datetime | None:
     """Parses `1:56 pm on 8 May, 2023` as UTC; None for anything else."""
-    match = _LOCOMO_TIME.search(text)
-    if match is None or match[5].lower() not in _MONTHS:
-        return None
-    hour = int(match[1]) % 12 + (12 if match[3].lower() == "pm" else 0)
-    month = _MONTHS.index(match[5].lower()) + 1
     try:
-        return datetime(int(match[6]), month, int(match[4]), hour, int(match[2]), tzinfo=UTC)
+        return datetime.strptime(text.replace(",", ""), "%I:%M %p on %d %B %Y").replace(tzinfo=UTC)
     except ValueError:
         return None

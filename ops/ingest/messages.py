@@ -14,30 +14,25 @@ from typing import Final
 
 from palimpsest.ops.ingest.base import (
     Bad,
-    Choices,
     Document,
+    Found,
     Item,
     Keys,
-    Note,
+    ReadOptions,
     Unreadable,
     Utterance,
     iso_time,
     named,
+    said,
     unix_time,
 )
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import Role
 
 ROLES: Final[dict[str, Role]] = {
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "ai": "assistant",
-    "model": "assistant",
-    "system": "system",
-    "developer": "system",
-    "tool": "tool",
-    "function": "tool",
+    **{"user": "user", "human": "user"},
+    **{"assistant": "assistant", "ai": "assistant", "model": "assistant"},
+    **{"system": "system", "developer": "system", "tool": "tool", "function": "tool"},
 }
 TEXT_PARTS: Final = ("text", "input_text", "output_text")
 TIMES: Final = ("occurred_at", "timestamp", "created_at", "create_time", "time", "date", "ts")
@@ -66,20 +61,17 @@ def is_messages(value: object) -> bool:
     return is_message(first)
 
 
-def read_messages(document: Document, choices: Choices) -> Iterator[Item]:
+def read_messages(document: Document, options: ReadOptions) -> Iterator[Item]:
     """Yields the messages in order. Raises Unreadable for JSON that is nested too deeply."""
-    skipped = 0
+    return said(_found(document, options), "messages without text (calls of tools, images)")
+
+
+def _found(document: Document, options: ReadOptions) -> Found:
     for conversation in _conversations(document):
         if isinstance(conversation, Bad):
             yield conversation
-            continue
-        for item in _messages(conversation, choices):
-            if item is None:
-                skipped += 1
-            else:
-                yield item
-    if skipped:
-        yield Note(f"{skipped} messages without text (calls of tools, images) are left out")
+        else:
+            yield from _messages(conversation, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +137,7 @@ def _begins(loose: list[tuple[str, object]]) -> str:
     return derived_id("stdin", json.dumps(loose[0][1], sort_keys=True))[:8]
 
 
-def _messages(conversation: _Conversation, choices: Choices) -> Iterator[Utterance | Bad | None]:
+def _messages(conversation: _Conversation, options: ReadOptions) -> Found:
     keys: dict[str, Keys] = {}
     for place, message in conversation.messages:
         if not isinstance(message, dict):
@@ -161,16 +153,16 @@ def _messages(conversation: _Conversation, choices: Choices) -> Iterator[Utteran
             yield None
             continue
         own = _own(message, IDS)
-        session = choices.session or _own(message, SESSIONS) or conversation.session
+        session = options.session or _own(message, SESSIONS) or conversation.session
         speaker = _own(message, SPEAKERS)
         by_text = keys.setdefault(session, Keys("messages", session))
         yield Utterance(
             place=place,
             key=derived_id("messages", session, own) if own else by_text.key(role, speaker, text),
             text=text,
-            at=_time(message, choices),
+            at=_time(message, options),
             session=session[:256],
-            speaker=speaker or (choices.me if role == "user" else ""),
+            speaker=speaker or (options.me if role == "user" else ""),
             role=role,
             source_id=own or None,
             scope=_own(message, ("scope",)) or conversation.scope or None,
@@ -181,9 +173,9 @@ def _own(value: dict[str, object], names: tuple[str, ...]) -> str:
     return next((found for name in names if (found := named(value.get(name)))), "")
 
 
-def _time(message: dict[str, object], choices: Choices) -> datetime | None:
+def _time(message: dict[str, object], options: ReadOptions) -> datetime | None:
     for name in TIMES:
-        at = iso_time(message.get(name), choices.zone) or unix_time(message.get(name))
+        at = iso_time(message.get(name), options.zone) or unix_time(message.get(name))
         if at is not None:
             return at
     return None

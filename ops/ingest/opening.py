@@ -9,13 +9,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import IO, TypeAlias
+from zoneinfo import ZoneInfo
 
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.ingest.base import (
     Bad,
-    Choices,
     Document,
     Item,
     Note,
+    ReadOptions,
     Unreadable,
     decoded,
     later,
@@ -24,7 +26,8 @@ from palimpsest.ops.ingest.base import (
 from palimpsest.ops.ingest.formats import FORMATS, PARSERS, format_of_text, members
 from palimpsest.ops.ingest.lines import MAX_LINE_BYTES, UNTIMED_STEP, Watch, read_turns, turn_of
 from palimpsest.ops.ingest.locomo import read_locomo
-from palimpsest.ops.ingest.records import RecordOptions, record_of
+from palimpsest.ops.ingest.records import record_of
+from palimpsest.ops.ingest.requests import Reading
 from palimpsest.ops.ingest.slack import DAY_FILE, read_slack
 from palimpsest.ops.ingest.sources import (
     Bundle,
@@ -34,7 +37,9 @@ from palimpsest.ops.ingest.sources import (
     refuse_binary,
     source_of,
 )
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.sensitive.policy import Policy
 
 Found: TypeAlias = tuple[Outgoing | Bad | Note, int]
 """An item, and the bytes of the source that it took."""
@@ -49,29 +54,47 @@ class OpenedSource:
     items: Iterator[Found] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class IngestOptions:
-    """The caller's choices for all sources; None if each source decides."""
-
-    records: RecordOptions
-    form: str | None = None
-    since: datetime | None = None
-    choices: Choices | None = None
+def options_of(
+    settings: Settings,
+    asked: Reading,
+    now: datetime,
+    since: datetime | None = None,
+    captions: bool = False,
+) -> ReadOptions:
+    """The options as a person chooses them. Raises RequestError for a time zone that is none."""
+    try:
+        zone = ZoneInfo(asked.timezone)
+    except (ValueError, OSError, LookupError):
+        raise RequestError(
+            f"there is no time zone {asked.timezone!r}; write it as Europe/Lisbon or UTC"
+        ) from None
+    return ReadOptions(
+        scope=asked.scope,
+        max_bytes=settings.log.max_record_bytes,
+        now=since or now,
+        captions=captions,
+        policy=Policy.of(settings.pii),
+        zone=zone,
+        me=" ".join(asked.me.split()),
+        date_order=asked.date_order,
+        session=asked.session_id,
+        form=asked.format,
+        since=since,
+    )
 
 
 @contextmanager
-def open_source(name: str, options: IngestOptions) -> Iterator[OpenedSource]:
+def open_source(name: str | Source, options: ReadOptions) -> Iterator[OpenedSource]:
     """Opens `name` for reading inside the context. Raises Unreadable, also while reading, and
     OSError."""
-    source = source_of(name, options.records.now)
-    since = options.since or source.time
-    choices = replace(options.choices or Choices(since), since=since)
+    source = source_of(name, options.now) if isinstance(name, str) else name
+    options = replace(options, now=options.since or source.time)
     if source.kind in ("zip", "folder"):
         bundle = source.bundle()
         form, names = members(bundle)
         if options.form not in (None, form):
             raise Unreadable(f"there is {FORMATS[form]} in it, not {FORMATS[str(options.form)]}")
-        items = _bundled(source, form, names, bundle, choices)
+        items = _bundled(source, form, names, bundle, options)
         yield OpenedSource(source, form, _records(items, form, source, options))
         return
     with source.opened() as file:
@@ -79,7 +102,7 @@ def open_source(name: str, options: IngestOptions) -> Iterator[OpenedSource]:
         refuse_binary(first[:64])
         content = _Content(source, first, file)
         form = options.form or format_of_text(first, content.whole)
-        yield OpenedSource(source, form, _found(content, form, choices, options))
+        yield OpenedSource(source, form, _found(content, form, options))
 
 
 class _Content:
@@ -93,8 +116,8 @@ class _Content:
 
     def whole(self) -> bytes:
         if self._whole is None:
-            if self.source.kind == "file":
-                self._whole = bounded(Path(self.source.name))
+            if self.source.path is not None:
+                self._whole = bounded(self.source.path)
             else:
                 self._whole = self.first + self._file.read()
         return self._whole
@@ -108,31 +131,28 @@ class _Content:
         return Document(self.source.name, self.source.stem, decoded(self.whole()))
 
 
-def _found(
-    content: _Content, form: str, choices: Choices, options: IngestOptions
-) -> Iterator[Found]:
+def _found(content: _Content, form: str, options: ReadOptions) -> Iterator[Found]:
     source = content.source
     if form == "turns":
         return _turns(content, options)
     if form == "locomo":
         name, stem = source.name, source.stem or "stdin"
-        found = read_locomo(io.BytesIO(content.whole()), name, stem, options.records)
+        found = read_locomo(io.BytesIO(content.whole()), name, stem, options)
         return _shared(found, source.size)
     if form == "slack":
         return _records(_slack_day(source, content.whole()), form, source, options)
-    return _records(PARSERS[form](content.document(), choices), form, source, options)
+    return _records(PARSERS[form](content.document(), options), form, source, options)
 
 
-def _turns(content: _Content, options: IngestOptions) -> Iterator[Found]:
+def _turns(content: _Content, options: ReadOptions) -> Iterator[Found]:
     watch, source = Watch(), content.source
-    records = replace(options.records, now=options.since or source.time)
     if content.first.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
         value = parsed(content.document())
         turns = enumerate(value if isinstance(value, list) else [value])
         places = ((f"{source.name}[{number}]", raw) for number, raw in turns)
-        yield from _shared((turn_of(raw, at, records, watch) for at, raw in places), source.size)
+        yield from _shared((turn_of(raw, at, options, watch) for at, raw in places), source.size)
     else:
-        yield from read_turns(content.lines(), source.name, records, watch)
+        yield from read_turns(content.lines(), source.name, options, watch)
     for warning in watch.warnings():
         yield Note(warning), 0
     if watch.untimed:
@@ -149,8 +169,7 @@ def _shared(items: Iterator[Outgoing | Bad | Note], size: int) -> Iterator[Found
         given = upto
 
 
-def _untimed(count: int, source: Source, options: IngestOptions) -> Note:
-    since = options.since or source.time
+def _untimed(count: int, source: Source, options: ReadOptions) -> Note:
     whose = (
         "as --since says"
         if options.since
@@ -159,13 +178,13 @@ def _untimed(count: int, source: Source, options: IngestOptions) -> Note:
         else "the file's own time"
     )
     return Note(
-        f"{count} turns tell no time (occurred_at): taken as {since:%Y-%m-%d %H:%M:%S} UTC,"
+        f"{count} turns tell no time (occurred_at): taken as {options.now:%Y-%m-%d %H:%M:%S} UTC,"
         f" {whose}, in their order"
     )
 
 
 def _records(
-    items: Iterator[Item], form: str, source: Source, options: IngestOptions
+    items: Iterator[Item], form: str, source: Source, options: ReadOptions
 ) -> Iterator[Found]:
     """Yields utterances as records. One without a time follows the previous one of its session by
     UNTIMED_STEP; the first of a session gets the source's own time, and a note says so."""
@@ -173,9 +192,8 @@ def _records(
 
 
 def _dated(
-    items: Iterator[Item], form: str, source: Source, options: IngestOptions
+    items: Iterator[Item], form: str, source: Source, options: ReadOptions
 ) -> Iterator[Outgoing | Bad | Note]:
-    begin = options.since or source.time
     last: dict[str, datetime] = {}
     untimed = following = 0
     for item in items:
@@ -187,11 +205,11 @@ def _dated(
             at = later(before, UNTIMED_STEP)
             following += 1
         elif at is None:
-            at = later(begin, untimed * UNTIMED_STEP)
+            at = later(options.now, untimed * UNTIMED_STEP)
             untimed += 1
         if item.at is not None or before is not None:
             last[item.session] = at
-        yield record_of(item, at, form, options.records)
+        yield record_of(item, at, form, options)
     if following:
         yield Note(f"{following} turns tell no time: they follow those before them")
     if untimed:
@@ -199,19 +217,19 @@ def _dated(
 
 
 def _bundled(
-    source: Source, form: str, names: list[str], bundle: Bundle, choices: Choices
+    source: Source, form: str, names: list[str], bundle: Bundle, options: ReadOptions
 ) -> Iterator[Item]:
     if form == "slack":
         days = [(name, _channel(name, source.stem)) for name in names]
         users = next((n for n in bundle.names if PurePosixPath(n).name == "users.json"), None)
-        people = bundle.read(users) if users else _beside(Path(source.name))
+        people = bundle.read(users) if users else _beside(source.path)
         yield from read_slack(source.name, days, people, bundle.read)
         return
     for name in names:
         # A chat in an archive is often called _chat.txt: only the archive's name identifies it.
         document = Document(f"{source.name}: {name}", source.stem, decoded(bundle.read(name)))
         try:
-            yield from PARSERS[form](document, choices)
+            yield from PARSERS[form](document, options)
         except Unreadable as error:
             yield Bad(document.name, str(error))
 
@@ -222,15 +240,15 @@ def _channel(name: str, otherwise: str) -> str:
 
 
 def _slack_day(source: Source, data: bytes) -> Iterator[Item]:
-    path = Path(source.name).resolve()
-    channel = "" if source.kind == "stdin" else path.parent.name
-    users = None if source.kind == "stdin" else _beside(path)
+    channel = "" if source.path is None else source.path.resolve().parent.name
     days = [(source.name, channel)]
-    return read_slack(source.name, days, users, lambda _: data)
+    return read_slack(source.name, days, _beside(source.path), lambda _: data)
 
 
-def _beside(path: Path) -> bytes | None:
+def _beside(path: Path | None) -> bytes | None:
     """Reads users.json from a file's folder or the folder above it; None if there is none."""
+    if path is None:
+        return None
     for folder in path.resolve().parents[:2]:
         if (folder / "users.json").is_file():
             return bounded(folder / "users.json")

@@ -1,48 +1,29 @@
-"""Turns as records for the log: invalid turns are refused here, with a reason."""
+"""Turns as records for the log: invalid turns are refused here, with a reason, and a turn is
+compared with published ones: new, a repeat, or a conflict under the same id."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
-from zoneinfo import ZoneInfo
+from typing import Final, Literal
 
 from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic_core import PydanticSerializationError, from_json
 
-from palimpsest.ops.ingest.base import Bad, Utterance, with_offset
+from palimpsest.ops.ingest.base import Bad, ReadOptions, Utterance, with_offset
 from palimpsest.schemas.codec import describe, refuse_depth
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.normal_forms import storage_content
 from palimpsest.schemas.scrubbing import withheld_turn
 from palimpsest.schemas.topics import CONVERSATION_TURNS
-from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.logs.base import LogReader, Outgoing, blocks, partition_for
 from palimpsest.streams.runtime.output import published
-from palimpsest.streams.sensitive.policy import Policy
-from palimpsest.streams.settings import PiiSettings
 
-UTC_ZONE: Final = ZoneInfo("UTC")
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 4 * 1024 * 1024
 DEFAULT_SCOPE: Final = "default"
-DEFAULT_POLICY: Final = Policy.of(PiiSettings())
-
-
-@dataclass(frozen=True, slots=True)
-class RecordOptions:
-    """How to read: `scope` None takes the line's own, else the default of the format. `max_bytes`
-    limits a record; `now` dates turns without a time; `zone` applies to times that name none or are
-    in UTC; `captions` appends an image's caption to the text; `policy` removes secrets before
-    anything is published."""
-
-    scope: str | None
-    max_bytes: int
-    now: datetime
-    captions: bool = False
-    policy: Policy = DEFAULT_POLICY
-    zone: ZoneInfo = UTC_ZONE
 
 
 def turn_id_of_message(scope: str, turn: ConversationTurn) -> str:
@@ -51,7 +32,7 @@ def turn_id_of_message(scope: str, turn: ConversationTurn) -> str:
 
 
 def record_of(
-    said: Utterance, at: datetime, source_type: str, options: RecordOptions
+    said: Utterance, at: datetime, source_type: str, options: ReadOptions
 ) -> Outgoing | Bad:
     """Returns an utterance of time `at` as a turn's record, or Bad."""
     try:
@@ -73,11 +54,7 @@ def record_of(
 
 
 def checked(
-    turn: ConversationTurn,
-    scope: str,
-    at: datetime,
-    message_id: str | None,
-    options: RecordOptions,
+    turn: ConversationTurn, scope: str, at: datetime, message_id: str | None, options: ReadOptions
 ) -> Outgoing:
     """Returns the turn as a record. Raises ValueError for a turn that the log must not hold."""
     with contextlib.suppress(PydanticSerializationError):  # half a surrogate pair is reported below
@@ -132,3 +109,69 @@ def in_batches(records: Iterable[Outgoing]) -> Iterator[Sequence[Outgoing]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+# --- what is published ----------------------------------------------------------------------
+
+LOOKED_AT: Final = 200_000
+"""Number of records read from the end of a partition: at most a few seconds and 40 MB."""
+_READ_RECORDS: Final = 5_000
+
+_BESIDE_TEXT: Final = (("session_id", ""), ("speaker", ""), ("role", "user"), ("privacy", "none"))
+Standing = Literal["new", "known", "conflict"]
+
+
+class Published:
+    """The turns on a log and those checked since. Without a readable log (None) it knows only the
+    latter.
+
+    A turn is `known` if the log has it with the same text, speaker, role, session and privacy: the
+    pipeline deduplicates it. It is a `conflict` if its scope has its turn_id with other content,
+    which came first and stays.
+    """
+
+    def __init__(self, log: LogReader | None) -> None:
+        self._log = log
+        self._texts: dict[int, int] = {}
+        self._looked: set[int] = set()
+        self.complete = log is not None
+        """Whether all published turns were read."""
+
+    def standing(self, record: Outgoing) -> Standing:
+        """Returns how `record` relates to turns that were published or checked before."""
+        if self._log is not None:
+            partition = partition_for(record.scope, self._log.partitions(record.topic))
+            if partition not in self._looked:
+                self._looked.add(partition)
+                self._look(self._log, partition)
+        found = _identity(record.value)
+        if found is None:
+            return "new"
+        turn, text = found
+        before = self._texts.get(turn)
+        if before is None:
+            self._texts[turn] = text
+            return "new"
+        return "known" if before == text else "conflict"
+
+    def _look(self, log: LogReader, partition: int) -> None:
+        topic = CONVERSATION_TURNS.name
+        end = log.end_offset(topic, partition)
+        if end > LOOKED_AT:
+            self.complete = False
+        for records in blocks(log, topic, partition, max(0, end - LOOKED_AT), end, _READ_RECORDS):
+            for found in filter(None, (_identity(record.value) for record in records)):
+                self._texts.setdefault(*found)
+
+
+def _identity(value: bytes | None) -> tuple[int, int] | None:
+    """Returns a hash of a turn's identity and one of its text, speaker, role, session and privacy;
+    None for a record that is not a turn."""
+    try:
+        raw = from_json(value or b"")
+        body = raw["body"]
+        said = tuple(body.get(name, otherwise) for name, otherwise in _BESIDE_TEXT)
+        text = storage_content(body["content"])
+        return hash((raw["scope"], body["turn_id"])), hash((text, *said))
+    except (ValueError, TypeError, KeyError):
+        return None

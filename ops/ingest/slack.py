@@ -10,20 +10,24 @@ import html
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
+
+from pydantic import JsonValue
 
 from palimpsest.ops.ingest.base import (
     Bad,
+    Found,
     Item,
     Note,
     Unreadable,
     Utterance,
     decoded,
+    each_object,
     named,
-    objects,
+    said,
     unix_time,
 )
-from palimpsest.schemas.messages import Role
 
 DAY_FILE: Final = re.compile(r"(?:^|.*/)(?:([^/]+)/)?(\d{4}-\d{2}-\d{2})\.json$")
 SPOKEN: Final = {"", "thread_broadcast", "me_message", "file_share", "bot_message", "reply_to"}
@@ -44,15 +48,20 @@ def day_files(names: Sequence[str]) -> list[str]:
 
 
 def read_slack(
-    name: str,
-    days: Sequence[tuple[str, str]],
-    users: bytes | None,
-    read: Callable[[str], bytes],
+    name: str, days: Sequence[tuple[str, str]], users: bytes | None, read: Callable[[str], bytes]
 ) -> Iterator[Item]:
     """Yields the messages of the day files `days` (file and channel), whose bytes `read` returns.
     Raises Unreadable if none of them is a day of a channel."""
-    known = _people(users)
-    others = 0
+    yield from said(
+        _days(name, days, _people(users), read), "entries that nobody said (joins, topics, files)"
+    )
+    if users is None:
+        yield Note("there is no users.json beside it: speakers are named as the messages do")
+
+
+def _days(
+    name: str, days: Sequence[tuple[str, str]], known: dict[str, str], read: Callable[[str], bytes]
+) -> Found:
     found_any = False
     for file, channel in days:
         place = file if file == name else f"{name}: {file}"
@@ -67,41 +76,25 @@ def read_slack(
         found_any = True
         match = DAY_FILE.match(file)
         day = match[2] if match else ""
-        for item in _day(value, place, channel, day, known):
-            if item is None:
-                others += 1
-            else:
-                yield item
+        yield from each_object(value, place, partial(_message, known, channel, day))
     if not found_any:
         raise Unreadable("no Slack export: there is no file of a day (CHANNEL/2026-03-02.json)")
-    if others:
-        yield Note(f"{others} entries that nobody said (joins, topics, files) are left out")
-    if users is None:
-        yield Note("there is no users.json beside it: speakers are named as the messages do")
 
 
-def _day(
-    messages: list[object],
-    place: str,
-    channel: str,
-    day: str,
-    known: dict[str, str],
-) -> Iterator[Utterance | Bad | None]:
-    for found in objects(messages, place):
-        if isinstance(found, Bad):
-            yield found
-            continue
-        where, message = found
-        ts, subtype = message.get("ts"), named(message.get("subtype"))
-        text = message.get("text")
-        if subtype not in SPOKEN or not isinstance(text, str) or not text.strip():
-            yield None
-            continue
-        at = unix_time(ts)
-        if at is None or not isinstance(ts, str):
-            yield Bad(where, f"a message without a time: ts is {ts!r}")
-            continue
-        role: Role = "tool" if subtype == "bot_message" or "bot_id" in message else "user"
+def _message(
+    known: dict[str, str], channel: str, day: str, where: str, message: dict[str, object]
+) -> Found:
+    ts, subtype = message.get("ts"), named(message.get("subtype"))
+    text, at = message.get("text"), unix_time(ts)
+    if subtype not in SPOKEN or not isinstance(text, str) or not text.strip():
+        yield None
+    elif at is None or not isinstance(ts, str):
+        yield Bad(where, f"a message without a time: ts is {ts!r}")
+    else:
+        metadata: dict[str, JsonValue] = {"channel": channel}
+        if isinstance(thread := message.get("thread_ts"), str):
+            metadata["thread_ts"] = thread
+        is_bot = subtype == "bot_message" or "bot_id" in message
         yield Utterance(
             place=where,
             key=f"slack:{channel}:{ts}"[:256],
@@ -109,15 +102,10 @@ def _day(
             at=at,
             session=f"{channel} {day or at.date().isoformat()}".strip()[:256],
             speaker=_speaker(message, known),
-            role=role,
+            role="tool" if is_bot else "user",
             source_id=f"{channel}/{ts}",
-            metadata={"channel": channel, **_thread(message)},
+            metadata=metadata,
         )
-
-
-def _thread(message: dict[str, object]) -> dict[str, str]:
-    thread = message.get("thread_ts")
-    return {"thread_ts": thread} if isinstance(thread, str) else {}
 
 
 def _people(users: bytes | None) -> dict[str, str]:
@@ -126,13 +114,9 @@ def _people(users: bytes | None) -> dict[str, str]:
         found = json.loads(decoded(users)) if users is not None else []
     except (Unreadable, ValueError, RecursionError):
         found = []
-    people = {}
-    for each in objects(found, ""):
-        if not isinstance(each, Bad):
-            user, name = each[1].get("id"), _profile_name(each[1])
-            if isinstance(user, str) and name:
-                people[user] = name
-    return people
+    listed = found if isinstance(found, list) else []
+    people = [each for each in listed if isinstance(each, dict) and isinstance(each.get("id"), str)]
+    return {each["id"]: name for each in people if (name := _profile_name(each))}
 
 
 def _profile_name(user: dict[str, object]) -> str:

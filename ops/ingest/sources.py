@@ -1,6 +1,6 @@
 """Sources named on the command line: a file, a folder, an archive, standard input.
 
-The only module of this package that does I/O.
+The only module of this package that does I/O. A file that was sent to a service has no path.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Final, Literal, Protocol
+from typing import IO, Final, Literal, TypeAlias
 
 from palimpsest.ops.ingest.base import Unreadable
 
@@ -41,59 +41,71 @@ _MAGIC: Final = {
 }
 
 
-class Bundle(Protocol):
-    """The files of a folder or an archive."""
-
-    @property
-    def names(self) -> list[str]: ...
-
-    def read(self, name: str) -> bytes:
-        """Raises Unreadable."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A named source. `time` is its last modification (UTC); for standard input it is now."""
+    """A named source. `time` is its last modification (UTC); for standard input it is now. It lies
+    at the path `name`, unless it is read from `file`; its files in an archive have at most `most`
+    bytes."""
 
     name: str
     kind: Literal["file", "folder", "zip", "stdin"]
     size: int
     time: datetime
+    file: IO[bytes] | None = None
+    most: int = MAX_BYTES
 
     @property
     def stem(self) -> str:
         return "" if self.kind == "stdin" else Path(self.name).resolve().stem
 
+    @property
+    def path(self) -> Path | None:
+        return None if self.file is not None else Path(self.name)
+
     @contextmanager
     def opened(self) -> Iterator[IO[bytes]]:
-        if self.kind == "stdin":
-            yield sys.stdin.buffer
+        if self.file is not None:
+            yield self.file
         else:
             with Path(self.name).open("rb") as file:
                 yield file
 
     def bundle(self) -> Bundle:
         """The files in a folder or archive. Raises Unreadable."""
-        return Archive(self.name) if self.kind == "zip" else Folder(Path(self.name))
+        if self.kind == "folder":
+            return Folder(Path(self.name))
+        return Archive(self.file or self.name, self.most)
 
 
 def source_of(name: str, now: datetime) -> Source:
     """Returns the source called `name`. Raises Unreadable if it cannot be a conversation, OSError
     if it cannot be read."""
     if name == STDIN:
-        return Source("standard input", "stdin", 0, now)
+        return Source("standard input", "stdin", 0, now, sys.stdin.buffer)
     path = Path(name)
     stat = path.stat()
     time = datetime.fromtimestamp(stat.st_mtime, UTC)
     if path.is_dir():
         return Source(name, "folder", 0, time)
     with path.open("rb") as file:
-        head = file.read(HEAD_BYTES)
+        return Source(name, _kind(file.read(HEAD_BYTES)), stat.st_size, time)
+
+
+def sent_source(name: str, file: IO[bytes], time: datetime, most: int) -> Source:
+    """Returns the source of a file that was sent; an archive's files may have `most` bytes each.
+    Raises Unreadable if it cannot be a conversation."""
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    kind = _kind(file.read(HEAD_BYTES))
+    file.seek(0)
+    return Source(name, kind, size, time, file, most)
+
+
+def _kind(head: bytes) -> Literal["file", "zip"]:
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        return Source(name, "zip", stat.st_size, time)
+        return "zip"
     refuse_binary(head)
-    return Source(name, "file", stat.st_size, time)
+    return "file"
 
 
 def refuse_binary(head: bytes) -> None:
@@ -123,9 +135,10 @@ class Folder:
 class Archive:
     """The files in a zip archive."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, file: str | IO[bytes], most: int = MAX_BYTES) -> None:
+        self._most = most
         try:
-            self._archive = zipfile.ZipFile(name)
+            self._archive = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
             raise Unreadable(f"a damaged zip archive: {error}") from None
 
@@ -139,16 +152,20 @@ class Archive:
 
     def read(self, name: str) -> bytes:
         try:
-            if self._archive.getinfo(name).file_size > MAX_BYTES:
-                raise Unreadable(f"{name} takes more than {MAX_BYTES >> 20} MiB unpacked")
+            if self._archive.getinfo(name).file_size > self._most:
+                raise Unreadable(f"{name} takes more than {self._most >> 20} MiB unpacked")
             with self._archive.open(name) as member:
-                return member.read(MAX_BYTES)
+                return member.read(self._most)
         except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, OSError) as error:
             raise Unreadable(f"{name} in it is damaged: {error}") from None
         except RuntimeError:
             raise Unreadable("an archive with a password; unpack it first") from None
         except zlib.error as error:
             raise Unreadable(f"{name} in it is damaged: {error}") from None
+
+
+Bundle: TypeAlias = Folder | Archive
+"""The files of a folder or an archive, by name."""
 
 
 def bounded(path: Path) -> bytes:

@@ -15,18 +15,21 @@ from typing import Final, cast, get_args
 
 from palimpsest.ops.ingest.base import (
     Bad,
-    Choices,
-    DateOrder,
     Document,
     Item,
     Keys,
     Note,
+    ReadOptions,
     Unreadable,
     Utterance,
     named,
     with_offset,
 )
+from palimpsest.ops.ingest.requests import DateOrder
+from palimpsest.streams.text.tables import Lexicon
 
+_LEXICON: Final = Lexicon(__name__, "whatsapp.toml")
+expression = _LEXICON.expression
 _MARKS: Final = dict.fromkeys(
     map(ord, "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2069\ufeff")
 )
@@ -39,54 +42,6 @@ _LINE: Final = re.compile(
     re.DOTALL,
 )
 _SPEAKER: Final = re.compile(r"(?P<name>[^:\n\"“”„«»]{1,80}?): ?(?P<text>.*)", re.DOTALL)
-MEDIA: Final = re.compile(
-    r"<[^<>\n]{3,60}>|null"
-    r"|(?:image|video|audio|sticker|GIF|document|Contact card) omitted"
-    r"|(?:Bild|Video|Audio|Sticker|GIF|Dokument|Kontaktkarte) weggelassen"
-    r"|(?:imagen|video|audio|sticker|GIF|documento) omitid[oa]"
-    r"|(?:image|vid[ée]o|audio|sticker|GIF|document) (?:absente?|omise?)"
-    r"|(?:immagine|video|audio|sticker|GIF|documento) omess[oa]"
-    r"|(?:imagem|v[ií]deo|[áa]udio|figurinha|GIF|documento) (?:ocultad|omitid)[oa]"
-    r"|(?:afbeelding|video|audio|sticker|GIF|document) weggelaten"
-    r"|(?:изображение|видео|аудио|стикер|GIF|документ|файл):? (?:отсутствует|пропущен[оа]?)"
-    r"|(?:画像|動画|ビデオ|音声|オーディオ|ステッカー|スタンプ|GIF|文書|ドキュメント|メディア)"
-    r" ?(?:は含まれていません|[がは]省略されました)"
-    r"|(?:görüntü|resim|video|ses|çıkartma|GIF|belge) dahil edilmedi"
-    r"|(?:obraz|plik wideo|plik audio|naklejka|GIF|dokument)(?: został[oa]?)? pominięt[oya]"
-    r"|(?:图像|图片|視訊|视频|音频|贴图|動態圖|文件|圖片)(?:已忽略|已省略)"
-    # A file next to the chat.
-    r"|[^<>\n]{1,200} \((?:file attached|Datei angehängt|archivo adjunto|fichier joint"
-    r"|file allegato|(?:arquivo|ficheiro) anexado|bestand bijgevoegd|файл добавлен|添付ファイル)\)"
-    r"|(?:Missed (?:voice|video) call|Verpasster (?:Sprach|Video)anruf"
-    r"|(?:Llamada|Videollamada)(?: de voz)? perdida|Appel (?:vocal|vidéo) manqué"
-    r"|(?:Chiamata vocale|Videochiamata) persa|Chamada de (?:voz|vídeo) perdida"
-    r"|Gemiste (?:spraak|video-?)oproep|Пропущенный (?:аудио|видео)звонок|不在着信)"
-    r"|(?:You deleted this message|This message was deleted"
-    r"|Diese Nachricht wurde gel(?:ö|oe)scht|Du hast diese Nachricht gel(?:ö|oe)scht"
-    r"|Se eliminó este mensaje|Este mensaje fue eliminado|Eliminaste este mensaje"
-    r"|Ce message a été supprimé|Vous avez supprimé ce message"
-    r"|Questo messaggio è stato eliminato|Hai eliminato questo messaggio"
-    r"|(?:Esta mensagem foi|Mensagem) apagada|(?:Você apagou|Apagou) esta mensagem"
-    r"|Dit bericht (?:is|werd) verwijderd|(?:Je hebt|U heeft) dit bericht verwijderd"
-    r"|(?:Данное |Это )?сообщение (?:было )?удалено|Вы удалили (?:данное|это) сообщение"
-    r"|このメッセージ(?:は削除されました|を削除しました)|Bu mesaj silindi|Bu mesajı sildiniz"
-    r"|Ta wiadomość została usunięta|Usunięto tę wiadomość"
-    r"|此(?:消息|訊息)已(?:删除|刪除)|[您你]已?[删刪]除了?(?:这条消息|此訊息))[.。]?"
-    # The notice of a chat's encryption, which some phones attribute to a speaker.
-    r"|(?:Messages|Nachrichten|Los mensajes|Les messages|I messaggi|As mensagens|Berichten"
-    r"|Сообщения|メッセージ|Mesajlar|Wiadomości|消息|訊息)"
-    r"(?![^\n]{0,40}(?:Signal|Telegram|Threema|iMessage|Matrix))"
-    r"[^\n]{0,80}?(?:end-to-end encrypt|end-to-end-encrypt|Ende-zu-Ende-verschl(?:ü|ue)ssel"
-    r"|cifrad[oa]s de extremo a extremo|chiffrés de bout en bout|crittografat[ie] end-to-end"
-    r"|criptografia de ponta a ponta|end-to-end versleuteld|сквозн\w{1,3} шифрован"
-    r"|エンドツーエンド(?:で)?暗号化|uçtan uca şifreli|szyfrowan\w{1,3} (?:metodą )?end-to-end"
-    r"|端[到對]端加密)[^\n]{0,400}",
-    re.IGNORECASE,
-)
-"""Placeholders for media and deleted messages, and system notices."""
-_EDITED: Final = re.compile(
-    r" ?<[^<>\n]*(?:edited|bearbeitet|editad[ao]|modifi|編集)[^<>\n]*>$", re.I
-)
 NAMES: Final[dict[DateOrder, str]] = {
     "dmy": "day/month/year",
     "mdy": "month/day/year",
@@ -110,16 +65,16 @@ def is_whatsapp(text: str) -> bool:
     return any(_match(line) for line in text.split("\n")[:20])
 
 
-def read_whatsapp(document: Document, choices: Choices) -> Iterator[Item]:
+def read_whatsapp(document: Document, options: ReadOptions) -> Iterator[Item]:
     """Yields the messages in order; a line that begins no message continues the previous one.
     Raises Unreadable if there is none."""
     entries = list(_entries(document.text))
     if not entries:
         raise Unreadable("no WhatsApp chat: no line begins with a date, a time and a speaker")
-    order, why = choices.date_order, "as told by --date-order"
+    order, why = options.date_order, "as told by --date-order"
     if order is None:
         order, why = date_order(entries)
-    yield Note(f"dates are read as {NAMES[order]} ({why}), times as those of {choices.zone.key}")
+    yield Note(f"dates are read as {NAMES[order]} ({why}), times as those of {options.zone.key}")
     keys = Keys("whatsapp")
     system = media = 0
     for entry in entries:
@@ -128,12 +83,12 @@ def read_whatsapp(document: Document, choices: Choices) -> Iterator[Item]:
         if said is None:
             system += 1
             continue
-        text = _EDITED.sub("", said["text"]).strip()
-        if not text or MEDIA.fullmatch(text):
+        text = expression("edited").sub("", said["text"]).strip()
+        if not text or expression("notice").fullmatch(text):
             media += 1
             continue
         local = _moment(entry, order)
-        at = None if local is None else with_offset(local, choices.zone)
+        at = None if local is None else with_offset(local, options.zone)
         if local is None or at is None:
             yield Bad(place, f"there is no such date in {NAMES[order]}: {entry.stamp}")
             continue
@@ -144,7 +99,7 @@ def read_whatsapp(document: Document, choices: Choices) -> Iterator[Item]:
             key=keys.key(entry.stamp, speaker, text),
             text=text,
             at=at,
-            session=choices.session or f"{_chat(document.stem)} {local.date().isoformat()}".strip(),
+            session=options.session or f"{_chat(document.stem)} {local.date().isoformat()}".strip(),
             speaker=speaker,
         )
     if system or media:

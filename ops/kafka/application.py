@@ -6,27 +6,28 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    ItemsView,
+    Iterator,
+    Mapping,
+    Sequence,
+    ValuesView,
+)
 from datetime import datetime
 
 import duckdb
 
 from palimpsest.ops.log_folder import make_private
-from palimpsest.ops.maintenance.earning import Earning, any_busy
 from palimpsest.ops.maintenance.erasing import carry_out_on_kafka
 from palimpsest.ops.maintenance.periodic import PeriodicTask, running
-from palimpsest.ops.maintenance.publishing import Publishing
-from palimpsest.ops.maintenance.shadow_deciding import ShadowDeciding
-from palimpsest.ops.maintenance.upkeep import Upkeep, expiring
+from palimpsest.ops.maintenance.process import Process
 from palimpsest.ops.parts import (
-    ModelGate,
     SetupError,
     check_embedding,
     check_stages,
-    embedding_model,
     known_private,
-    language_model,
     model_stages,
     note_embedding,
     open_shard,
@@ -34,24 +35,18 @@ from palimpsest.ops.parts import (
     stage_runner,
     utc_now,
 )
-from palimpsest.ops.recorded_replies import model_port, recorded_replies
-from palimpsest.ops.settings.folder_settings import keep_index_settings
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.settings.sources import keep_index_settings
 from palimpsest.stores.lock import FolderInUse
-from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.kafka.cluster import ROLES, STATELESS, STORE, Cluster, role_of
-from palimpsest.streams.kafka.faust_agents import FaustFlow, Member, quieten
+from palimpsest.streams.kafka.cluster import ROLES, STATELESS, Wait, Waiting, role_of
+from palimpsest.streams.kafka.faust_agents import Member, quieten
 from palimpsest.streams.kafka.log import KafkaLog
 from palimpsest.streams.kafka.role import Busy, PartitionStore, Role, stages_of
 from palimpsest.streams.kafka.sender import KafkaSender
-from palimpsest.streams.kafka.waiting import Wait, Waiting
-from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable, Outgoing
-from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
-from palimpsest.streams.models.recorded import RecordedReplies
-from palimpsest.streams.runtime.fair_queue import FairQueue
-from palimpsest.streams.runtime.model_port import ModelPort
-from palimpsest.streams.runtime.partition_task import PartitionTask, by_stage
+from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogError, LogUnavailable
+from palimpsest.streams.runtime.pace import FairQueue
+from palimpsest.streams.runtime.partition_task import PartitionTask
 from palimpsest.streams.runtime.runner import StageRunner
 from palimpsest.streams.topology import stages
 
@@ -106,126 +101,130 @@ class ShardSet(Mapping[int, Shard]):
     def __len__(self) -> int:
         return len(self.now())
 
+    # Those of Mapping look up one key after the other, of which a rebalance may remove some.
+    def items(self) -> ItemsView[int, Shard]:
+        return self.now().items()
 
-@dataclass(slots=True)
-class _Parts:
-    """Opens shards and creates runners for one role."""
-
-    app: KafkaApplication
-    options: ShardOptions | None
-    clock: Callable[[], datetime]
-
-    def open(self, partition: int) -> Shard | None:
-        if self.options is None:
-            return None
-        try:
-            shard = open_shard(self.app.settings, partition, self.options)
-        except FolderInUse as error:
-            raise Busy(str(error)) from error
-        if shard.has_erasures:
-            self._erase(partition, shard)
-        self.app.warnings += note_embedding(shard, self.app.embedding.model)
-        keep_index_settings(self.app.settings)
-        with contextlib.suppress(LogError):  # shadow deciders start later without a broker
-            self.app.deciding.opened(partition, shard)
-        self.app.shards.add(partition, shard)
-        return shard
-
-    def _erase(self, partition: int, shard: Shard) -> None:
-        """Executes pending erasures in files before the partition's stages start. A failure is
-        logged, and the erasure stays pending."""
-        try:
-            carry_out_on_kafka(self.app.log.append, partition, shard, self.app.replies)
-        except (LogError, OSError, duckdb.Error) as error:
-            logger.warning("erased texts are still in files of partition %d: %s", partition, error)
-
-    def close(self, partition: int, store: PartitionStore) -> None:
-        assert isinstance(store, Shard)
-        self.app.shards.remove(partition)
-        store.close()
-
-    def runner(self, task: PartitionTask, store: PartitionStore | None) -> StageRunner:
-        app, place = self.app, (task.stage.name, task.partition)
-        before = app.made.get(place)
-        app.made[place] = stage_runner(
-            app.settings,
-            task,
-            app.models,
-            app.sender,
-            store,
-            self.clock,
-            app.gate,
-            app.log.cluster.partitions,
-            None if before is None else before.counts,
-        )
-        return app.made[place]
+    def values(self) -> ValuesView[Shard]:
+        return self.now().values()
 
 
-@dataclass(slots=True)
-class KafkaApplication:
-    """One process that runs roles: its permanent parts, and those of its current partitions. `made`
-    holds the last runner of every stage and partition that this worker has had."""
+class KafkaApplication(Process):
+    """One process that runs roles, and the parts of the partitions that it has now. `made` holds
+    the last runner of every stage and partition that it has had. With `patient`, `run` waits for a
+    broker that is unavailable at the start."""
 
-    settings: Settings
     log: KafkaLog
-    sender: KafkaSender
-    language: LanguageModel
-    embedding: EmbeddingModel
-    models: ModelPort
-    gate: ModelGate
-    names: tuple[str, ...]
-    replies: RecordedReplies | None = None
-    roles: list[Role] = field(default_factory=list)
-    members: list[Member] = field(default_factory=list)
-    queue: FairQueue = field(default_factory=FairQueue)
-    shards: ShardSet = field(default_factory=ShardSet)
-    warnings: list[str] = field(default_factory=list)
-    on_drained: Callable[[], Awaitable[None]] | None = None
-    """Awaited when everything is processed, before the stores are closed."""
-    finished: bool = False
-    """Whether `run(until_drained=True)` processed everything."""
-    made: dict[tuple[str, int], StageRunner] = field(default_factory=dict)
-    clock: Callable[[], datetime] = utc_now
-    patient: bool = False
-    """Whether `run` waits for a broker that is unavailable at the start."""
-    waiting: Waiting = field(init=False)
-    _is_connected: bool = False
-    _stop: asyncio.Event = field(default_factory=asyncio.Event)
-    _publishing: Publishing = field(init=False)
-    deciding: ShadowDeciding = field(init=False)
-    _earning: Earning = field(init=False)
+    shards: ShardSet
 
-    def __post_init__(self) -> None:
-        self.waiting = Waiting(self.settings.kafka.bootstrap_servers, self.clock)
-        given = (self.log, self.append, self.settings, self.clock)
-        self._publishing = Publishing(self.shards.now, *given, self.models)
-        self.deciding = ShadowDeciding(self.shards.now, *given, self.replies, self.models.usage)
-        flags = self.settings.pipeline
-        self._earning = Earning(self.shards.now, self.log, self.append, flags, self.clock)
+    def __init__(
+        self,
+        settings: Settings,
+        log: KafkaLog,
+        clock: Callable[[], datetime],
+        undo: contextlib.AsyncExitStack,
+        names: Sequence[str],
+        patient: bool,
+    ) -> None:
+        self.shards = ShardSet()
+        super().__init__(settings, log, clock, undo)
+        self.sender = KafkaSender(log.cluster)
+        undo.push_async_exit(self.sender)
+        self.patient = patient
+        self.waiting = Waiting(settings.kafka.bootstrap_servers, clock)
+        self.made: dict[tuple[str, int], StageRunner] = {}
+        self._is_connected = False
+        self._queue = FairQueue()
+        self.members = [self._member(name) for name in names]
+        self.roles = [member.role for member in self.members]
+
+    def _member(self, name: str) -> Member:
+        settings, cluster = self.settings, self.log.cluster
+        role = Role(
+            name,
+            cluster,
+            stages_of(name, stages(settings, known_private(self.shards))),
+            self,
+            self.log,
+            self.sender,
+            self._queue,
+            settings.worker,
+            model_stages(settings),
+        )
+        folder = settings.data_dir / "faust"
+        make_private(settings.data_dir)
+        folder.mkdir(exist_ok=True)
+        return Member(role, cluster, folder)
+
+    def opened(self) -> Mapping[int, Shard]:
+        return self.shards.now()
 
     @property
     def wait(self) -> Wait | None:
-        """What the worker waits for now."""
         return self.waiting.now
 
     @property
     def runners(self) -> list[StageRunner]:
         return [*self.made.values()]
 
-    def append(self, outgoing: Sequence[Outgoing]) -> list[tuple[int, int]]:
-        return self.log.append(outgoing)
+    # --- the parts of a role ------------------------------------------------------------------
+
+    def open(self, partition: int) -> Shard:
+        options = shard_options(self.settings, self.embedding)
+        try:
+            shard = open_shard(self.settings, partition, options)
+        except FolderInUse as error:
+            raise Busy(str(error)) from error
+        if shard.has_erasures:
+            self._erase(partition, shard)
+        self.warnings += note_embedding(shard, self.embedding.model)
+        keep_index_settings(self.settings)
+        with contextlib.suppress(LogError):  # shadow deciders start later without a broker
+            self.deciding.opened(partition, shard)
+        self.shards.add(partition, shard)
+        return shard
+
+    def _erase(self, partition: int, shard: Shard) -> None:
+        """Executes pending erasures in files before the partition's stages start. A failure is
+        logged, and the erasure stays pending."""
+        try:
+            carry_out_on_kafka(self.log.append, partition, shard, self.replies)
+        except (LogError, OSError, duckdb.Error) as error:
+            logger.warning("erased texts are still in files of partition %d: %s", partition, error)
+
+    def close(self, partition: int, store: PartitionStore) -> None:
+        assert isinstance(store, Shard)
+        self.shards.remove(partition)
+        store.close()
+
+    def runner(self, task: PartitionTask, store: PartitionStore | None) -> StageRunner:
+        place = (task.stage.name, task.partition)
+        before = self.made.get(place)
+        self.made[place] = stage_runner(
+            self.settings,
+            task,
+            self.models,
+            self.sender,
+            store,
+            self.clock,
+            self.gate,
+            self.log.cluster.partitions,
+            None if before is None else before.counts,
+        )
+        return self.made[place]
+
+    # --- running --------------------------------------------------------------------------------
 
     async def run(self, until_drained: bool) -> None:
-        """Processes until `stop`, or until every stage of every worker has processed everything.
-        Raises the error of a stage, a store or the client, LogUnavailable if another process may
-        succeed; the other roles are stopped."""
+        """As of any process; until everything is processed by all workers. Raises LogUnavailable
+        if another process may succeed; the other roles are stopped."""
         async with PeriodicTask("waiting", WATCH_SECONDS, self._note_waiting).running(self.stop):
             if await self._connected():
                 await self._work(until_drained)
 
     async def _connected(self) -> bool:
         """Waits for the broker; returns False if stopped first."""
-        while not self._stop.is_set():
+        while not self.stopped.is_set():
             try:
                 await asyncio.to_thread(self.log.check)
                 await self.sender.start()
@@ -248,13 +247,14 @@ class KafkaApplication:
     async def _unless_stopped(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._stop.wait()
+                await self.stopped.wait()
 
     async def _work(self, until_drained: bool) -> None:
-        tasks = [asyncio.create_task(member.run(self._stop)) for member in self.members]
+        background = await self.background(True, [self.replies])
+        tasks = [asyncio.create_task(member.run(self.stopped)) for member in self.members]
         if until_drained:
             tasks.append(asyncio.create_task(self._until_drained()))
-        async with running(await self._background(), self.stop):
+        async with running(background, self.stop):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self.stop()
             results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -262,49 +262,23 @@ class KafkaApplication:
             if isinstance(failure, BaseException):
                 raise failure
 
-    async def _background(self) -> list[PeriodicTask]:
-        flags = self.settings.pipeline
-        found = [Upkeep(self.shards.now, self.embedding, flags).task(), self._earning.task()]
-        if not flags.autonomous_frozen:
-            found.append(expiring([self.replies], self.clock, self.settings.log.expire_seconds))
-            await found[-1].once()
-        return [*found, *self._publishing.tasks(), *await self.deciding.tasks()]
-
-    def stop(self) -> None:
-        """Finishes the current batches, leaves the group, then ends `run`."""
-        self.gate.stopping = True
-        self._stop.set()
-
-    def under_way(self) -> dict[str, int]:
-        """Records that the stages work on now, by stage."""
-        return by_stage(self._tasks(), lambda task: task.taken)
-
-    def left(self) -> dict[str, int]:
-        """Records that wait here for each stage: only those already fetched from the log."""
-        return by_stage(self._tasks(), PartitionTask.left)
-
-    async def _drained(self) -> bool:
-        return await asyncio.to_thread(self.log.drained)
-
-    async def _busy(self) -> bool:
-        """Whether a background task will still publish."""
-        asked = any_busy(self._publishing.busy, self.deciding.busy, self._earning.once)
-        return await asyncio.to_thread(asked)
-
-    def _tasks(self) -> Iterator[PartitionTask]:
+    def partition_tasks(self) -> Iterator[PartitionTask]:
         return (task for role in self.roles for task in role.tasks.values())
 
     async def _until_drained(self) -> None:
-        while not self._stop.is_set():
-            # Checks twice: background tasks may publish before they finish. Until the partitions
-            # are open, it is unknown what is to be published.
+        while not self.stopped.is_set():
+            # Until the partitions are open, it is unknown what is to be published.
             works = all(role.works() for role in self.roles)
-            if works and await self._drained() and not await self._busy() and await self._drained():
+            if works and await asyncio.to_thread(self._is_settled):
                 self.finished = True
                 if self.on_drained is not None:
                     await self.on_drained()
                 return
             await self._unless_stopped(DRAINED_SECONDS)
+
+    def _is_settled(self) -> bool:
+        # Checks twice: background tasks may publish before they finish.
+        return self.log.drained() and not self.busy() and self.log.drained()
 
 
 async def until_reached(log: KafkaLog, waiting: Waiting) -> None:
@@ -335,60 +309,13 @@ async def kafka_application(
     partition is assigned. With `patient`, `run` waits for an unavailable broker.
     """
     names = roles_of(only)
-    cluster = settings.cluster
     quieten()
     async with contextlib.AsyncExitStack() as undo:
-        language = language_model(settings.llm)
-        undo.push_async_callback(language.close)
-        embedding = embedding_model(settings)
-        undo.push_async_callback(embedding.close)
-        await check_embedding(embedding)
-        log = undo.enter_context(KafkaLog(cluster))
+        log = undo.enter_context(KafkaLog(settings.cluster))
+        joined = KafkaApplication(settings, log, clock, undo, names, patient)
+        await check_embedding(joined.embedding)
         if not patient:
             await asyncio.to_thread(log.check)
-        sender = KafkaSender(cluster)
-        undo.push_async_exit(sender)
-        replies = recorded_replies(settings, clock)
-        if replies is not None:
-            undo.callback(replies.close)
-        models = model_port(settings, language, embedding, replies)
-        gate = ModelGate(language)
         if STATELESS in names:
-            gate.unusable = await language.check()
-        joined = KafkaApplication(
-            *(settings, log, sender, language, embedding, models, gate, names, replies),
-            clock=clock,
-            patient=patient,
-        )
-        undo.push_async_callback(joined.deciding.close)
-        for name in names:
-            _add_role(joined, name, cluster, clock)
+            joined.gate.unusable = await joined.language.check()
         yield joined
-
-
-def _add_role(
-    joined: KafkaApplication, name: str, cluster: Cluster, clock: Callable[[], datetime]
-) -> None:
-    settings = joined.settings
-    own = stages_of(name, stages(settings, known_private(joined.shards)))
-    store = shard_options(settings, joined.embedding) if name == STORE else None
-    flow = FaustFlow(cluster)
-    role = Role(
-        name,
-        cluster,
-        own,
-        _Parts(joined, store, clock),
-        joined.log,
-        joined.sender,
-        flow,
-        joined.queue,
-        settings.worker,
-        model_stages(settings),
-    )
-    folder = settings.data_dir / "faust"
-    make_private(settings.data_dir)
-    folder.mkdir(exist_ok=True)
-    member = Member(role, cluster, folder)
-    flow.member = member
-    joined.roles.append(role)
-    joined.members.append(member)

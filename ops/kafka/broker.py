@@ -9,7 +9,6 @@ For tests and for machines without Docker. Everything it writes lies in one fold
 As a program: ``python -m palimpsest.ops.kafka.broker start|stop|status --folder F``.
 """
 
-import argparse
 import base64
 import os
 import random
@@ -17,14 +16,15 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Literal, Self
+
+import typer
 
 HOST = "127.0.0.1"
 START_SECONDS = 60.0
@@ -79,11 +79,7 @@ class Broker:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        port: int | None = None,
-        *,
-        settings: Mapping[str, str] | None = None,
+        self, folder: Path, port: int | None = None, *, settings: Mapping[str, str] | None = None
     ) -> None:
         self.folder = Path(folder).resolve()
         self._port = port
@@ -327,48 +323,29 @@ def _free_port(other_than: int | None = None) -> int:
     raise BrokerError(f"no free port found between {PORTS.start} and {PORTS.stop}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code is 0 when done, 1 when it failed, 2 on wrong use.
-
-    ``start`` prints the bootstrap address, ``status`` too (and exits 1 when the broker is down).
-    """
-    parser = argparse.ArgumentParser(
-        prog="python -m palimpsest.ops.kafka.broker", description="A Kafka broker without Docker."
-    )
-    parser.add_argument("action", choices=["start", "stop", "status"])
-    parser.add_argument(
-        "--folder", type=Path, required=True, help="where its data, log, pid and port lie"
-    )
-    parser.add_argument(
-        "--port", type=int, help="port to listen on (default: as before, or a free one)"
-    )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=START_SECONDS,
-        help="seconds to wait (default %(default).0f)",
-    )
-    options = parser.parse_args(arguments)
-    broker = Broker(options.folder, options.port)
+def main(
+    action: Annotated[Literal["start", "stop", "status"], typer.Argument()],
+    folder: Annotated[Path, typer.Option(help="where its data, log, pid and port lie")],
+    port: Annotated[
+        int | None, typer.Option(help="port to listen on (default: as before, or a free one)")
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="seconds to wait")] = START_SECONDS,
+) -> None:
+    """A Kafka broker without Docker."""
+    broker = Broker(folder, port)
     try:
-        return _run(broker, options.action, options.timeout)
+        if action == "stop":
+            broker.stop(timeout)
+            return
+        if action == "start":
+            broker.start(timeout)
+        elif not (broker.running and broker.ready()):
+            typer.echo("starting" if broker.running else "down", err=True)
+            raise typer.Exit(1)
+        typer.echo(broker.bootstrap_servers)
     except BrokerError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-
-
-def _run(broker: Broker, action: str, timeout: float) -> int:
-    if action == "start":
-        broker.start(timeout)
-        sys.stdout.write(f"{broker.bootstrap_servers}\n")
-    elif action == "stop":
-        broker.stop(timeout)
-    elif broker.running and broker.ready():
-        sys.stdout.write(f"{broker.bootstrap_servers}\n")
-    else:
-        sys.stderr.write("starting\n" if broker.running else "down\n")
-        return 1
-    return 0
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
 
 
 # The programs and jars a broker needs: found, or fetched once into a cache of the user.
@@ -411,13 +388,13 @@ def require_programs() -> None:
         program("mvn")
 
 
-def kafka_version(pom: Path = POM) -> str:
+def kafka_version() -> str:
     """The Kafka version that the pom names, such as ``4.1.1``."""
-    element = ET.parse(pom).find(  # noqa: S314 (our own file)
+    element = ET.parse(POM).find(  # noqa: S314 (our own file)
         "{*}properties/{*}kafka.version"
     )
     if element is None or not element.text:
-        raise BrokerError(f"{pom}: no <kafka.version> among the properties")
+        raise BrokerError(f"{POM}: no <kafka.version> among the properties")
     return element.text.strip()
 
 
@@ -478,4 +455,4 @@ def run_program(command: Sequence[str], timeout: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)

@@ -5,9 +5,8 @@ Existing topics are never altered: one that differs is reported, with what to do
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
 
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
@@ -16,14 +15,12 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 from palimpsest.schemas.topics import ALL_TOPICS, Topic
 from palimpsest.streams.kafka.cluster import MAX_REQUEST_BYTES, READ_BY, Cluster
 from palimpsest.streams.kafka.log import KafkaLog
-from palimpsest.streams.kafka.sender import unreachable
 from palimpsest.streams.logs.base import LogError
 
 DAY_MILLISECONDS = 24 * 60 * 60 * 1000
 OPEN_RECORD_BYTES = 4 * 1024 * 1024
 """Largest record that the broker takes from producers. The pipeline dead-letters, whole, records
 larger than log.max_record_bytes; the broker refuses those larger than this."""
-TRY_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,7 @@ class TopicState:
     """One topic as it is, and how that differs from what it should be. `created` just now;
     `partitions` None where it is missing."""
 
-    name: str
+    topic: str
     partitions: int | None
     replicas: int | None
     settings: Mapping[str, str]
@@ -52,33 +49,44 @@ def configuration(topic: Topic) -> dict[str, str]:
         return {**settings, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
     days = topic.retention_days
     kept = "-1" if days is None else str(days * DAY_MILLISECONDS)
-    return {
-        **settings,
-        "cleanup.policy": "delete",
-        "retention.ms": kept,
-        "retention.bytes": "-1",
-    }
+    return {**settings, "cleanup.policy": "delete", "retention.ms": kept, "retention.bytes": "-1"}
 
 
 def create_topics(cluster: Cluster, replication_factor: int) -> list[TopicState]:
     """Make the topics that are missing; the state of all of them. Raises LogError when Kafka
     cannot be reached or refuses."""
-    with _Admin(cluster) as admin:
-        there = {state.name for state in admin.describe() if state.partitions is not None}
-        missing = [topic for topic in ALL_TOPICS if topic.name not in there]
+    with KafkaLog(cluster) as log:
+        missing = {state.topic for state in _described(log) if state.partitions is None}
         if missing:
-            admin.create(missing, replication_factor)
-        made = {topic.name for topic in missing}
-        return [
-            TopicState(s.name, s.partitions, s.replicas, s.settings, s.differences, s.name in made)
-            for s in admin.describe()
-        ]
+            log.ask(lambda admin: _create(admin, cluster, missing, replication_factor))
+        return [replace(each, created=each.topic in missing) for each in _described(log)]
+
+
+def _create(
+    admin: KafkaAdminClient, cluster: Cluster, missing: Collection[str], replication_factor: int
+) -> None:
+    wanted = {
+        cluster.physical(topic.name): {
+            "num_partitions": cluster.partitions,
+            "replication_factor": replication_factor,
+            "configs": configuration(topic),
+        }
+        for topic in ALL_TOPICS
+        if topic.name in missing
+    }
+    try:
+        admin.create_topics(wanted)
+    except TopicAlreadyExistsError:
+        pass  # another process was faster; what it made is looked at next
+    except KafkaError as error:
+        raise LogError(f"Kafka did not make the topics: {error}") from error
+    admin.wait_for_topics([*wanted])
 
 
 def describe_topics(cluster: Cluster) -> list[TopicState]:
     """The state of every topic. Raises LogError when Kafka cannot be reached."""
-    with _Admin(cluster) as admin:
-        return admin.describe()
+    with KafkaLog(cluster) as log:
+        return _described(log)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,107 +118,68 @@ def delete_records(cluster: Cluster, places: Iterable[Deletable]) -> None:
         TopicPartition(cluster.physical(place.topic), place.partition): place.offset
         for place in places
     }
-    with _Admin(cluster) as admin:
-        admin.delete(before)
 
-
-class _Admin:
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def __enter__(self) -> _Admin:
-        deadline = time.monotonic() + TRY_SECONDS
-        while True:
-            try:
-                self._client = KafkaAdminClient(
-                    bootstrap_servers=self._cluster.servers,
-                    bootstrap_timeout_ms=int(TRY_SECONDS * 1000),
-                )
-                return self
-            except KafkaError as error:
-                if time.monotonic() > deadline:
-                    raise unreachable(self._cluster, error) from error
-                time.sleep(0.2)
-
-    def __exit__(self, *_: object) -> None:
-        self._client.close()
-
-    def create(self, topics: Iterable[Topic], replication_factor: int) -> None:
-        wanted = {
-            self._cluster.physical(topic.name): {
-                "num_partitions": self._cluster.partitions,
-                "replication_factor": replication_factor,
-                "configs": configuration(topic),
-            }
-            for topic in topics
-        }
+    def delete(admin: KafkaAdminClient) -> None:
         try:
-            self._client.create_topics(wanted)
-        except TopicAlreadyExistsError:
-            pass  # another process was faster; what it made is looked at next
-        except KafkaError as error:
-            raise LogError(f"Kafka did not make the topics: {error}") from error
-        self._client.wait_for_topics([*wanted])
-
-    def delete(self, before: dict[TopicPartition, int]) -> None:
-        try:
-            self._client.delete_records(before)
+            admin.delete_records(before)
         except KafkaError as error:
             raise LogError(f"Kafka did not delete the records: {error}") from error
 
-    def describe(self) -> list[TopicState]:
-        names = {self._cluster.physical(topic.name): topic for topic in ALL_TOPICS}
-        try:
-            found = {t["name"]: t for t in self._client.describe_topics([*names])}
-            present = [name for name in names if not found[name]["error_code"]]
-            resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in present]
-            described = (
-                self._client.describe_configs(resources, config_filter="all") if present else {}
-            )
-        except KafkaError as error:
-            raise unreachable(self._cluster, error) from error
-        settings = described.get("topic", {})
-        return [
-            self._state(topic, found[name], settings[name])
-            if name in present
-            else TopicState(topic.name, None, None, {}, ("is missing: topics create makes it",))
-            for name, topic in names.items()
-        ]
+    with KafkaLog(cluster) as log:
+        log.ask(delete)
 
-    def _state(
-        self,
-        topic: Topic,
-        found: Mapping[str, list[dict[str, list[int]]]],
-        settings: Mapping[str, Mapping[str, str]],
-    ) -> TopicState:
-        partitions = found["partitions"]
-        values = {name: str(setting["value"]) for name, setting in settings.items()}
-        wanted = configuration(topic)
-        return TopicState(
-            topic.name,
-            len(partitions),
-            len(partitions[0]["replica_nodes"]) if partitions else 0,
-            {name: values.get(name, "") for name in wanted},
-            tuple(self._differences(topic, len(partitions), values)),
+
+def _described(log: KafkaLog) -> list[TopicState]:
+    cluster = log.cluster
+    names = {cluster.physical(topic.name): topic for topic in ALL_TOPICS}
+    found = {each["name"]: each for each in log.ask(lambda admin: admin.describe_topics([*names]))}
+    present = [name for name in names if not found[name]["error_code"]]
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in present]
+    settings = {}
+    if present:
+        described = log.ask(lambda admin: admin.describe_configs(resources, config_filter="all"))
+        settings = described["topic"]
+    return [
+        _state(cluster, topic, found[name]["partitions"], settings[name])
+        if name in present
+        else TopicState(topic.name, None, None, {}, ("is missing: topics create makes it",))
+        for name, topic in names.items()
+    ]
+
+
+def _state(
+    cluster: Cluster,
+    topic: Topic,
+    partitions: Sequence[Mapping[str, Sized]],
+    settings: Mapping[str, Mapping[str, str]],
+) -> TopicState:
+    values = {name: str(setting["value"]) for name, setting in settings.items()}
+    return TopicState(
+        topic.name,
+        len(partitions),
+        len(partitions[0]["replica_nodes"]) if partitions else 0,
+        {name: values.get(name, "") for name in configuration(topic)},
+        tuple(_differences(cluster, topic, len(partitions), values)),
+    )
+
+
+def _differences(
+    cluster: Cluster, topic: Topic, partitions: int, values: Mapping[str, str]
+) -> Iterable[str]:
+    if partitions != cluster.partitions:
+        yield (
+            f"has {partitions} partitions, {cluster.partitions} are set; the number"
+            " never changes once there are records, because a scope stays in its partition:"
+            " set log.partitions to it"
         )
-
-    def _differences(
-        self, topic: Topic, partitions: int, values: Mapping[str, str]
-    ) -> Iterable[str]:
-        name = self._cluster.physical(topic.name)
-        if partitions != self._cluster.partitions:
+    for setting, wanted in configuration(topic).items():
+        value = values.get(setting)
+        if value != wanted and not _is_enough(setting, value, wanted):
+            name = cluster.physical(topic.name)
             yield (
-                f"has {partitions} partitions, {self._cluster.partitions} are set; the number"
-                " never changes once there are records, because a scope stays in its partition:"
-                " set log.partitions to it"
+                f"has {setting}={value} instead of {wanted}; if that is not meant:"
+                f" kafka-configs --alter --topic {name} --add-config {setting}={wanted}"
             )
-        for setting, wanted in configuration(topic).items():
-            value = values.get(setting)
-            if value != wanted and not _is_enough(setting, value, wanted):
-                yield (
-                    f"has {setting}={value} instead of {wanted}; if that is not meant:"
-                    f" kafka-configs --alter --topic {name} --add-config {setting}={wanted}"
-                )
 
 
 def _is_enough(setting: str, value: str | None, wanted: str) -> bool:

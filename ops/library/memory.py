@@ -8,10 +8,11 @@ from typing import Any
 
 from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods
 from palimpsest.ops.library.methods import arguments_of
-from palimpsest.ops.operations.executing import OneScope
+from palimpsest.ops.operations.executing import Unrestricted
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
-from palimpsest.ops.transport.in_process import InProcess
+from palimpsest.ops.telemetry.setup import set_up
+from palimpsest.ops.transport.attached import InProcess
 from palimpsest.schemas.commands import Actor
 
 USER = Actor()
@@ -49,7 +50,8 @@ class AsyncMemory(AsyncMethods):
         if loaded is None:
             flags = [f"{key}={_flag(value)}" for key, value in (settings or {}).items()]
             loaded = load_settings(flags, None if data_dir is None else Path(data_dir)).settings
-        super().__init__(InProcess(loaded, OneScope(scope, actor)), scope, wait_seconds)
+        set_up(loaded)
+        super().__init__(InProcess(loaded, Unrestricted(scope, actor)), scope, wait_seconds)
 
 
 class Memory(BlockingMethods):

@@ -10,72 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from palimpsest.ops import operations as of
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.library.methods import BlockingBase, MemoryBase, method, written
 from palimpsest.ops.operations.catalogue import OPERATIONS
-from palimpsest.ops.operations.changing import (
-    Confirm,
-    Correct,
-    Modify,
-    ModifyMany,
-    Pin,
-    Recover,
-    Remember,
-    Unpin,
-)
 from palimpsest.ops.operations.checking import checked
-from palimpsest.ops.operations.dead_letters import DeadLetters, Discard, GetDeadLetter, Redrive
-from palimpsest.ops.operations.documents import (
-    AddDocument,
-    DeleteDocument,
-    Document,
-    DocumentChunks,
-    Documents,
-    GetDocument,
-)
+from palimpsest.ops.operations.documents import AddDocument, Document, GetDocument
 from palimpsest.ops.operations.executing import NotYetAppliedError
-from palimpsest.ops.operations.forgetting import (
-    Erase,
-    EraseScope,
-    Forget,
-    ForgetOne,
-    PreviewEraseScope,
-)
-from palimpsest.ops.operations.graph import Alias, Entities, GetEntity
-from palimpsest.ops.operations.memories import (
-    Context,
-    Embeddings,
-    Get,
-    List,
-    Locate,
-    Recall,
-    Search,
-    Weak,
-)
 from palimpsest.ops.operations.operation import Operation
-from palimpsest.ops.operations.pipeline import CommandResult, Diagnostics, Status, TurnResults
-from palimpsest.ops.operations.privacy import Privacy, SetPrivacy
-from palimpsest.ops.operations.proposals import ApplyProposals, DismissProposals, Proposals
-from palimpsest.ops.operations.provenance import Explain, History
-from palimpsest.ops.operations.replay import (
-    Agreement,
-    Branches,
-    DropBranch,
-    GetReplay,
-    Replay,
-    ReplayDifferences,
-    Replays,
-    StartReplay,
-    StopReplay,
-)
-from palimpsest.ops.operations.scopes import Flags, Scopes, SetFlags, Stats
-from palimpsest.ops.operations.selection import PreviewForget
-from palimpsest.ops.operations.sessions import (
-    EndSession,
-    SessionMemory,
-    Sessions,
-    UpdateShortTermMemory,
-)
+from palimpsest.ops.operations.replay import GetReplay, Replay, StartReplay
 from palimpsest.ops.requests import SqlRequest
 
 if TYPE_CHECKING:
@@ -138,21 +81,24 @@ class MemoryMethods:
 
     # --- asking ---------------------------------------------------------------------------------
 
-    recall = method(Recall)
-    search = method(Search)
-    context = method(Context)
-    get = method(Get)
-    locate = method(Locate)
-    list = method(List)
-    history = method(History)
-    explain = method(Explain)
-    weak = method(Weak)
-    embeddings = method(Embeddings)
-    get_entity = method(GetEntity)
-    entities = method(Entities)
-    scopes = method(Scopes)
-    stats = method(Stats)
-    agreement = method(Agreement)
+    recall = method(of.memories.Recall)
+    search = method(of.memories.Search)
+    context = method(of.memories.Context)
+    get = method(of.memories.Get)
+    locate = method(of.memories.Locate)
+    list = method(of.memories.List)
+    history = method(of.provenance.History)
+    explain = method(of.provenance.Explain)
+    weak = method(of.lifecycle.fading.Weak)
+    embeddings = method(of.memories.Embeddings)
+    get_entity = method(of.graph.GetEntity)
+    proposed_merges = method(of.graph.ProposedMerges)
+    show_graph = method(of.graph.ShowGraph)
+    graph_statistics = method(of.scopes.GraphStatistics)
+    entities = method(of.graph.Entities)
+    scopes = method(of.scopes.Scopes)
+    stats = method(of.scopes.Stats)
+    agreement = method(of.replay.Agreement)
 
     @written
     async def sql(
@@ -169,23 +115,26 @@ class MemoryMethods:
 
     # --- changing -------------------------------------------------------------------------------
 
-    remember = method(Remember)
-    modify = method(Modify)
-    modify_many = method(ModifyMany)
-    correct = method(Correct)
-    pin = method(Pin)
-    unpin = method(Unpin)
-    preview_forget = method(PreviewForget)
-    forget = method(Forget)
-    recover = method(Recover)
-    forget_one = method(ForgetOne)
-    confirm = method(Confirm)
-    alias = method(Alias)
-    command_result = method(CommandResult)
-    turn_results = method(TurnResults)
-    erase = method(Erase)
-    preview_erase_scope = method(PreviewEraseScope)
-    erase_scope = method(EraseScope)
+    remember = method(of.changing.Remember)
+    modify = method(of.changing.Modify)
+    modify_many = method(of.changing.ModifyMany)
+    correct = method(of.changing.Correct)
+    pin = method(of.changing.Pin)
+    unpin = method(of.changing.Unpin)
+    preview_forget = method(of.selection.PreviewForget)
+    forget = method(of.forgetting.Forget)
+    recover = method(of.changing.Recover)
+    forget_one = method(of.forgetting.ForgetOne)
+    decay = method(of.lifecycle.fading.Decay)
+    preview_decay = method(of.lifecycle.fading.PreviewDecay)
+    confirm = method(of.changing.Confirm)
+    alias = method(of.graph.Alias)
+    unalias = method(of.graph.Unalias)
+    command_result = method(of.pipeline.CommandResult)
+    turn_results = method(of.pipeline.TurnResults)
+    erase = method(of.forgetting.Erase)
+    preview_erase_scope = method(of.forgetting.PreviewEraseScope)
+    erase_scope = method(of.forgetting.EraseScope)
 
     # --- documents ------------------------------------------------------------------------------
 
@@ -211,11 +160,16 @@ class MemoryMethods:
         >>> manual.status, manual.chunks
         ('done', 1)
         """
-        values = {"text": text, "url": url, "title": title, "scope": scope, "key": key}
+        values: dict[str, Any] = {"text": text, "url": url, "title": title}
+        values |= {"scope": scope, "key": key}
         if path is not None:
             if text is not None or url is not None:
                 raise RequestError("give one of text, url and path")
-            values |= await asyncio.to_thread(_file, Path(path), title, self)
+            from palimpsest.ops.documents.adding import file_fields
+
+            known = self.background.documents
+            fields = await asyncio.to_thread(file_fields, Path(path), title, known)
+            values |= {**fields, "is_read": True}
         deadline = time.monotonic() + self.wait_seconds
         added = await self.send(checked(AddDocument, values))
         while True:
@@ -231,33 +185,48 @@ class MemoryMethods:
                 )
             await asyncio.sleep(POLL_SECONDS)
 
-    documents = method(Documents)
-    get_document = method(GetDocument)
-    document_chunks = method(DocumentChunks)
-    delete_document = method(DeleteDocument)
+    documents = method(of.documents.Documents)
+    get_document = method(of.documents.GetDocument)
+    document_chunks = method(of.documents.DocumentChunks)
+    delete_document = method(of.documents.DeleteDocument)
 
     # --- sessions and privacy -------------------------------------------------------------------
 
-    sessions = method(Sessions)
-    update_short_term_memory = method(UpdateShortTermMemory)
-    session_memory = method(SessionMemory)
-    end_session = method(EndSession)
-    set_privacy = method(SetPrivacy)
-    privacy = method(Privacy)
+    sessions = method(of.sessions.Sessions)
+    update_short_term_memory = method(of.sessions.UpdateShortTermMemory)
+    session_memory = method(of.sessions.SessionMemory)
+    session_timeline = method(of.sessions.SessionTimeline)
+    end_session = method(of.sessions.EndSession)
+    set_privacy = method(of.privacy.SetPrivacy)
+    privacy = method(of.privacy.Privacy)
 
     # --- review and operation -------------------------------------------------------------------
 
-    proposals = method(Proposals)
-    apply_proposals = method(ApplyProposals)
-    dismiss_proposals = method(DismissProposals)
-    flags = method(Flags)
-    set_flags = method(SetFlags)
-    status = method(Status)
-    diagnostics = method(Diagnostics)
-    dead_letters = method(DeadLetters)
-    get_dead_letter = method(GetDeadLetter)
-    redrive = method(Redrive)
-    discard = method(Discard)
+    proposals = method(of.proposals.Proposals)
+    apply_proposals = method(of.proposals.ApplyProposals)
+    dismiss_proposals = method(of.proposals.DismissProposals)
+    flags = method(of.scopes.Flags)
+    set_flags = method(of.scopes.SetFlags)
+    status = method(of.pipeline.Status)
+    run_job = method(of.lifecycle.jobs.RunJob)
+    retention = method(of.lifecycle.retention.Retention)
+    set_retention = method(of.lifecycle.retention.SetRetention)
+    sweep_retention = method(of.lifecycle.retention.SweepRetention)
+    diagnose = method(of.lifecycle.health.Diagnose)
+    repair_domain = method(of.lifecycle.health.RepairDomain)
+    dead_letters = method(of.dead_letters.DeadLetters)
+    get_dead_letter = method(of.dead_letters.GetDeadLetter)
+    redrive = method(of.dead_letters.Redrive)
+    amend_dead_letter = method(of.dead_letters.AmendDeadLetter)
+    embedding_status = method(of.lifecycle.embeddings.EmbeddingStatus)
+    migrate_embedding = method(of.lifecycle.embeddings.MigrateEmbedding)
+    switch_embedding = method(of.lifecycle.embeddings.SwitchEmbedding)
+    embedding_back = method(of.lifecycle.embeddings.EmbeddingBack)
+    cancel_embedding = method(of.lifecycle.embeddings.CancelEmbedding)
+    drop_embedding = method(of.lifecycle.embeddings.DropEmbedding)
+    discard = method(of.dead_letters.Discard)
+    archive = method(of.lifecycle.archive.Archive)
+    simulate = method(of.lifecycle.simulation.Simulate)
 
     # --- replays --------------------------------------------------------------------------------
 
@@ -281,28 +250,14 @@ class MemoryMethods:
             started = await self.send(GetReplay(started.id))
         return started
 
-    replays = method(Replays)
-    get_replay = method(GetReplay)
-    stop_replay = method(StopReplay)
-    replay_differences = method(ReplayDifferences)
-    branches = method(Branches)
-    drop_branch = method(DropBranch)
-
-
-def _file(path: Path, title: str, memory: MemoryBase) -> dict[str, str | None]:
-    """The document fields of a file, including its text."""
-    from palimpsest.ops.documents.adding import PLAIN, file_document
-    from palimpsest.ops.documents.reading import HTML
-
-    read = file_document(path, title, memory.background.documents)
-    # The text extracted from an HTML page is plain; other types follow from the name.
-    content_type = PLAIN if read.content_type == HTML else None
-    return {
-        "text": read.text,
-        "name": read.source,
-        "title": read.title,
-        "content_type": content_type,
-    }
+    replays = method(of.replay.Replays)
+    get_replay = method(of.replay.GetReplay)
+    stop_replay = method(of.replay.StopReplay)
+    replay_differences = method(of.replay.ReplayDifferences)
+    branches = method(of.replay.Branches)
+    curation = method(of.replay.Curation)
+    drop_branch = method(of.replay.DropBranch)
+    promotions = method(of.replay.Promotions)
 
 
 def offer(kind: type, operations: Mapping[str, type[Operation[Any]]]) -> None:

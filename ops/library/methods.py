@@ -10,15 +10,13 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
-from dataclasses import MISSING, replace
-from types import TracebackType
+from dataclasses import replace
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from palimpsest.ops.library.examples import EXAMPLES
 from palimpsest.ops.operations.checking import checked
 from palimpsest.ops.operations.operation import (
     Operation,
-    Parameter,
     answer_type,
     description,
     parameters,
@@ -80,12 +78,7 @@ class BlockingBase:
         self.aio.background.blocking(self.aio.background.open())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -170,15 +163,14 @@ def _coroutine(kind: type[Operation[R]]) -> Callable[..., Coroutine[Any, Any, R]
 def _signature(kind: type[Operation[Any]]) -> inspect.Signature:
     known = {each.name: each for each in parameters(kind)}
     values = [
-        each.replace(annotation=known[name].type, default=_default(known[name]))
+        each.replace(
+            annotation=known[name].type,
+            default=each.empty if known[name].required else known[name].default,
+        )
         for name, each in inspect.signature(kind).parameters.items()
     ]
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return inspect.Signature([itself, *values], return_annotation=answer_type(kind))
-
-
-def _default(parameter: Parameter) -> Any:
-    return inspect.Parameter.empty if parameter.default is MISSING else parameter.default
 
 
 def arguments_of(

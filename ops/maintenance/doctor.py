@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from palimpsest.ops.distribution import install_hint
+from palimpsest.ops.health.domains import FULL_BYTES, LEAST_FREE_BYTES
 from palimpsest.ops.log_folder import has_log, log_folder, log_lock, worker_runs
 from palimpsest.ops.maintenance.full_disk import full_disk
 from palimpsest.ops.opening import check_shard, open_log
@@ -32,10 +35,8 @@ from palimpsest.stores.database.state_hash import state_hash
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.shard import Shard, StoreError
 from palimpsest.streams.logs.base import LogError
-from palimpsest.streams.models.base import EmbeddingModel
+from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
 
-LEAST_FREE_BYTES = 512 * 1024 * 1024
-FULL_BYTES = 1024 * 1024
 PACKAGES = ("palimpsest", "duckdb", "pyarrow", "numpy", "pydantic")
 
 
@@ -49,32 +50,45 @@ class Finding:
     advice: str = ""
 
 
+class _WrongError(Exception):
+    """What a check finds wrong, and advice."""
+
+    def __init__(self, found: str, advice: str) -> None:
+        super().__init__(found)
+        self.advice = advice
+
+
 async def examine(settings: Settings) -> list[Finding]:
     """Runs all checks; none raises, and none changes anything except a file that it removes."""
-    return [
-        _versions(),
-        _folder(settings.data_dir),
-        _disk(settings.data_dir, _writable(settings.data_dir)),
-        _log(settings),
-        _stores(settings),
-        await _model("language model", settings.llm.model_name, _check_language(settings)),
-        await _model(
-            "embedding model",
-            settings.embedding_model,
-            _check_embedding(settings),
-            embedding_choice(settings),
+    language, embedding = partial(language_model, settings.llm), partial(embedding_model, settings)
+    checks: dict[str, Callable[[], str | Awaitable[str]]] = {
+        "versions": _versions,
+        "data folder": lambda: _folder(settings.data_dir),
+        "disk": lambda: _disk(settings.data_dir, _writable(settings.data_dir)),
+        "log": lambda: _log(settings),
+        "stores": lambda: _stores(settings),
+        "language model": lambda: _model(settings.llm.model_name, language, None),
+        "embedding model": lambda: _model(
+            settings.embedding_model, embedding, embedding_choice(settings)
         ),
-    ]
+    }
+    findings = []
+    for name, check in checks.items():
+        try:
+            found = check()
+            text = found if isinstance(found, str) else await found
+            findings.append(Finding(name, True, text))
+        except _WrongError as wrong:
+            findings.append(Finding(name, False, str(wrong), wrong.advice))
+    return findings
 
 
-def _versions() -> Finding:
+def _versions() -> str:
     found = [f"python {platform.python_version()}"]
     for name in PACKAGES:
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            continue
-    return Finding("versions", True, ", ".join(found))
+    return ", ".join(found)
 
 
 def _existing(folder: Path) -> Path:
@@ -84,18 +98,17 @@ def _existing(folder: Path) -> Path:
     return folder
 
 
-def _folder(data_dir: Path) -> Finding:
+def _folder(data_dir: Path) -> str:
     where = _existing(data_dir)
     advice = "make it writable, or name another folder with --data-dir"
     if not where.is_dir():
-        return Finding("data folder", False, f"{where} is no folder", advice)
+        raise _WrongError(f"{where} is no folder", advice)
     try:
         with tempfile.TemporaryFile(dir=where):
             pass
     except OSError as error:
-        return Finding("data folder", False, f"{where} cannot be written: {error.strerror}", advice)
-    known = data_dir.exists()
-    return Finding("data folder", True, f"{data_dir} {'is writable' if known else 'can be made'}")
+        raise _WrongError(f"{where} cannot be written: {error.strerror}", advice) from None
+    return f"{data_dir} {'is writable' if data_dir.exists() else 'can be made'}"
 
 
 def _writable(data_dir: Path) -> bool:
@@ -107,27 +120,28 @@ def _advice(data_dir: Path, otherwise: str) -> str:
     return otherwise if _writable(data_dir) else "make the folder writable, then ask again"
 
 
-def _disk(data_dir: Path, writable: bool) -> Finding:
+def _disk(data_dir: Path, writable: bool) -> str:
     free = shutil.disk_usage(_existing(data_dir)).free
+    room = f"{free / 2**30:.1f} GiB free"
     if not writable:
-        return Finding("disk", True, f"{free / 2**30:.1f} GiB free, not used: see data folder")
+        return f"{room}, not used: see data folder"
     if free < FULL_BYTES:
-        return Finding(
-            "disk",
-            False,
+        raise _WrongError(
             f"full: {free:,} bytes free",
             "make room: nothing can be published or processed until then; reading goes on",
         )
-    ok = free >= LEAST_FREE_BYTES
-    found = f"{free / 2**30:.1f} GiB free" if ok else f"{free / 2**20:.1f} MiB free"
-    return Finding("disk", ok, found, "" if ok else "make room before it is full: the log grows")
+    if free < LEAST_FREE_BYTES:
+        raise _WrongError(
+            f"{free / 2**20:.1f} MiB free", "make room before it is full: the log grows"
+        )
+    return room
 
 
-def _log(settings: Settings) -> Finding:
+def _log(settings: Settings) -> str:
     if settings.log.kind == "kafka":
         return _cluster(settings)
     if not has_log(settings):
-        return Finding("log", True, "none yet; `palimpsest ingest FILE` makes it")
+        return "none yet; `palimpsest ingest FILE` makes it"
     try:
         with open_log(settings, "read") as log:
             problems = log.check()
@@ -135,72 +149,61 @@ def _log(settings: Settings) -> Finding:
             turns = sum(log.end_offset("conversation-turns", p) for p in range(partitions))
     except LogError as error:
         advice = _advice(log_folder(settings), "restore the data folder from a copy")
-        return Finding("log", False, str(error), advice)
+        raise _WrongError(str(error), advice) from None
     if problems:
-        return Finding("log", False, "; ".join(problems), "restore the log from a copy")
-    return Finding("log", True, f"sound, {partitions} partition(s), {turns} turns published")
+        raise _WrongError("; ".join(problems), "restore the log from a copy")
+    return f"sound, {partitions} partition(s), {turns} turns published"
 
 
-def _cluster(settings: Settings) -> Finding:
+def _cluster(settings: Settings) -> str:
     try:
         from palimpsest.ops.kafka.topics import describe_topics
-    except ImportError as error:
-        return Finding("log", False, str(error), install_hint("kafka"))
-    try:
+
         states = describe_topics(settings.cluster)
+    except ImportError as error:
+        raise _WrongError(str(error), install_hint("kafka")) from None
     except LogError as error:
-        return Finding("log", False, str(error), "start the broker, or correct the address")
-    wrong = [f"{state.name}: {what}" for state in states for what in state.differences]
+        raise _WrongError(str(error), "start the broker, or correct the address") from None
+    wrong = [f"{state.topic}: {what}" for state in states for what in state.differences]
     if wrong:
-        return Finding("log", False, "; ".join(wrong), "see `palimpsest topics describe`")
-    found = f"kafka at {settings.kafka.bootstrap_servers}, {len(states)} topics as they should be"
-    return Finding("log", True, found)
+        raise _WrongError("; ".join(wrong), "see `palimpsest topics describe`")
+    return f"kafka at {settings.kafka.bootstrap_servers}, {len(states)} topics as they should be"
 
 
-def _stores(settings: Settings) -> Finding:
+def _stores(settings: Settings) -> str:
     folders = sorted(shard_folder(settings, 0).parent.glob("[0-9]*"))
-    lost = _lost(settings, {int(folder.name) for folder in folders})
+    lost = ", ".join(map(str, _lost(settings, {int(folder.name) for folder in folders})))
     if lost:
-        told = (
-            f"the stores of partition {', '.join(map(str, lost))} are gone; the log tells of them"
+        raise _WrongError(
+            f"the stores of partition {lost} are gone; the log tells of them", REBUILD
         )
-        return Finding("stores", False, told, REBUILD)
     if not folders:
-        return Finding("stores", True, "none yet; `palimpsest run --once` makes them")
+        return "none yet; `palimpsest run --once` makes them"
     try:
         model = embedding_model(settings)
     except SetupError as error:
-        return Finding("stores", False, str(error), "see the settings embedding.*")
+        raise _WrongError(str(error), "see the settings embedding.*") from None
     # Only a worker keeps stores open for long; on Kafka nothing else reveals a worker.
     expected = settings.log.kind == "kafka" or worker_runs(log_lock(settings))
     busy = 0
     for folder in folders:
         try:
-            wrong = _store(settings, folder, model)
+            _store(settings, folder, model)
         except FolderInUse as error:
             if not expected:
-                return Finding("stores", False, str(error), "close what uses it")
+                raise _WrongError(str(error), "close what uses it") from None
             busy += 1
-            continue
-        if wrong is not None:
-            return wrong
     if busy:
-        return Finding(
-            "stores",
-            True,
+        return (
             f"{busy} of {len(folders)} partition(s) in use by a running worker (see"
-            " `palimpsest status`)",
+            " `palimpsest status`)"
         )
     size = sum(f.stat().st_size for f in settings.data_dir.rglob("*") if f.is_file())
-    return Finding(
-        "stores",
-        True,
-        f"{len(folders)} partition(s) open and close; the folder takes {size / 2**20:.1f} MiB",
-    )
+    return f"{len(folders)} partition(s) open and close; the folder takes {size / 2**20:.1f} MiB"
 
 
-def _store(settings: Settings, folder: Path, model: EmbeddingModel) -> Finding | None:
-    """Returns what is wrong with a store, None if nothing is. Raises FolderInUse."""
+def _store(settings: Settings, folder: Path, model: EmbeddingModel) -> None:
+    """Raises what is wrong with a store, and FolderInUse."""
     try:
         shard = open_shard(settings, int(folder.name), shard_options(settings, model))
         try:
@@ -208,19 +211,16 @@ def _store(settings: Settings, folder: Path, model: EmbeddingModel) -> Finding |
         finally:
             shard.close()
     except (StoreError, StoreDamaged) as error:
-        if not isinstance(error.__cause__, OSError) and full_disk(error) is None:
-            return Finding("stores", False, str(error), _advice(folder, REBUILD))
-        return Finding("stores", False, str(error), _advice(folder, "make room"))
-    if before in (None, model.model):
-        return None
-    return Finding(
-        "stores",
-        False,
-        f"vectors of {folder} are of {before}, embedding is {model.model}: what is stored"
-        " is found by keywords only",
-        "set embedding.model to the model that the store was made with, or let `palimpsest"
-        " run` embed it again",
-    )
+        is_damaged = not isinstance(error.__cause__, OSError) and full_disk(error) is None
+        advice = _advice(folder, REBUILD if is_damaged else "make room")
+        raise _WrongError(str(error), advice) from None
+    if before not in (None, model.model):
+        raise _WrongError(
+            f"vectors of {folder} are of {before}, embedding is {model.model}: what is stored"
+            " is found by keywords only",
+            "set embedding.model to the model that the store was made with, or let `palimpsest"
+            " run` embed it again",
+        )
 
 
 def _lost(settings: Settings, there: set[int]) -> list[int]:
@@ -244,38 +244,21 @@ def _read_through(settings: Settings, shard: Shard, partition: int) -> str | Non
             check_shard(log, partition, shard)
     with shard.reading() as reader:
         state_hash(reader)
-    return shard.state(EMBEDDING_STATE)
-
-
-def _check_language(settings: Settings) -> Callable[[], Awaitable[str | None]]:
-    async def check() -> str | None:
-        model = language_model(settings.llm)
-        try:
-            return await model.check()
-        finally:
-            await model.close()
-
-    return check
-
-
-def _check_embedding(settings: Settings) -> Callable[[], Awaitable[str | None]]:
-    async def check() -> str | None:
-        model = embedding_model(settings)
-        try:
-            return await model.check()
-        finally:
-            await model.close()
-
-    return check
+    # What a command has chosen does not depend on the settings.
+    return shard.state(EMBEDDING_STATE) if shard.embedding is None else None
 
 
 async def _model(
-    check: str, name: str, usable: Callable[[], Awaitable[str | None]], why: str | None = None
-) -> Finding:
+    name: str, make: Callable[[], LanguageModel | EmbeddingModel], why: str | None
+) -> str:
     try:
-        wrong = await usable()
+        model = make()
+        try:
+            wrong = await model.check()
+        finally:
+            await model.close()
     except SetupError as error:
         wrong = str(error)
-    if wrong is None:
-        return Finding(check, True, f"{name} answers" + (f", {why}" if why else ""))
-    return Finding(check, False, wrong, "see the settings llm.* and embedding.*")
+    if wrong is not None:
+        raise _WrongError(wrong, "see the settings llm.* and embedding.*")
+    return f"{name} answers" + (f", {why}" if why else "")

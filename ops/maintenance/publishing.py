@@ -1,71 +1,42 @@
-"""Publishers alongside the stages of a worker: fetched documents, session ends and summaries."""
+"""Publishers alongside the stages of a worker: fetched documents, ends of silent sessions, and a
+language model's summaries of sessions."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 
+from palimpsest.ops.documents.adding import NotReadError, text_record, texts_that_fit
 from palimpsest.ops.documents.fetcher import fetch
-from palimpsest.ops.documents.reading import NotReadError
-from palimpsest.ops.documents.records import text_record, texts_that_fit
-from palimpsest.ops.maintenance.partition_timer import PartitionTimer
-from palimpsest.ops.maintenance.periodic import PeriodicTask
-from palimpsest.ops.maintenance.session_summaries import SummaryTimer
-from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.maintenance.periodic import CommandTimer, PartitionTimer, own_command
+from palimpsest.ops.operations.recalling import short_term_of
 from palimpsest.schemas.commands import (
     Actor,
     AddDocumentCommand,
     DocumentTextCommand,
-    MemoryCommand,
     SessionEndCommand,
+    UpdateShortTermCommand,
 )
-from palimpsest.schemas.envelope import derived_id
-from palimpsest.schemas.rows import DocumentRow, SessionRow
-from palimpsest.schemas.topics import MEMORY_COMMANDS
+from palimpsest.schemas.rows.pipeline import DocumentRow
+from palimpsest.schemas.rows.sessions import SessionRow
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.logs.base import LogError, LogReader, Outgoing
+from palimpsest.streams.logs.base import LogError, Outgoing
 from palimpsest.streams.memory_rows import effective
-from palimpsest.streams.runtime.model_port import ModelPort
-from palimpsest.streams.runtime.output import published
+from palimpsest.streams.prompting.replies import MalformedReply
+from palimpsest.streams.prompting.summaries import read_summary, summary_prompt
+from palimpsest.streams.runtime.model_port import ModelPort, backoff
 from palimpsest.streams.sensitive.policy import REFUSED, WHY_REFUSED, Policy
 from palimpsest.streams.settings import Flags
 
 logger = logging.getLogger(__name__)
 
 
-class Publishing:
-    """Runs its timers over the open shards, which `shards` returns and which may change at any
-    time."""
-
-    def __init__(
-        self,
-        shards: Callable[[], Mapping[int, Shard]],
-        log: LogReader,
-        append: Callable[[Sequence[Outgoing]], object],
-        settings: Settings,
-        clock: Callable[[], datetime],
-        models: ModelPort,
-    ) -> None:
-        known = (shards, log, append, settings, clock)
-        self._awaited: list[PartitionTimer] = [Fetcher(*known), SilenceTimer(*known)]
-        self._others: list[PartitionTimer] = []
-        if settings.summarizes:
-            self._others.append(SummaryTimer(*known, models))
-
-    def busy(self) -> bool:
-        """Whether a run until everything is processed still waits for something to be published.
-        It does not wait for summaries: a model may be unavailable for long."""
-        return any(timer.busy() for timer in self._awaited)
-
-    def tasks(self) -> list[PeriodicTask]:
-        return [timer.task() for timer in (*self._awaited, *self._others)]
-
-
+# --- documents ------------------------------------------------------------------------------------
 # Fetches queued documents. The only output is records of the log: the text, or why there is none. A
 # document stays queued until one of them is applied, so a document is fetched again after a kill in
 # between. A document whose record is in the log is not fetched.
@@ -80,7 +51,7 @@ _QUEUED = (
 
 
 @dataclass(eq=False)
-class Fetcher(PartitionTimer):
+class Fetcher(PartitionTimer[list[DocumentRow]]):
     """Fetches for all open shards, which `shards` returns and which may change at any time."""
 
     what = "documents"
@@ -88,22 +59,19 @@ class Fetcher(PartitionTimer):
 
     _published: set[str] = field(default_factory=set, init=False)
 
-    def waits(self, shard: Shard) -> bool:
-        """Whether a document waits for its text."""
-        return bool(self._waiting(shard))
-
-    async def act(self, shard: Shard) -> None:
-        waiting = await asyncio.to_thread(self._waiting, shard)
+    async def act(self, partition: int, shard: Shard, due: list[DocumentRow]) -> None:
         limit = asyncio.Semaphore(FETCHES)
 
         async def one(row: DocumentRow) -> None:
             async with limit:
                 await self._take(row)
 
-        await asyncio.gather(*map(one, waiting))
+        await asyncio.gather(*map(one, due))
 
-    def _waiting(self, shard: Shard) -> list[DocumentRow]:
-        queued = _queued(shard)
+    def due(self, shard: Shard) -> list[DocumentRow]:
+        """The documents that wait for their text."""
+        with shard.reading() as reader:
+            queued = select(reader, DocumentRow, _QUEUED, [])
         return [row for row in queued if row.document_id not in self._published]
 
     def _records(self, scope: str, texts: Sequence[DocumentTextCommand]) -> list[Outgoing]:
@@ -151,11 +119,7 @@ class Fetcher(PartitionTimer):
             self._published.add(row.document_id)
 
 
-def _queued(shard: Shard) -> list[DocumentRow]:
-    with shard.reading() as reader:
-        return select(reader, DocumentRow, _QUEUED, [])
-
-
+# --- silent sessions ------------------------------------------------------------------------------
 # Ends silent sessions, even if no further turn arrives in their scope.
 
 AT_ONCE = 500
@@ -169,7 +133,7 @@ _SILENT = (
 
 
 @dataclass(eq=False)
-class SilenceTimer(PartitionTimer):
+class SilenceTimer(CommandTimer):
     """Publishes a `session-end` for every session that has been silent for `silence_minutes`. It
     names the newest turn, so a turn in flight keeps the session open, and its id derives from the
     session and that turn, so the same silence ends a session once. Scopes with the flag
@@ -178,28 +142,19 @@ class SilenceTimer(PartitionTimer):
     what = "silent sessions"
     seconds = 5.0
 
-    _published: dict[Path, set[str]] = field(default_factory=dict, init=False)
-
-    def waits(self, shard: Shard) -> bool:
-        return bool(self._silent(shard))
-
-    async def act(self, shard: Shard) -> None:
-        silent = await asyncio.to_thread(self._silent, shard)
-        records = [_end(session, self.clock()) for session in silent]
-        if records:
-            await asyncio.to_thread(self.append, records)
-            self._published.setdefault(shard.folder, set()).update(map(_command_id, silent))
-
-    def _silent(self, shard: Shard) -> list[SessionRow]:
-        """Returns the silent sessions without a published end; a refused end is not repeated."""
+    def commands(self, shard: Shard) -> dict[str, Outgoing]:
         silence = timedelta(minutes=self.settings.sessions.silence_minutes)
         known = [self.clock() - silence, *exceptions(shard, self.settings.pipeline)]
         with shard.reading() as reader:
-            found = {_command_id(row): row for row in select(reader, SessionRow, _SILENT, known)}
-        published = self._published[shard.folder] = self._published.get(
-            shard.folder, set()
-        ).intersection(found)
-        return [session for key, session in found.items() if key not in published]
+            silent = select(reader, SessionRow, _SILENT, known)
+        return dict(map(self._end, silent))
+
+    def _end(self, row: SessionRow) -> tuple[str, Outgoing]:
+        command = SessionEndCommand(
+            session_id=row.session_id, reason="silence", after_turn=row.last_turn
+        )
+        # The number of ends: the same turn may be the last one twice, after another end.
+        return own_command(row.scope, command, SILENCE, self.clock(), row.ends)
 
 
 def exceptions(shard: Shard, flags: Flags) -> tuple[list[str], bool]:
@@ -214,16 +169,102 @@ def exceptions(shard: Shard, flags: Flags) -> tuple[list[str], bool]:
     return named, frozen
 
 
-def _command_id(session: SessionRow) -> str:
-    # Includes the number of ends: the same turn may be the last one twice, after another end.
-    return derived_id(
-        "session-silent", session.scope, session.session_id, session.last_turn, session.ends
-    )
+# --- session summaries ----------------------------------------------------------------------------
+# A language model summarizes sessions that are idle or have ended. The summary becomes a command in
+# the log, so a rebuild calls no model. It names its source turns: a concurrent erasure, turn or
+# write invalidates the summary, so it is never wrong.
+
+LEAST_TURNS = 3
+"""Minimum length of a session that gets a summary."""
+MOST_CHARACTERS = 2_000
+"""Maximum length of a requested summary: it shares a context with other content."""
+SUMMARIES_AT_ONCE = 8
+SUMMARIZER = Actor(id="summarizer", type="system")
+_DUE = f"""
+SELECT t.scope, t.session_id, t.turns[-1]
+FROM short_term_rows t JOIN session_rows s USING (scope, session_id)
+WHERE t.session_id <> '' AND len(t.turns) >= {LEAST_TURNS} AND t.turns_expire_at > $now
+    AND NOT t.explicit_intent
+    AND (t.summary IS NULL OR t.summary_expires_at <= $now
+        OR (t.summary_by = $by AND t.summarized_through IS DISTINCT FROM t.turns[-1]))
+    AND (s.ended_at IS NOT NULL OR s.last_recorded_at <= $idle)
+ORDER BY s.last_recorded_at, t.scope, t.session_id LIMIT 1000
+"""
 
 
-def _end(session: SessionRow, at: datetime) -> Outgoing:
-    command = SessionEndCommand(
-        session_id=session.session_id, reason="silence", after_turn=session.last_turn
-    )
-    body = MemoryCommand(command=command, actor=SILENCE)
-    return published(MEMORY_COMMANDS, _command_id(session), session.scope, at, body)
+@dataclass(frozen=True, slots=True)
+class _Due:
+    scope: str
+    session_id: str
+    last_turn: str
+
+
+@dataclass(slots=True)
+class _Tried:
+    times: int = 0
+    again_at: float = 0.0
+
+
+@dataclass(eq=False)
+class SummaryTimer(PartitionTimer[list[_Due]]):
+    """Summarizes each session once per newest turn. Skips a session whose last user turn requests
+    permanent memory, that an application has summarized, or whose scope's flags forbid it
+    (`enabled`, `mutations_frozen`, `autonomous_frozen`). A failure is retried later, up to
+    `worker.max_attempts` attempts in all."""
+
+    what = "summaries"
+    seconds = 5.0
+
+    models: ModelPort
+    monotonic: Callable[[], float] = field(default=time.monotonic, kw_only=True)
+    _tried: dict[_Due, _Tried] = field(default_factory=dict, init=False)
+
+    async def act(self, partition: int, shard: Shard, due: list[_Due]) -> None:
+        await asyncio.gather(*(self._sum_up(shard, each) for each in due))
+
+    def due(self, shard: Shard) -> list[_Due]:
+        now = self.clock()
+        idle = now - timedelta(minutes=self.settings.short_term.idle_minutes)
+        asked = {"now": now, "idle": idle, "by": SUMMARIZER.id}
+        due = (_Due(*row) for row in shard.fetch(_DUE, asked))
+        return [each for each in due if self._may(shard, each)][:SUMMARIES_AT_ONCE]
+
+    def _may(self, shard: Shard, due: _Due) -> bool:
+        tried = self._tried.get(due)
+        if tried is not None:
+            over = tried.times >= self.settings.worker.max_attempts
+            if over or tried.again_at > self.monotonic():
+                return False
+        flags = effective(self.settings.pipeline, shard.flags.get(due.scope))
+        return flags.enabled and not (flags.mutations_frozen or flags.autonomous_frozen)
+
+    async def _sum_up(self, shard: Shard, due: _Due) -> None:
+        settings = self.settings.short_term
+        kept = await asyncio.to_thread(
+            short_term_of, shard, settings, self.clock(), due.scope, due.session_id, marked=False
+        )
+        tried = self._tried.setdefault(due, _Tried())
+        if kept is None or len(kept.turns) < LEAST_TURNS or kept.turns[-1].id != due.last_turn:
+            tried.times = self.settings.worker.max_attempts  # the turns are gone: do not retry
+            return
+        most = min(MOST_CHARACTERS, settings.characters)
+        prompt = summary_prompt([(said.who, said.content) for said in kept.turns], most)
+        reply = await self.models.generate(prompt, advisory=True)
+        try:
+            if reply is None:
+                raise MalformedReply("the model did not answer")
+            summary = read_summary(reply.text, most)
+        except MalformedReply as error:
+            tried.times += 1
+            tried.again_at = self.monotonic() + backoff(tried.times, 0.0)
+            logger.warning(
+                "no summary of session %r in scope %r: %s (try %d of %d)",
+                *(due.session_id, due.scope, error, tried.times, self.settings.worker.max_attempts),
+            )
+            return
+        turns = tuple(said.id for said in kept.turns)
+        command = UpdateShortTermCommand(session_id=due.session_id, summary=summary, turns=turns)
+        _, record = own_command(due.scope, command, SUMMARIZER, self.clock())
+        await asyncio.to_thread(self.append, [record])
+        # The call is paid for: never request the summary again, even if it is rejected.
+        tried.times = self.settings.worker.max_attempts

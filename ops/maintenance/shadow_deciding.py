@@ -10,39 +10,39 @@ to them. They begin with the records that follow their configuration.
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
-from palimpsest.ops.maintenance.own_commands import own_command
-from palimpsest.ops.maintenance.periodic import PeriodicTask, passing
+from palimpsest.ops.maintenance.periodic import CommandTimer, PeriodicTask, own_command, passing
 from palimpsest.ops.parts import language_model
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import InvalidRecord, decode
-from palimpsest.schemas.commands import Actor, RecordShadowProposalsCommand, ShadowProposal
-from palimpsest.schemas.enumerations import Action
-from palimpsest.schemas.messages import (
-    Fact,
-    MemoryWrite,
-    Proposal,
-    ProposalsIntent,
-    ScoredCandidate,
+from palimpsest.schemas.commands import (
+    Actor,
+    RecordShadowProposalsCommand,
+    SetFlagsCommand,
+    ShadowProposal,
 )
+from palimpsest.schemas.enumerations import Action
+from palimpsest.schemas.messages import MemoryWrite, Proposal, ProposalsIntent
 from palimpsest.schemas.topics import MEMORY_WRITES
+from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.decide.deciders import decided_by_rules, known_by_bands, of_remembered_text
+from palimpsest.streams.decide.decide import decided_by_rules, known_by_bands, of_remembered_text
 from palimpsest.streams.logs.base import LogReader, Outgoing, Record
-from palimpsest.streams.models.base import LanguageModel, Reply
-from palimpsest.streams.models.decider_names import RULES, decider_model, decider_name
+from palimpsest.streams.memory_rows import effective
+from palimpsest.streams.models.base import Reply
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
 from palimpsest.streams.models.recorded import RecordedReplies
+from palimpsest.streams.models.settings import RULES, decider_model, decider_name
 from palimpsest.streams.prompting.prompts import decision_prompt
 from palimpsest.streams.prompting.replies import MalformedReply, read_decision
-from palimpsest.streams.runtime.model_port import ModelPort
-from palimpsest.streams.runtime.model_usage import Usage
+from palimpsest.streams.runtime.model_port import ModelPort, Usage
+from palimpsest.streams.settings import PipelineSettings
 from palimpsest.streams.stage import Generate
 
 # --- deciders -------------------------------------------------------------------------------------
@@ -54,125 +54,84 @@ MOST_CHARACTERS = 2_000
 """Maximum length of a recorded reason."""
 
 
+Told = dict[str, object]
+"""Fields of a ShadowProposal."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision to take: `source_id` is the memory that the fact was extracted from, a turn or
-    (`is_remembered`) a remembered text, and `source` its text."""
+    """A decision to take: the live one's `proposal` of an `intent`, and the text of the memory that
+    the fact was extracted from, a turn or a remembered text."""
 
     scope: str
     occurred_at: datetime
-    fact: Fact
-    candidates: tuple[ScoredCandidate, ...]
-    source_id: str
+    intent: ProposalsIntent
+    proposal: Proposal
     source: str | None
-    is_remembered: bool
-    round: int
 
 
-class Decider(Protocol):
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Sends a model one request for a decision, waits for it up to `seconds`, and does not retry.
+    Without a `port` it decides like `decision.decider = rules`."""
+
+    name: str
+    near: float
+    seconds: float
+    port: ModelPort | None
+
+    @classmethod
+    def of(
+        cls, name: str, settings: Settings, replies: RecordedReplies | None, usage: Usage
+    ) -> Decider:
+        """`usage` counts it as `shadow:` and its name. Raises SetupError if its model cannot be
+        created."""
+        parsed, seconds = decider_name(name), settings.pipeline.shadow_seconds
+        port = None
+        if parsed.provider != RULES:
+            chosen = decider_model(parsed, settings.llm, seconds)
+            port = ModelPort(
+                language_model(chosen),
+                HashingEmbeddingModel(),  # computes no vectors here
+                chosen.concurrency,
+                usage=usage,
+                replies=replies if settings.replies.retention_days > 0 else None,
+                address=chosen.base_url or "",
+                called=f"shadow:{name}",
+            )
+        return cls(name, settings.near, seconds, port)
+
     async def proposed(self, decision: Decision) -> ShadowProposal:
         """Returns what it would do, or why it has no answer. Never raises a provider's errors."""
-        ...
+        told = self._by_rules(decision) if self.port is None else await self._by_model(decision)
+        intent, item_id = decision.intent, decision.proposal.fact.item_id
+        known: Told = {"item_id": item_id, "turn_memory_id": intent.turn.memory_id}
+        known |= {"decider": self.name, "round": intent.round}
+        return ShadowProposal.model_validate(known | told)
 
-    async def close(self) -> None: ...
+    def _by_rules(self, decision: Decision) -> Told:
+        known = (decision.occurred_at, decision.proposal.fact, decision.proposal.candidates)
+        said = decided_by_rules(*known, self.near, decision.source)
+        return _decided(decision, said.action, said.target_id, said.reason, said.confidence)
 
-
-def deciders_of(settings: Settings, replies: RecordedReplies | None, usage: Usage) -> list[Decider]:
-    """Returns the configured deciders, in order; `usage` counts each as `shadow:` and its name.
-    Raises SetupError if one cannot be created."""
-    named = settings.pipeline.shadow_deciders
-    return [_decider(name, settings, replies, usage) for name in named]
-
-
-def _decider(
-    text: str, settings: Settings, replies: RecordedReplies | None, usage: Usage
-) -> Decider:
-    name, seconds = decider_name(text), settings.pipeline.shadow_seconds
-    if name.provider == RULES:
-        return RulesDecider(text, settings.near)
-    chosen = decider_model(name, settings.llm, seconds)
-    kept = replies if settings.replies.retention_days > 0 else None
-    language = language_model(chosen)
-    port = ModelPort(
-        language,
-        HashingEmbeddingModel(),  # computes no vectors here
-        chosen.concurrency,
-        usage=usage,
-        replies=kept,
-        address=chosen.base_url or "",
-        called=f"shadow:{text}",
-    )
-    return ModelDecider(text, language, port, seconds)
-
-
-class RulesDecider:
-    """Decides like `decision.decider = rules`."""
-
-    def __init__(self, name: str, near: float) -> None:
-        self._name = name
-        self._near = near
-
-    async def proposed(self, decision: Decision) -> ShadowProposal:
-        said: Proposal = decided_by_rules(
-            decision.occurred_at,
-            decision.fact,
-            decision.candidates,
-            self._near,
-            decision.source,
+    async def _by_model(self, decision: Decision) -> Told:
+        assert self.port is not None
+        prompt = decision_prompt(
+            decision.proposal.fact, decision.occurred_at, decision.proposal.candidates
         )
-        return _said(self._name, decision).model_copy(
-            update=_decided(decision, said.action, said.target_id, said.reason, said.confidence)
-        )
-
-    async def close(self) -> None:
-        return None
-
-
-class ModelDecider:
-    """Sends one request and waits up to `seconds`; does not retry."""
-
-    def __init__(self, name: str, language: LanguageModel, port: ModelPort, seconds: float) -> None:
-        self._name = name
-        self._language = language
-        self._port = port
-        self._seconds = seconds
-
-    async def proposed(self, decision: Decision) -> ShadowProposal:
-        prompt = decision_prompt(decision.fact, decision.occurred_at, decision.candidates)
-        said = _said(self._name, decision)
         try:
-            async with asyncio.timeout(self._seconds):
-                reply = await self._port.answer(Generate(prompt, advisory=True), decision.scope)
+            async with asyncio.timeout(self.seconds):
+                reply = await self.port.answer(Generate(prompt, advisory=True), decision.scope)
         except TimeoutError:
-            return said.model_copy(update={"error": LATE})
+            return {"error": LATE}
         if reply is None:
-            return said.model_copy(update={"error": NO_ANSWER})
-        return said.model_copy(update=_cost(reply) | _read(reply, decision))
-
-    async def close(self) -> None:
-        await self._language.close()
+            return {"error": NO_ANSWER}
+        usage = {name: getattr(reply, name) for name in ("input_tokens", "output_tokens", "cost")}
+        return {**usage, "latency_ms": round(reply.latency_ms, 3)} | _read(reply, decision)
 
 
-def _said(name: str, decision: Decision) -> ShadowProposal:
-    return ShadowProposal(
-        item_id=decision.fact.item_id,
-        round=decision.round,
-        turn_memory_id=decision.source_id,
-        decider=name,
-    )
-
-
-def _cost(reply: Reply) -> dict[str, object]:
-    return {
-        "input_tokens": reply.input_tokens,
-        "output_tokens": reply.output_tokens,
-        "latency_ms": round(reply.latency_ms, 3),
-        "cost": reply.cost,
-    }
-
-
-def _read(reply: Reply, decision: Decision) -> dict[str, object]:
-    ids = [candidate.memory_id for candidate in decision.candidates]
+def _read(reply: Reply, decision: Decision) -> Told:
+    ids = [candidate.memory_id for candidate in decision.proposal.candidates]
     try:
         draft = read_decision(reply.text, ids)
     except MalformedReply as error:
@@ -185,17 +144,14 @@ def _read(reply: Reply, decision: Decision) -> dict[str, object]:
 
 def _decided(
     decision: Decision, action: Action, target_id: str | None, reason: str, confidence: float
-) -> dict[str, object]:
-    if decision.is_remembered:
-        action, target_id, reason = of_remembered_text(
-            action, target_id, reason, decision.source_id
-        )
+) -> Told:
+    turn = decision.intent.turn
+    if turn.is_remembered:
+        action, target_id, reason = of_remembered_text(action, target_id, reason, turn.memory_id)
     return {"action": action, "target_id": target_id, "confidence": confidence, "reason": reason}
 
 
 # --- shadow deciding ------------------------------------------------------------------------------
-
-logger = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 0.5
 AT_ONCE: Final = 16
@@ -208,40 +164,26 @@ is configured."""
 SHADOW: Final = Actor(id="shadow-deciders", type="system")
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """Decisions of a batch of records, from the store after this number of `erasures`."""
-
-    decisions: tuple[Decision, ...]
-    next_offset: int
-    erasures: int
-
-
+@dataclass(eq=False)
 class ShadowDeciding:
     """Queries every shadow decider for all open shards, which `shards` returns and which may change
-    at any time."""
+    at any time. Raises SetupError if a decider cannot be created."""
 
-    def __init__(
-        self,
-        shards: Callable[[], Mapping[int, Shard]],
-        log: LogReader,
-        append: Callable[[Sequence[Outgoing]], object],
-        settings: Settings,
-        clock: Callable[[], datetime],
-        replies: RecordedReplies | None,
-        usage: Usage,
-    ) -> None:
-        self._shards = shards
-        self._log = log
-        self._append = append
-        self._settings = settings
-        self._clock = clock
-        self._deciders: list[Decider] = deciders_of(settings, replies, usage)
-        self._next: dict[int, tuple[Shard, int]] = {}
+    shards: Callable[[], Mapping[int, Shard]]
+    log: LogReader
+    append: Callable[[Sequence[Outgoing]], object]
+    settings: Settings
+    clock: Callable[[], datetime]
+    replies: InitVar[RecordedReplies | None]
+    usage: InitVar[Usage]
+
+    def __post_init__(self, replies: RecordedReplies | None, usage: Usage) -> None:
+        named = self.settings.pipeline.shadow_deciders
+        self._deciders = [Decider.of(name, self.settings, replies, usage) for name in named]
 
     async def tasks(self) -> list[PeriodicTask]:
         """Notes where they begin in the shards that are open; returns what asks them."""
-        for partition, shard in self._shards().items():
+        for partition, shard in self.shards().items():
             await self._begin(partition, shard)
         if not self._deciders:
             return []
@@ -250,98 +192,76 @@ class ShadowDeciding:
     async def close(self) -> None:
         """Closes their models."""
         for decider in self._deciders:
-            await decider.close()
+            if decider.port is not None:
+                await decider.port.language.close()
 
     def busy(self) -> bool:
         """Whether they have not yet seen every decision."""
-        return any(
-            self._next_of(partition, shard) < self._log.end_offset(MEMORY_WRITES.name, partition)
-            for partition, shard in (self._shards().items() if self._deciders else ())
-        )
+        for partition, shard in self.shards().items() if self._deciders else ():
+            with contextlib.suppress(StoreClosed):  # the partition has moved to another worker
+                end = self.log.end_offset(MEMORY_WRITES.name, partition)
+                if (_next_of(shard) or 0) < end:
+                    return True
+        return False
 
     async def _once(self) -> float | None:
         found = False
-        shards = self._shards()
-        # Drop shards that are no longer open.
-        self._next = {
-            number: known for number, known in self._next.items() if shards.get(number) is known[0]
-        }
-        for partition, shard in shards.items():
+        for partition, shard in self.shards().items():
             with passing("further deciders", partition):
                 found |= await self._look(partition, shard)
         return 0.0 if found else None
-
-    # --- where they are ----------------------------------------------------------------------
 
     async def _begin(self, partition: int, shard: Shard) -> None:
         async with shard.lock:
             await asyncio.to_thread(self.opened, partition, shard)
 
     def opened(self, partition: int, shard: Shard) -> None:
-        """Resumes where an earlier process ended, or at the end of the log if there was none. Call
-        it before the stages work on the shard, or under its lock. Blocks. Raises LogError."""
-        with shard.writing():
-            kept = shard.state(STATE)
-            if not self._deciders:
-                if kept:
-                    shard.set_state(STATE, "")
-                return
-            if not kept:
-                kept = str(self._log.end_offset(MEMORY_WRITES.name, partition))
-                shard.set_state(STATE, kept)
-        self._next[partition] = (shard, int(kept))
-
-    def _next_of(self, partition: int, shard: Shard) -> int:
-        """Returns the next offset; 0 for a shard that was just opened."""
-        known, offset = self._next.get(partition, (None, 0))
-        return offset if known is shard else 0
+        """Notes the end of the log as where they begin, unless an earlier process did. Call it
+        before the stages work on the shard, or under its lock. Blocks. Raises LogError."""
+        kept = _next_of(shard)
+        if self._deciders and kept is None:
+            _note(shard, str(self.log.end_offset(MEMORY_WRITES.name, partition)))
+        elif not self._deciders and kept is not None:
+            _note(shard, "")
 
     # --- the work ----------------------------------------------------------------------------
 
     async def _look(self, partition: int, shard: Shard) -> bool:
         """Submits the next decisions to them; returns whether there were records to process."""
-        if self._next.get(partition, (None, 0))[0] is not shard:
+        start = await asyncio.to_thread(_next_of, shard)
+        if start is None:
             await self._begin(partition, shard)
-        read = await asyncio.to_thread(self._read, partition, shard)
-        if read is None:
+            return True
+        erasures = await asyncio.to_thread(_erasures, shard)
+        records = await asyncio.to_thread(self._read, partition, shard, start)
+        if not records:
             return False
-        said = await asyncio.gather(
-            *(
-                decider.proposed(decision)
-                for decision in read.decisions
-                for decider in self._deciders
-            )
+        decisions = await asyncio.to_thread(
+            lambda: [each for record in records for each in self._contested(record, shard)]
         )
-        scopes = [decision.scope for decision in read.decisions for _ in self._deciders]
+        pairs = [(decision, decider) for decision in decisions for decider in self._deciders]
+        said = await asyncio.gather(*(decider.proposed(each) for each, decider in pairs))
         by_scope: dict[str, list[ShadowProposal]] = defaultdict(list)
-        for scope, proposal in zip(scopes, said, strict=True):
-            by_scope[scope].append(proposal)
-        records = [
-            self._record(scope, some)
-            for scope, proposals in by_scope.items()
-            for some in _batched(proposals)
-        ]
+        for (decision, _), proposal in zip(pairs, said, strict=True):
+            by_scope[decision.scope].append(proposal)
+        commands = []
+        for scope, all_of_scope in by_scope.items():
+            for first in range(0, len(all_of_scope), IN_A_COMMAND):
+                some = tuple(all_of_scope[first : first + IN_A_COMMAND])
+                command = RecordShadowProposalsCommand(proposals=some)
+                commands.append(own_command(scope, command, SHADOW, self.clock())[1])
         # Under the lock, so that nothing is erased meanwhile: what is appended here is either
         # redacted with the log later, or was derived from redacted records.
         async with shard.lock:
-            await asyncio.to_thread(self._keep, partition, shard, read, records)
+            if await asyncio.to_thread(_erasures, shard) == erasures:
+                await asyncio.to_thread(self._keep, shard, commands, records[-1].offset + 1)
         return True
 
-    def _record(self, scope: str, proposals: tuple[ShadowProposal, ...]) -> Outgoing:
-        command = RecordShadowProposalsCommand(proposals=proposals)
-        _, record = own_command(scope, command, SHADOW, self._clock())
-        return record
-
-    def _read(self, partition: int, shard: Shard) -> _Read | None:
-        start, topic = self._next_of(partition, shard), MEMORY_WRITES.name
+    def _read(self, partition: int, shard: Shard, start: int) -> Sequence[Record]:
+        topic = MEMORY_WRITES.name
         if start >= shard.cursor_of("apply-writes", topic):
-            return None
-        erasures = _erasures(shard)
-        records = self._log.read(topic, partition, start, AT_ONCE)
-        if not records:
-            return None
-        decisions = tuple(each for record in records for each in self._contested(record, shard))
-        return _Read(decisions, records[-1].offset + 1, erasures)
+            return ()
+        return self.log.read(topic, partition, start, AT_ONCE)
 
     def _contested(self, record: Record, shard: Shard) -> list[Decision]:
         """Returns the decisions of a record that the bands alone did not settle."""
@@ -355,45 +275,123 @@ class ShadowDeciding:
         intent = body.write
         source = _text_of(shard, intent.turn.memory_id)
         return [
-            Decision(
-                message.scope,
-                message.occurred_at,
-                proposal.fact,
-                proposal.candidates,
-                intent.turn.memory_id,
-                source,
-                intent.turn.is_remembered,
-                intent.round,
-            )
+            Decision(message.scope, message.occurred_at, intent, proposal, source)
             for proposal in intent.proposals
-            if known_by_bands(proposal.fact, proposal.candidates, self._settings) is None
+            if known_by_bands(proposal.fact, proposal.candidates, self.settings) is None
         ]
 
-    def _keep(self, partition: int, shard: Shard, read: _Read, records: Sequence[Outgoing]) -> None:
-        if _erasures(shard) != read.erasures:
-            return  # the next round reads the redacted records again
-        if records:
-            self._append(records)
-        with shard.writing():
-            shard.set_state(STATE, str(read.next_offset))
-        self._next[partition] = (shard, read.next_offset)
+    def _keep(self, shard: Shard, commands: Sequence[Outgoing], next_offset: int) -> None:
+        if commands:
+            self.append(commands)
+        _note(shard, str(next_offset))
 
 
-def _batched(proposals: Sequence[ShadowProposal]) -> list[tuple[ShadowProposal, ...]]:
-    starts = range(0, len(proposals), IN_A_COMMAND)
-    return [tuple(proposals[start : start + IN_A_COMMAND]) for start in starts]
+def _next_of(shard: Shard) -> int | None:
+    """Returns the next offset that they process of the shard's memory-writes; None before they
+    begin."""
+    [*kept] = shard.fetch("SELECT value FROM shard_state WHERE name = ? AND value <> ''", [STATE])
+    return int(kept[0][0]) if kept else None
+
+
+def _note(shard: Shard, state: str) -> None:
+    with shard.writing():
+        shard.set_state(STATE, state)
 
 
 def _text_of(shard: Shard, memory_id: str) -> str | None:
-    with shard.reading() as reader:
-        row = reader.execute(
-            "SELECT content FROM memory_rows WHERE memory_id = ?", [memory_id]
-        ).fetchone()
-    return None if row is None else str(row[0])
+    rows = shard.fetch("SELECT content FROM memory_rows WHERE memory_id = ?", [memory_id])
+    return str(rows[0][0]) if rows else None
 
 
 def _erasures(shard: Shard) -> int:
-    with shard.reading() as reader:
-        row = reader.execute("SELECT count(*) FROM erasures").fetchone()
-    assert row is not None
-    return int(row[0])
+    [(count,)] = shard.fetch("SELECT count(*) FROM erasures")
+    return int(count)
+
+
+# Scopes earn and lose permission to update and delete, by people's verdicts on proposals. The
+# newest `pipeline.earn_proposals` updates and deletes with a human verdict count: to apply or
+# confirm one is agreement; to dismiss, correct, forget or revert one is disagreement. The change
+# is a command in the log with a reason, like that of a person. A flag that a person set for the
+# scope is never overridden, and nothing is earned or lost while anything is frozen, or before the
+# store has applied all verdicts in the log.
+
+EARNING: Final = Actor(id="earning", type="system")
+SLIGHTLY: Final = 1e-9
+"""Tolerance, so that 9 of 10 equals 0.9 in binary floating point."""
+
+JUDGED: Final = """
+SELECT scope, count(*) AS judged, sum(is_right::INTEGER) AS agreed FROM (
+    SELECT scope, is_right,
+        row_number() OVER (PARTITION BY scope ORDER BY judged_at DESC, item_id) AS number
+    FROM main.decision_verdicts WHERE action IN ('UPDATE', 'DELETE'))
+WHERE number <= ? GROUP BY scope ORDER BY scope
+"""
+CHANGES: Final = "SELECT count(*) FROM history_rows WHERE scope = ? AND event = 'flags'"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """How many of the newest judged proposals people agreed with."""
+
+    proposals: int = 0
+    agreed: int = 0
+
+    def __str__(self) -> str:
+        return f"people agreed with {self.agreed} of the last {self.proposals} proposals"
+
+
+def change_of(judged: Judged, earned: bool, settings: PipelineSettings) -> str | None:
+    """Returns why a scope earns the permission, or loses one that it has `earned`; None if nothing
+    changes. Losing it takes a clearly lower share than earning it, so that a single verdict does
+    not flip it."""
+    if not settings.earn_update_delete:
+        return "pipeline.earn_update_delete is off" if earned else None
+    bar = settings.earn_agreement
+    if earned:
+        lost = bar - settings.earn_margin
+        fell = judged.agreed < lost * judged.proposals - SLIGHTLY
+        return f"{judged}: less than {lost:.0%}" if fell else None
+    enough = judged.proposals >= settings.earn_proposals
+    if enough and judged.agreed >= bar * judged.proposals - SLIGHTLY:
+        return f"{judged}: at least {bar:.0%}"
+    return None
+
+
+@dataclass(eq=False)
+class Earning(CommandTimer):
+    """Grants and revokes the permission for all scopes of the open shards."""
+
+    what = "what scopes earn"
+    seconds = 30.0
+
+    def commands(self, shard: Shard) -> dict[str, Outgoing]:
+        found = {}
+        for scope, earned, judged in self._candidates(shard):
+            why = change_of(judged, earned, self.settings.pipeline)
+            if why is not None:
+                # The count of changes gives each further change a command id of its own.
+                command = SetFlagsCommand(earned_update_delete=not earned, reason=why)
+                [(changes,)] = shard.fetch(CHANGES, [scope])
+                key, record = own_command(scope, command, EARNING, self.clock(), changes)
+                found[key] = record
+        return found
+
+    def _candidates(self, shard: Shard) -> list[tuple[str, bool, Judged]]:
+        """Returns the scopes, whether each has earned the permission, and people's verdicts."""
+        flags, settings = dict(shard.flags), self.settings.pipeline
+        judged: dict[str, Judged] = {}
+        if settings.earn_update_delete:
+            rows = shard.fetch(JUDGED, [settings.earn_proposals])
+            judged = {scope: Judged(int(count), int(right)) for scope, count, right in rows}
+        found = []
+        for scope in sorted(judged.keys() | flags.keys()):
+            own = flags.get(scope)
+            now = effective(settings, own)
+            is_set = settings.allow_update_delete or (
+                own is not None and own.allow_update_delete is not None
+            )
+            if is_set or now.mutations_frozen or now.autonomous_frozen:
+                continue
+            earned = own is not None and bool(own.earned_update_delete)
+            found.append((scope, earned, judged.get(scope, Judged())))
+        return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from palimpsest.ops.errors import RequestError
 from palimpsest.ops.log_folder import has_log
 from palimpsest.ops.opening import open_log
 from palimpsest.ops.parts import SetupError, shard_folder, utc_now
+from palimpsest.ops.requests import CopyRequest
 from palimpsest.ops.service.queries import Queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import InvalidRecord, decode
@@ -27,6 +27,7 @@ from palimpsest.stores.database.snapshot import (
     restore_shard,
     shards_of,
 )
+from palimpsest.stores.durable_files import synced
 from palimpsest.stores.lock import FolderLock
 from palimpsest.stores.shard import DATABASE_FILE
 from palimpsest.streams.logs.base import LogReader
@@ -54,17 +55,17 @@ async def take_snapshot(
         taken_at = utc_now()
         copies = {number: folder / f"{number}.duckdb" for number in numbers}
         for number, copy in copies.items():
-            await queries.copy_shard(number, copy)
+            await queries.write_file(CopyRequest(number), copy)
         made = folder / "made.duckdb"
         await asyncio.to_thread(join_copies, copies, made, partitions, taken_at)
         if as_parquet:
             await asyncio.to_thread(export_parquet, made, folder / "parquet")
             made = folder / "parquet"
         for path in made.rglob("*") if as_parquet else [made]:
-            _sync(path)
+            synced(path)
         _check_new(out)
         made.rename(out)
-        _sync(out.parent)
+        synced(out.parent)
 
 
 def _check_new(out: Path) -> None:
@@ -72,14 +73,6 @@ def _check_new(out: Path) -> None:
         raise RequestError(f"{out} is there already; name another file, or remove it")
     if not out.parent.is_dir():
         raise RequestError(f"there is no folder {out.parent}; make it first")
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def restore_snapshot(settings: Settings, snapshot: Path) -> list[SnapshotShard]:
@@ -152,8 +145,8 @@ def _restore(settings: Settings, snapshot: Path, partition: int) -> None:
     partial.mkdir(parents=True)
     try:
         restore_shard(snapshot, partition, partial / DATABASE_FILE)
-        _sync(partial / DATABASE_FILE)
+        synced(partial / DATABASE_FILE)
         partial.rename(folder)
-        _sync(folder.parent)
+        synced(folder.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -1,4 +1,5 @@
-"""The directions that token vectors are kept in: python -m palimpsest.ops.maintenance.token_basis
+"""The directions that token vectors are kept in: python -m palimpsest.ops.maintenance.token_basis,
+in the folder of the project.
 
 They are learned from the tokens of the project's own texts: its pages, its demo and the labelled
 statements of its tests. Measured on two sets of conversations they find as much as directions
@@ -10,7 +11,6 @@ again, they need another name of the model, so that stores of the old ones are e
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sys
@@ -29,12 +29,8 @@ LEAST_CHARACTERS = 40
 FIELDS = ("content", "known", "new")
 
 
-def project_texts(root: Path) -> list[str]:
-    """Each once, in order."""
-    return list(dict.fromkeys(_texts(root)))
-
-
 def _texts(root: Path) -> Iterator[str]:
+    """Yields texts in order, some more than once."""
     for name in ("ops/demo/conversation.jsonl", "tests/data/contradictions.jsonl"):
         for line in (root / name).read_text(encoding="utf-8").splitlines():
             record = json.loads(line)
@@ -48,7 +44,7 @@ def _texts(root: Path) -> Iterator[str]:
 async def write_basis(root: Path, target: Path) -> None:
     model = LateInteractionModel()
     try:
-        found = await model.embed_passage_tokens(project_texts(root))
+        found = await model.embed_passage_tokens([*dict.fromkeys(_texts(root))])
     finally:
         await model.close()
     codec = learned(np.concatenate([each.tokens for each in found]), DIRECTIONS)
@@ -57,16 +53,8 @@ async def write_basis(root: Path, target: Path) -> None:
     np.savez_compressed(target, basis=basis, low=low, step=step)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=Path())
-    given = parser.parse_args()
-    target = given.root / "stores" / "index" / "data" / f"{MODEL}.tokens.npz"
+if __name__ == "__main__":
     try:
-        asyncio.run(write_basis(given.root, target))
+        asyncio.run(write_basis(Path(), Path("stores", "index", "data", f"{MODEL}.tokens.npz")))
     except PermanentModelError as error:
         sys.exit(str(error))
-
-
-if __name__ == "__main__":
-    main()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-import uvicorn
 from mcp.server import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import ToolAnnotations
@@ -17,18 +17,12 @@ from starlette.types import ASGIApp
 
 from palimpsest.ops.distribution import program_version
 from palimpsest.ops.library.memory_methods import AsyncMethods
-from palimpsest.ops.mcp.teaching_tools import NOWHERE_ELSE, AgentPlace, TeachingTools
-from palimpsest.ops.mcp.tools import WORDS, with_errors
+from palimpsest.ops.mcp.tools import NOWHERE_ELSE, WORDS, AgentPlace, TeachingTools, with_errors
 from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.changing import Confirm, Modify, Remember
 from palimpsest.ops.operations.operation import Write
 from palimpsest.ops.operations.sessions import UpdateShortTermMemory
-from palimpsest.ops.service.connections import (
-    BACKLOG,
-    ConnectionLimits,
-    protocol,
-    with_file_descriptors,
-)
+from palimpsest.ops.service.server import USUAL, served, with_file_descriptors
 from palimpsest.ops.surfaces.mcp import AnyOperation, tool_of
 from palimpsest.schemas.commands import Actor
 
@@ -44,29 +38,21 @@ ADDING = (Remember, Confirm, UpdateShortTermMemory)
 """Operations that change nothing existing and may be repeated."""
 
 
-def _any_caller(_: type[AnyOperation]) -> None:
-    """Every caller that reaches the server may use every tool."""
-
-
 def memory_server(
     memory: Callable[[], AsyncMethods],
     agent: AgentPlace = NOWHERE_ELSE,
-    check: Callable[[type[AnyOperation]], None] = _any_caller,
-    operations: Mapping[str, type[AnyOperation]] = OPERATIONS,
+    check: Callable[[type[AnyOperation]], None] | None = None,
 ) -> MCPServer:
     """The server of all tools for the scope of the memory that `memory` returns for each call, and
-    for the other scopes of `agent`. `check` is called with a tool's operation first, and raises
-    RequestError if it may not be used."""
+    for the other scopes of `agent`. `check`, if any, is called with a tool's operation first, and
+    raises RequestError if it may not be used."""
     server: MCPServer = MCPServer(
-        "palimpsest",
-        instructions=INSTRUCTIONS,
-        version=program_version(),
-        log_level="ERROR",
+        "palimpsest", instructions=INSTRUCTIONS, version=program_version(), log_level="ERROR"
     )
     teaching = TeachingTools(memory, agent)
     tools: list[tuple[Callable[..., Awaitable[Any]], type[AnyOperation]]] = [
         (tool_of(kind, memory, WORDS.get(kind.surface.tool)), kind)
-        for kind in operations.values()
+        for kind in OPERATIONS.values()
         if kind.surface.tool is not None
     ]
     tools += [
@@ -102,34 +88,28 @@ async def serve_http(
     on_ready: Callable[[str], None],
     agent: AgentPlace = NOWHERE_ELSE,
     guarded: Callable[[ASGIApp], ASGIApp] | None = None,
-    check: Callable[[type[AnyOperation]], None] = _any_caller,
+    check: Callable[[type[AnyOperation]], None] | None = None,
 ) -> None:
     """Answer clients on a socket until SIGTERM or Ctrl-C. `on_ready` is called with the address.
 
     Without `guarded` it answers only this machine; `guarded` wraps the server in checks of hosts
     and callers."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     with listener:
         async with memory:
             server = memory_server(lambda: memory, agent, check)
             app: ASGIApp = http_app(server, checks_hosts=guarded is None)
             if guarded is not None:
                 app = guarded(app)
-            config = uvicorn.Config(
-                app,
-                http=protocol(with_file_descriptors(ConnectionLimits())),
-                backlog=BACKLOG,
-                ws="none",
-                log_level="error",
-                access_log=False,
-                server_header=False,
-            )
-            running = uvicorn.Server(config)
-            serving = asyncio.create_task(running.serve([listener]))
-            while not running.started and not serving.done():  # noqa: ASYNC110 - no event for it
-                await asyncio.sleep(0.005)
-            host, port = listener.getsockname()[:2]
-            on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}")
-            await serving
+            async with (
+                server.session_manager.run(),
+                served(app, listener, with_file_descriptors(USUAL)),
+            ):
+                host, port = listener.getsockname()[:2]
+                on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}")
+                await stop.wait()
 
 
 def http_app(server: MCPServer, checks_hosts: bool) -> Starlette:

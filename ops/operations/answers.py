@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal
 
+from palimpsest.ops.operations.operation import Answer
 from palimpsest.stores.recall.query import Mark
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMemory:
+class PastRecall(Answer):
+    """A read that returned a memory at this rank: a recall, a context or a get. `question` is None
+    of a get, and where it is not kept."""
+
+    kind: str
+    question: str | None
+    session_id: str
+    asked_by: str | None
+    rank: int
+    score: float | None
+    asked_at: datetime
+
+
+class StoredMemory(Answer):
     """A memory with all its fields. The type `episodic` is a turn, and `role` the role of its
-    speaker (empty when unknown). `marks` list what no longer holds."""
+    speaker (empty when unknown). `marks` list what no longer holds. `shown_importance` is the
+    importance less what it lost since the last access; `fades_at` is when the memory will have
+    faded without a further one, None if it does not fade. `recalls`, of a single memory: the newest
+    reads that returned it, newest first."""
 
     id: str
     scope: str
@@ -47,18 +62,21 @@ class StoredMemory:
     content_hash: str
     metadata: dict[str, Any]
     marks: tuple[Mark, ...] = ()
+    shown_importance: float = 0.0
+    fades_at: datetime | None = None
+    recalls: tuple[PastRecall, ...] = ()
 
 
 DONE: Final = frozenset(
     {"updated", "no_changes", "forgotten", "recovered", "confirmed", "set"}
     | {"deduped", "dismissed", "added", "merged", "already", "ended", "erased"}
+    | {"separated", "still_joined", "kept_apart"}
 )
 """Statuses of a change that was applied or not needed. `deleted` is one of them for a document and
 a proposal; for a memory it means that the memory was already forgotten."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Applied:
+class Applied(Answer, kw_only=True):
     """An executed command. If it erased texts, `erasure` says whether files may still hold them
     (`pending`) or not (`done`), and `left` lists where other copies remain."""
 
@@ -68,8 +86,7 @@ class Applied:
     left: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryChange:
+class MemoryChange(Answer, kw_only=True):
     """The effect of a command on one memory. `status` is the outcome, empty for a new memory;
     `deduped`: it already existed; `protected`: machines may no longer change it; `why`: why it was
     left unchanged; `lowered`: what a machine requested and was not granted; `hidden_in`: the texts
@@ -86,13 +103,11 @@ class MemoryChange:
     hidden_in: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change(MemoryChange, Applied):
+class Change(MemoryChange, Applied, kw_only=True):
     """The effect of a command on its memory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes(Applied):
+class Changes(Applied, kw_only=True):
     """The effect of a command on each of several memories, in order."""
 
     changes: tuple[MemoryChange, ...]

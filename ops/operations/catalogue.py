@@ -21,10 +21,20 @@ from palimpsest.ops.operations import (
     selection,
     sessions,
 )
+from palimpsest.ops.operations.lifecycle import (
+    archive,
+    embeddings,
+    fading,
+    health,
+    jobs,
+    retention,
+    simulation,
+)
 from palimpsest.ops.operations.operation import Operation
 
 SUBJECTS: Final = (
     memories,
+    fading,
     provenance,
     changing,
     forgetting,
@@ -35,8 +45,14 @@ SUBJECTS: Final = (
     privacy,
     proposals,
     pipeline,
+    jobs,
+    retention,
     scopes,
+    health,
     dead_letters,
+    archive,
+    embeddings,
+    simulation,
     replay,
 )
 

@@ -2,53 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from palimpsest.ops.errors import NotFoundError, RequestError
+from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Change, Changes
-from palimpsest.ops.operations.operation import (
-    AnyScope,
-    Ask,
-    Doc,
-    IfVersion,
-    MemoryId,
-    Reason,
-    RequiredReason,
-    Scope,
-    ScopeOfId,
-    Surface,
-    Texts,
-    Write,
-)
+from palimpsest.ops.operations.operation import Ask, Doc, Surface, Texts, Write
 
 if TYPE_CHECKING:
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.schemas.commands import Command
 
-_CHANGE = partial(Surface, permission="modify", routing="id", rate="modify")
+_CHANGE = partial(Surface, panel="Change", permission="modify", routing="id", rate="modify")
 
-Content = Annotated[
-    str,
-    Doc("the text", min_length=1, max_length=100_000, not_blank=True, argument=True),
-]
-NewContent = Annotated[
-    str | None, Doc("the new text", min_length=1, max_length=100_000, not_blank=True)
-]
+NewContent = Annotated[str | None, shared.text_doc("the new text")]
 NewType = Annotated[str | None, Doc("the new type", min_length=1, max_length=256)]
 Importance = Annotated[float | None, Doc("from 0 to 1; else 0.8", ge=0, le=1)]
-NewTags = Annotated[
-    Texts | None, Doc("the complete list of new tags", max_length=50, item_length=256)
-]
+NewTags = Annotated[Texts | None, shared.words_doc("the complete list of new tags")]
 Owner = Annotated[str | None, Doc("whose memory it is", min_length=1, max_length=256)]
 SelfTaught = Annotated[
-    bool,
-    Doc("written by an agent unprompted, which the scope must allow", surfaces=("library",)),
+    bool, Doc("written by an agent unprompted, which the scope must allow", surfaces=("library",))
 ]
 
 
-@dataclass(frozen=True, slots=True)
 class Remember(Write[Change]):
     """Remember a text. The prefix `critical:` pins it, `[a,b]:` tags it.
 
@@ -57,14 +35,14 @@ class Remember(Write[Change]):
     Example: palimpsest remember "Ana is allergic to peanuts" --scope support --pinned
     """
 
-    content: Content
-    scope: Scope = ""
+    content: Annotated[str, shared.text_doc("the text", argument=True)]
+    scope: shared.Scope = ""
     type: Annotated[
         str | None,
         Doc("its type; by default inferred from its words", min_length=1, max_length=256),
     ] = None
     importance: Importance = None
-    tags: Annotated[Texts, Doc("its tags", max_length=50, item_length=256)] = ()
+    tags: Annotated[Texts, shared.words_doc("its tags")] = ()
     pinned: Annotated[bool, Doc("machines may not change it", option="--pinned")] = False
     who: Owner = None
     project: Annotated[
@@ -83,8 +61,8 @@ class Remember(Write[Change]):
     structured: Annotated[
         dict[str, Any] | None,
         Doc(
-            "entities, attributes and relations to add to the graph with it",
-            surfaces=("http", "library"),
+            "entities, attributes and relations to add to the graph with it; a constraint is in"
+            " every context that names its entity",
             model="palimpsest.schemas.commands:Structure",
         ),
     ] = None
@@ -96,6 +74,7 @@ class Remember(Write[Change]):
         int | None, Doc("version of the agent's persona", ge=0, surfaces=("library",))
     ] = None
 
+    body: ClassVar = "RememberCommand"
     surface: ClassVar = Surface(
         ("POST", "/api/memory/remember"),
         command="remember",
@@ -103,25 +82,6 @@ class Remember(Write[Change]):
         permission="remember",
         tool="remember_fact",
     )
-
-    async def command(self, ask: Ask, settings: Settings) -> Command:
-        from palimpsest.schemas.commands import RememberCommand
-
-        values = {
-            name: getattr(self, name)
-            for name in ("content", "type", "importance", "tags", "pinned", "who", "project")
-        }
-        values |= {name: getattr(self, name) for name in ("session_id", "source_type", "source_id")}
-        values |= {"structured": self.structured, "metadata": self.metadata}
-        values |= {"self_taught": self.self_taught or None, "lineage": self.lineage}
-        unset = {each.name for each in fields(self) if getattr(self, each.name) == each.default}
-        return RememberCommand.model_validate(
-            {
-                name: value
-                for name, value in values.items()
-                if name not in unset and value is not None
-            }
-        )
 
 
 def _modify(operation: Any, **changes: Any) -> Command:
@@ -133,28 +93,25 @@ def _modify(operation: Any, **changes: Any) -> Command:
     return ModifyCommand(patches=(patch,), reason=operation.reason, self_taught=self_taught)
 
 
-@dataclass(frozen=True, slots=True)
 class Modify(Write[Change]):
     """Change one memory; its history keeps the previous state.
 
     Example: palimpsest modify 1f0c9a52 --content "Ana lives in Porto" --reason "she moved"
     """
 
-    memory_id: MemoryId
-    reason: RequiredReason
+    memory_id: shared.MemoryId
+    reason: shared.RequiredReason
     content: NewContent = None
     type: NewType = None
     importance: Annotated[float | None, Doc("the new importance, from 0 to 1", ge=0, le=1)] = None
     tags: NewTags = None
     pinned: Annotated[bool | None, Doc("pin or unpin it")] = None
     who: Owner = None
-    if_version: IfVersion = None
-    scope: ScopeOfId = None
+    if_version: shared.IfVersion = None
+    scope: shared.ScopeOfId = None
     self_taught: SelfTaught = False
 
-    surface: ClassVar = _CHANGE(
-        ("PATCH", "/api/memory/{memory_id}"), command="modify", panel="Change"
-    )
+    surface: ClassVar = _CHANGE(("PATCH", "/api/memory/{memory_id}"), command="modify")
 
     def validate(self) -> None:
         if all(value is None for value in self._changes().values()):
@@ -171,7 +128,6 @@ class Modify(Write[Change]):
         return _modify(self, **self._changes())
 
 
-@dataclass(frozen=True, slots=True)
 class ModifyMany(Write[Changes]):
     """Change up to 200 memories of a scope independently: `changes` has the outcome of each."""
 
@@ -184,11 +140,12 @@ class ModifyMany(Write[Changes]):
             model="palimpsest.ops.operations.checking:Patch",
         ),
     ]
-    scope: AnyScope = None
+    scope: shared.AnyScope = None
     reason: Annotated[
         str | None, Doc("reason for the changes that have none", min_length=1, max_length=2_000)
     ] = None
 
+    body: ClassVar = "ModifyCommand"
     surface: ClassVar = Surface(
         ("POST", "/api/memory/modify"), permission="modify", rate="modify", routing="any"
     )
@@ -208,33 +165,22 @@ class ModifyMany(Write[Changes]):
                 unknown = unknown or error
         raise unknown or RequestError("there is nothing to change")
 
-    async def command(self, ask: Ask, settings: Settings) -> Command:
-        from palimpsest.schemas.commands import ModifyCommand
 
-        values = {"patches": self.patches, "reason": self.reason or ""}
-        return ModifyCommand.model_validate(values)
-
-
-@dataclass(frozen=True, slots=True)
 class Correct(Write[Change]):
     """Replace a memory's text with a correct one; its history keeps the previous state.
 
     Example: palimpsest correct 1f0c9a52 "Ana lives in Porto"
     """
 
-    memory_id: MemoryId
-    content: Annotated[
-        str,
-        Doc("what it should say", min_length=1, max_length=100_000, not_blank=True, argument=True),
-    ]
-    reason: RequiredReason = "corrected"
-    if_version: IfVersion = None
-    scope: ScopeOfId = None
+    memory_id: shared.MemoryId
+    content: Annotated[str, shared.text_doc("what it should say", argument=True)]
+    reason: shared.RequiredReason = "corrected"
+    if_version: shared.IfVersion = None
+    scope: shared.ScopeOfId = None
 
     surface: ClassVar = _CHANGE(
         ("POST", "/api/memory/{memory_id}/correct"),
         command="correct",
-        panel="Change",
         tool="correct_fact",
     )
 
@@ -242,57 +188,50 @@ class Correct(Write[Change]):
         return _modify(self, content=self.content)
 
 
-@dataclass(frozen=True, slots=True)
 class _OneMemory(Write[Change]):
     """Base of the changes of one memory."""
 
-    memory_id: MemoryId
-    reason: Reason = ""
-    if_version: IfVersion = None
-    scope: ScopeOfId = None
+    memory_id: shared.MemoryId
+    reason: shared.Reason = ""
+    if_version: shared.IfVersion = None
+    scope: shared.ScopeOfId = None
 
 
-@dataclass(frozen=True, slots=True)
 class Pin(_OneMemory):
     """Pin a memory: machines may not change or forget it, and its importance does not decay.
 
     Example: palimpsest pin 1f0c9a52
     """
 
-    reason: Reason = "pinned"
+    reason: shared.Reason = "pinned"
 
-    surface: ClassVar = _CHANGE(
-        ("POST", "/api/memory/{memory_id}/pin"), command="pin", panel="Change"
-    )
+    surface: ClassVar = _CHANGE(("POST", "/api/memory/{memory_id}/pin"), command="pin")
 
     async def command(self, ask: Ask, settings: Settings) -> Command:
         return _modify(self, pinned=True)
 
 
-@dataclass(frozen=True, slots=True)
 class Unpin(_OneMemory):
     """Unpin a memory: machines may change and forget it again.
 
     Example: palimpsest unpin 1f0c9a52
     """
 
-    reason: Reason = "unpinned"
+    reason: shared.Reason = "unpinned"
 
-    surface: ClassVar = _CHANGE(
-        ("POST", "/api/memory/{memory_id}/unpin"), command="unpin", panel="Change"
-    )
+    surface: ClassVar = _CHANGE(("POST", "/api/memory/{memory_id}/unpin"), command="unpin")
 
     async def command(self, ask: Ask, settings: Settings) -> Command:
         return _modify(self, pinned=False)
 
 
-@dataclass(frozen=True, slots=True)
 class Confirm(_OneMemory):
     """Confirm a memory: it no longer decays, and machines may not change it.
 
     Example: palimpsest confirm 1f0c9a52
     """
 
+    body: ClassVar = "ConfirmCommand"
     surface: ClassVar = _CHANGE(
         ("POST", "/api/memory/{memory_id}/confirm"),
         command="confirm",
@@ -300,33 +239,14 @@ class Confirm(_OneMemory):
         tool="confirm_fact",
     )
 
-    async def command(self, ask: Ask, settings: Settings) -> Command:
-        from palimpsest.schemas.commands import ConfirmCommand
 
-        return ConfirmCommand(
-            memory_id=self.memory_id, reason=self.reason, if_version=self.if_version
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Recover(_OneMemory):
     """Recover a forgotten memory.
 
     Example: palimpsest recover 1f0c9a52
     """
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/memory/{memory_id}/recover"),
-        command="recover",
-        panel="Change",
-        permission="recover",
-        routing="id",
-        rate="modify",
+    body: ClassVar = "RecoverCommand"
+    surface: ClassVar = _CHANGE(
+        ("POST", "/api/memory/{memory_id}/recover"), command="recover", permission="recover"
     )
-
-    async def command(self, ask: Ask, settings: Settings) -> Command:
-        from palimpsest.schemas.commands import RecoverCommand
-
-        return RecoverCommand(
-            memory_id=self.memory_id, reason=self.reason, if_version=self.if_version
-        )

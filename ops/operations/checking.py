@@ -25,7 +25,6 @@ from pydantic import (
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.changing import Modify
 from palimpsest.ops.operations.operation import Operation, Parameter, parameters
-from palimpsest.schemas.codec import describe
 
 T = TypeVar("T")
 O = TypeVar("O", bound=Operation[Any])  # noqa: E741
@@ -69,6 +68,8 @@ def field_type(parameter: Parameter) -> Any:
         plain = _with_model(plain, doc.model)
     elif plain is datetime:
         plain = AwareDatetime
+    elif plain == int | datetime:
+        plain = int | AwareDatetime
     bounds = {name: getattr(doc, name) for name in ("ge", "le")}
     if parameter.repeated and doc.model is None:
         item = _annotated(get_args(plain)[0], Field(max_length=doc.item_length))
@@ -96,8 +97,22 @@ def _not_blank(text: str) -> str:
 
 def _with_model(plain: Any, path: str) -> Any:
     module, _, name = path.partition(":")
-    model = getattr(importlib.import_module(module), name)
+    model = _annotated(getattr(importlib.import_module(module), name), AfterValidator(_known))
     return tuple.__class_getitem__((model, ...)) if get_origin(plain) is tuple else model
+
+
+def _known(found: T) -> T:
+    """Refuses fields that messages would pass on without an effect."""
+    if isinstance(found, BaseModel):
+        known = [*type(found).model_fields]
+        for name in found.model_extra or ():
+            raise ValueError(f"there is no field {name}; there are {', '.join(known)}")
+        for name in known:
+            _known(getattr(found, name))
+    elif isinstance(found, tuple):
+        for each in found:
+            _known(each)
+    return found
 
 
 def _annotated(kind: Any, about: Any) -> Any:
@@ -137,6 +152,8 @@ def checked(kind: type[O], values: Mapping[str, Any]) -> O:
     try:
         found = model_of(kind).model_validate({**values})
     except ValidationError as error:
+        from palimpsest.schemas.codec import describe
+
         raise RequestError(describe(error)) from None
     return built(kind, found)
 

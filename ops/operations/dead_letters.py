@@ -5,38 +5,28 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from palimpsest.ops.errors import NotFoundError, RequestError
-from palimpsest.ops.operations.operation import (
-    Doc,
-    Json,
-    LongLimit,
-    Operation,
-    Read,
-    Surface,
-    Texts,
-)
-from palimpsest.ops.operations.rows import all_rows, by_id
+from palimpsest.ops.operations import shared
+from palimpsest.ops.operations.operation import Answer, Doc, Json, Operation, Read, Surface, Texts
+from palimpsest.ops.operations.rows import Row, all_rows, by_id
 
 if TYPE_CHECKING:
-    from palimpsest.ops.operations.rows import Row
+    from palimpsest.ops.redriving import Redriver
     from palimpsest.ops.sources import Sources
-    from palimpsest.streams.logs.base import Outgoing
 
 _SURFACE = partial(
     Surface, tag="dead letters", panel="Run and operate", permission="admin", sees_all=True
 )
 
-Mark = Literal["redriven", "dropped"]
 Status = Literal["dead", "redriven", "dropped", "all"]
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterRow:
+class DeadLetterRow(Answer):
     """A record that could not be processed: its position, and at which stage it failed and why."""
 
     id: str
@@ -55,14 +45,12 @@ class DeadLetterRow:
     last_failed_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterList:
+class DeadLetterList(Answer):
     """Dead letters, newest first."""
 
     dead_letters: tuple[DeadLetterRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class DeadLetters(Read[DeadLetterList]):
     """List dead letters with their reasons, newest first.
 
@@ -71,48 +59,33 @@ class DeadLetters(Read[DeadLetterList]):
 
     status: Annotated[Status, Doc("only of this status")] = "dead"
     stage: Annotated[str | None, Doc("only of this stage", max_length=64)] = None
-    limit: LongLimit = 50
+    limit: shared.LongLimit = 50
 
     surface: ClassVar = _SURFACE(
         ("GET", "/api/dead-letters"), command="dead-letters list", routing="all"
     )
+    order: ClassVar = ("-last_failed_at",)
 
     def read(self, sources: Sources) -> Json:
+        from palimpsest.ops.redriving import COLUMNS
+
         found = all_rows(
             sources,
-            f"SELECT {_COLUMNS} FROM dead_letter_rows WHERE coalesce(status = ?, true)"
+            f"SELECT {COLUMNS} FROM dead_letter_rows WHERE coalesce(status = ?, true)"
             " AND coalesce(stage = ?, true) ORDER BY last_failed_at DESC, letter_id"
             f" LIMIT {int(self.limit)}",
             [None if self.status == "all" else self.status, self.stage],
         )
         return self.merge([{"dead_letters": found}])
 
-    def merge(self, answers: Sequence[Json]) -> Json:
-        found = [row for answer in answers for row in answer["dead_letters"]]
-        found.sort(key=lambda row: row["last_failed_at"], reverse=True)
-        return {"dead_letters": found[: self.limit]}
-
-
-_COLUMNS = (
-    "letter_id AS id, status, stage, failure, reason, scope, topic, partition, log_offset AS"
-    " 'offset', attempts, item_kind, item_ids, first_failed_at, last_failed_at"
-)
-
 
 Id = Annotated[
     str,
-    Doc(
-        "id of a dead letter, or its first 8 characters",
-        min_length=1,
-        max_length=64,
-        argument=True,
-        metavar="ID",
-    ),
+    shared.id_doc("id of a dead letter, or its first 8 characters"),
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter(DeadLetterRow):
+class DeadLetter(DeadLetterRow, kw_only=True):
     """A dead letter with its original record: `record` as text, even if it is not JSON.
     `redrivable`: whether it can be sent again."""
 
@@ -124,7 +97,6 @@ class DeadLetter(DeadLetterRow):
     redrivable: bool
 
 
-@dataclass(frozen=True, slots=True)
 class GetDeadLetter(Read[DeadLetter]):
     """Show a dead letter: its reason, its position and its record.
 
@@ -138,58 +110,41 @@ class GetDeadLetter(Read[DeadLetter]):
     )
 
     def read(self, sources: Sources) -> Json:
-        _, row = _one(sources, self.dead_letter_id)
+        redriver, row = _one(sources, self.dead_letter_id)
+        redrivable = redriver.why_not(row) is None
         value = base64.b64decode(row.pop("value_base64"))
         row["headers"] = json.loads(row["headers"])
         row["record"] = value.decode(errors="replace")
-        row["record_bytes"] = len(value)
-        row["redrivable"] = _why_not(sources, row, value) is None
-        return row
+        return row | {"record_bytes": len(value), "redrivable": redrivable}
 
 
-def _one(sources: Sources, dead_letter_id: str) -> tuple[int, Row]:
-    select = (
-        f"SELECT {_COLUMNS}, record_key AS key, headers, raw_output, value_base64"
-        " FROM dead_letter_rows"
-    )
+def _one(sources: Sources, dead_letter_id: str) -> tuple[Redriver, Row]:
+    from palimpsest.ops.redriving import WHOLE, Redriver
+
     unknown = NotFoundError(
         f"there is no dead letter {dead_letter_id}; `palimpsest dead-letters list` shows them"
     )
-    return by_id(sources, select, "letter_id", dead_letter_id, unknown)
+    partition, row = by_id(sources, WHOLE, "letter_id", dead_letter_id, unknown)
+    return Redriver.of(sources, partition), row
 
 
-def _joined(answers: Sequence[Json]) -> Json:
-    """Concatenates the lists of the same name."""
-    lists: dict[str, list[Any]] = {}
-    for answer in answers:
-        for name, values in answer.items():
-            lists.setdefault(name, []).extend(values)
-    return lists
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedRedrive:
+class RefusedRedrive(Answer):
     """A dead letter that cannot be sent again, with the reason."""
 
     id: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Redriven:
+class Redriven(Answer):
     """The dead letters whose records were sent again, and those that cannot be sent."""
 
     redriven: tuple[str, ...] = ()
     refused: tuple[RefusedRedrive, ...] = ()
 
 
-Ids = Annotated[
-    Texts,
-    Doc("which ones", max_length=1_000, item_length=64, argument=True, metavar="ID…"),
-]
+Ids = Annotated[Texts, shared.ids_doc("which ones", max_length=1_000)]
 
 
-@dataclass(frozen=True, slots=True)
 class Redrive(Read[Redriven]):
     """Send the records of dead letters to their topics again, where `palimpsest run` processes
     them.
@@ -209,57 +164,68 @@ class Redrive(Read[Redriven]):
             raise RequestError("name the dead letters by their ids, or say all")
 
     async def read(self, sources: Sources) -> Json:
-        """Appends the records to their topics under new ids, then marks the dead letters. A crash
-        between the two is repaired by a repetition: the new id of a record is the same, so the
-        pipeline deduplicates it."""
         dead = "SELECT letter_id AS id FROM dead_letter_rows WHERE status = 'dead'"
         redriven, refused = [], []
         for each in self.ids or [row["id"] for row in all_rows(sources, dead)]:
-            partition, row = _one(sources, each)
-            value = _value(sources, row)
-            why = _why_not(sources, row, value)
-            if why is not None:
+            redriver, row = _one(sources, each)
+            why = await redriver.redrive(row)
+            if why is None:
+                redriven.append(row["id"])
+            else:
                 refused.append({"id": row["id"], "reason": why})
-                continue
-            sources.append(
-                [_again(row, value, partition), _mark(sources, row, partition, "redriven")]
-            )
-            await _set_status(sources, partition, row["id"], "redriven")
-            redriven.append(row["id"])
         return {"redriven": redriven, "refused": refused}
 
     def parts(self) -> Sequence[Operation[Any]]:
         return (self,) if self.all else [replace(self, ids=(each,)) for each in self.ids]
 
-    def merge(self, answers: Sequence[Json]) -> Json:
-        return _joined(answers)
+
+class Amended(Answer):
+    """Whether an edited record can be sent, why not, and whether it was."""
+
+    id: str
+    valid: bool
+    reason: str | None
+    redriven: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Discarded:
+class AmendDeadLetter(Read[Amended]):
+    """Check an edited record of a dead letter, and send it to its topic in place of the original.
+
+    It keeps its scope and its ids. The original stays in the log and with the dead letter.
+    """
+
+    dead_letter_id: Id
+    record: Annotated[str, Doc("the edited record", min_length=1, max_length=1_000_000)]
+    dry_run: Annotated[bool, Doc("only check it")] = False
+
+    surface: ClassVar = _SURFACE(("POST", "/api/dead-letters/{dead_letter_id}/amend"), routing="id")
+
+    async def read(self, sources: Sources) -> Json:
+        redriver, row = _one(sources, self.dead_letter_id)
+        value = self.record.encode(errors="replace")
+        edited = {**row, "value_base64": base64.b64encode(value).decode()}
+        why = redriver.why_not(edited)
+        if why is None and redriver.message(edited).scope != row["scope"]:
+            why = f"its scope is {row['scope']}, and must stay so"
+        if why is None and not self.dry_run:
+            why = await redriver.redrive(edited)
+        is_sent = why is None and not self.dry_run
+        return {"id": row["id"], "valid": why is None, "reason": why, "redriven": is_sent}
+
+
+class Discarded(Answer):
     """The dead letters that were discarded."""
 
     discarded: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class Discard(Read[Discarded]):
     """Discard dead letters permanently; the balance still counts their items as dead.
 
     Example: palimpsest dead-letters discard 5b1f22aa
     """
 
-    ids: Annotated[
-        Texts,
-        Doc(
-            "which ones",
-            min_length=1,
-            max_length=1_000,
-            item_length=64,
-            argument=True,
-            metavar="ID…",
-        ),
-    ]
+    ids: Annotated[Texts, shared.ids_doc("which ones", min_length=1, max_length=1_000)]
 
     surface: ClassVar = _SURFACE(
         ("POST", "/api/dead-letters/discard"), command="dead-letters discard", routing="id"
@@ -269,112 +235,12 @@ class Discard(Read[Discarded]):
         """Stored as `dropped`."""
         discarded = []
         for each in self.ids:
-            partition, row = _one(sources, each)
+            redriver, row = _one(sources, each)
             if row["status"] == "redriven":
                 raise RequestError(f"dead letter {row['id']} was redriven; it is not dead any more")
-            sources.append([_mark(sources, row, partition, "dropped")])
-            await _set_status(sources, partition, row["id"], "dropped")
+            await redriver.mark(row, "dropped")
             discarded.append(row["id"])
         return {"discarded": discarded}
 
     def parts(self) -> Sequence[Operation[Any]]:
         return [replace(self, ids=(each,)) for each in self.ids]
-
-    def merge(self, answers: Sequence[Json]) -> Json:
-        return _joined(answers)
-
-
-def _value(sources: Sources, row: Row) -> bytes:
-    """The record to send again, redacted: an old dead letter may predate today's redaction."""
-    from palimpsest.schemas.topics import TOPICS
-    from palimpsest.streams.sensitive.policy import Policy
-
-    value, topic = base64.b64decode(row["value_base64"]), TOPICS[row["topic"]]
-    if not topic.open_to_producers:
-        return value
-    return Policy.of(sources.settings.pii).value(topic.name, value)
-
-
-def _why_not(sources: Sources, row: Row, value: bytes) -> str | None:
-    """Why the record cannot be sent again, or None."""
-    from palimpsest.schemas.codec import InvalidRecord, decode
-    from palimpsest.schemas.identity import items_of
-    from palimpsest.schemas.topics import TOPICS
-
-    if row["status"] == "redriven":
-        return "it was redriven already"
-    try:
-        max_bytes = sources.settings.log.max_record_bytes
-        message = decode(value, TOPICS[row["topic"]], None, max_bytes)
-    except InvalidRecord as error:
-        return f"the record is no message and would fail the same way: {error}"
-    if not {*row["item_ids"]} <= {*items_of(message).item_ids}:
-        # The record is already counted as dead; its turn would be counted a second time.
-        return (
-            "the record could not be read when it came; publish it again with `palimpsest"
-            f" dead-letters record {row['id']} | palimpsest ingest -`"
-        )
-    return None
-
-
-def _again(row: Row, value: bytes, partition: int) -> Outgoing:
-    from palimpsest.schemas.codec import decode, encode
-    from palimpsest.schemas.envelope import derived_id
-    from palimpsest.schemas.topics import TOPICS
-    from palimpsest.streams.logs.base import Outgoing
-    from palimpsest.streams.runtime.output import HEADERS, trace_parent
-
-    topic = TOPICS[row["topic"]]
-    message = decode(value, topic, None, max_bytes=len(value) + 1)
-    number = (message.redrive or 0) + 1
-    again = message.model_copy(
-        update={"id": derived_id("redrive", message.id, number), "redrive": number}
-    )
-    return Outgoing(
-        topic.name,
-        message.scope,
-        (message.scope if row["key"] is None else row["key"]).encode(),
-        encode(again),
-        {**HEADERS, "traceparent": trace_parent(again.correlation_id, again.id)},
-        partition=partition,
-    )
-
-
-def _mark(sources: Sources, row: Row, partition: int, status: Mark) -> Outgoing:
-    """The status as a log record, from which a rebuild restores it."""
-    from palimpsest.schemas.codec import encode
-    from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
-    from palimpsest.schemas.messages import DeadLetterMark
-    from palimpsest.schemas.topics import DEAD_LETTERS
-    from palimpsest.streams.logs.base import Outgoing
-    from palimpsest.streams.runtime.output import HEADERS
-
-    mark_id = derived_id("dead-letter-mark", row["id"], status)
-    message = Envelope[Frozen](
-        id=mark_id,
-        schema="dead-letter-mark/1",
-        scope=row["scope"],
-        occurred_at=sources.now(),
-        correlation_id=mark_id,
-        causation_id=row["id"],
-        body=DeadLetterMark(letter_id=row["id"], status=status),
-    )
-    return Outgoing(
-        DEAD_LETTERS.name,
-        row["scope"],
-        (row["scope"] if row["key"] is None else row["key"]).encode(),
-        encode(message),
-        HEADERS,
-        partition=partition,
-    )
-
-
-async def _set_status(sources: Sources, partition: int, identity: str, status: Mark) -> None:
-    """Sets the status at once: the audit stage, which does the same later, may not be running."""
-    shard = sources.shard(partition)
-    async with shard.lock:
-        with shard.writing() as connection:
-            connection.execute(
-                "UPDATE dead_letter_rows SET status = ? WHERE letter_id = ?",
-                [status, identity],
-            )

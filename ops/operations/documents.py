@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from palimpsest.ops.errors import RequestError, no_document
+from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Applied
-from palimpsest.ops.operations.operation import (
-    AnyScope,
-    Ask,
-    Cursor,
-    Doc,
-    Json,
-    Limit,
-    Read,
-    RequiredReason,
-    Scope,
-    ScopeOfId,
-    Surface,
-    Write,
-)
-from palimpsest.ops.operations.rows import all_rows, by_id, cursor, page, paged, rows
+from palimpsest.ops.operations.operation import Answer, Ask, Doc, Json, Read, Surface, Write
+from palimpsest.ops.operations.rows import Row, all_rows, by_id, cursor, page, paged, rows, where
 
 if TYPE_CHECKING:
-    from palimpsest.ops.operations.rows import Row
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.ops.sources import Sources
     from palimpsest.schemas.commands import Command
@@ -35,14 +21,7 @@ if TYPE_CHECKING:
 _SURFACE = partial(Surface, tag="documents", panel="Data in and out")
 
 DocumentId = Annotated[
-    str,
-    Doc(
-        "a document's id, or its first 8 characters (whole over HTTP)",
-        min_length=1,
-        max_length=64,
-        argument=True,
-        metavar="ID",
-    ),
+    str, shared.id_doc("a document's id, or its first 8 characters (whole over HTTP)")
 ]
 Status = Literal[
     "queued", "extracting", "chunking", "embedding", "indexing", "done", "failed", "deleted"
@@ -52,15 +31,13 @@ ContentType = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddedDocument(Applied):
+class AddedDocument(Applied, kw_only=True):
     """The document; `deduped`: it already existed."""
 
     id: str
     deduped: bool
 
 
-@dataclass(frozen=True, slots=True)
 class AddDocument(Write[AddedDocument]):
     """Add a document: a text, or a URL to fetch.
 
@@ -78,7 +55,7 @@ class AddDocument(Write[AddedDocument]):
         ContentType | None, Doc("media type of the text; boilerplate is removed from HTML")
     ] = None
     is_read: Annotated[bool, Doc("the text has no markup", surfaces=("library",))] = False
-    scope: Scope = ""
+    scope: shared.Scope = ""
 
     surface: ClassVar = Surface(("POST", "/api/documents"), tag="documents", permission="remember")
 
@@ -91,28 +68,20 @@ class AddDocument(Write[AddedDocument]):
     async def command(self, ask: Ask, settings: Settings) -> Command:
         import asyncio
 
-        from palimpsest.ops.documents.adding import read_document, text_document, url_document
+        from palimpsest.ops.documents.adding import text_document, text_fields, url_document
 
+        known = settings.documents
         if self.url is not None:
-            return url_document(self.url, self.title, settings.documents)
+            return url_document(self.url, self.title, known)
+        about = (self.name, self.title, self.content_type)
         if self.is_read:
-            return read_document(
-                self.text, settings.documents, self.name, self.title, self.content_type
-            )
+            return text_document(known, self.text, *about)
         data = (self.text or "").encode(errors="replace")
-        return await asyncio.to_thread(
-            text_document,
-            data,
-            settings.documents,
-            self.name,
-            self.title,
-            self.content_type,
-            "utf-8",
-        )
+        fields = await asyncio.to_thread(text_fields, data, known, *about, "utf-8")
+        return text_document(known, **fields)
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Answer):
     """A document with its progress. `chunks` is None until its text is known; `error` says why it
     failed."""
 
@@ -132,42 +101,37 @@ class Document:
     deleted_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentPage:
+class DocumentPage(Answer):
     """Documents, newest first; `next_cursor` is None on the last page."""
 
     documents: tuple[Document, ...]
     next_cursor: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class Documents(Read[DocumentPage]):
     """List documents with their progress, newest first.
 
     Example: palimpsest documents list --scope support --status failed
     """
 
-    scope: AnyScope = None
+    scope: shared.AnyScope = None
     status: Annotated[
         Status | None, Doc("only with this status; by default all but deleted documents")
     ] = None
-    limit: Limit = 20
-    cursor: Cursor = None
+    limit: shared.Limit = 20
+    cursor: shared.Cursor = None
 
     surface: ClassVar = _SURFACE(("GET", "/api/documents"), command="documents list")
 
     def read(self, sources: Sources) -> Json:
-        conditions = ["status = ?" if self.status else "status <> ?"]
-        values: list[object] = [self.status or "deleted"]
-        if self.scope is not None:
-            conditions.append("scope = ?")
-            values.append(self.scope)
+        status = "status = ?" if self.status else "status <> ?"
+        condition, values = where([(status, self.status or "deleted"), ("scope = ?", self.scope)])
         if self.cursor is not None:
-            conditions.append("(created_at, document_id) < (?::TIMESTAMPTZ, ?)")
+            condition += " AND (created_at, document_id) < (?::TIMESTAMPTZ, ?)"
             values += cursor(self.cursor)
         found = all_rows(
             sources,
-            f"{_DOCUMENT} WHERE {' AND '.join(conditions)}"
+            f"{_DOCUMENT} WHERE {condition}"
             f" ORDER BY created_at DESC, document_id DESC LIMIT {int(self.limit) + 1}",
             values,
         )
@@ -190,7 +154,6 @@ def _found(sources: Sources, document_id: str) -> tuple[int, Row]:
     return by_id(sources, _DOCUMENT, "document_id", document_id, no_document(document_id))
 
 
-@dataclass(frozen=True, slots=True)
 class GetDocument(Read[Document]):
     """Show one document with its progress, even a deleted one.
 
@@ -198,7 +161,7 @@ class GetDocument(Read[Document]):
     """
 
     document_id: DocumentId
-    scope: ScopeOfId = None
+    scope: shared.ScopeOfId = None
 
     surface: ClassVar = _SURFACE(
         ("GET", "/api/documents/{document_id}"), command="documents show", routing="id"
@@ -208,8 +171,7 @@ class GetDocument(Read[Document]):
         return _found(sources, self.document_id)[1]
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentChunk:
+class DocumentChunk(Answer):
     """A chunk of a document; `id` is that of its memory."""
 
     position: int
@@ -218,8 +180,7 @@ class DocumentChunk:
     is_deleted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkPage:
+class ChunkPage(Answer):
     """Chunks of a document, in order; `next_cursor` is None on the last page."""
 
     id: str
@@ -227,7 +188,6 @@ class ChunkPage:
     next_cursor: int | None
 
 
-@dataclass(frozen=True, slots=True)
 class DocumentChunks(Read[ChunkPage]):
     """List the chunks of a document in order with their memories' ids, including forgotten ones.
 
@@ -235,11 +195,9 @@ class DocumentChunks(Read[ChunkPage]):
     """
 
     document_id: DocumentId
-    scope: ScopeOfId = None
-    limit: Limit = 100
-    cursor: Annotated[int | None, Doc("the `next_cursor` of the previous page", ge=0, le=2**31)] = (
-        None
-    )
+    scope: shared.ScopeOfId = None
+    limit: shared.Limit = 100
+    cursor: shared.NumberCursor = None
 
     surface: ClassVar = _SURFACE(
         ("GET", "/api/documents/{document_id}/chunks"), command="documents chunks", routing="id"
@@ -265,8 +223,7 @@ class DocumentChunks(Read[ChunkPage]):
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeletedDocument(Applied):
+class DeletedDocument(Applied, kw_only=True):
     """How many chunks were forgotten, and how many kept because they are pinned or confirmed."""
 
     id: str
@@ -275,7 +232,6 @@ class DeletedDocument(Applied):
     kept: int
 
 
-@dataclass(frozen=True, slots=True)
 class DeleteDocument(Write[DeletedDocument]):
     """Forget a document with its chunks, except those that are pinned or confirmed.
 
@@ -283,9 +239,10 @@ class DeleteDocument(Write[DeletedDocument]):
     """
 
     document_id: DocumentId
-    reason: RequiredReason = "deleted by hand"
-    scope: ScopeOfId = None
+    reason: shared.RequiredReason = "deleted by hand"
+    scope: shared.ScopeOfId = None
 
+    body: ClassVar = "DeleteDocumentCommand"
     surface: ClassVar = _SURFACE(
         ("DELETE", "/api/documents/{document_id}"),
         command="documents delete",
@@ -293,8 +250,3 @@ class DeleteDocument(Write[DeletedDocument]):
         routing="id",
         rate="delete",
     )
-
-    async def command(self, ask: Ask, settings: Settings) -> Command:
-        from palimpsest.schemas.commands import DeleteDocumentCommand
-
-        return DeleteDocumentCommand(document_id=self.document_id, reason=self.reason)

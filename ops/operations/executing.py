@@ -5,15 +5,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, get_args
 
 from pydantic import ValidationError
 
-from palimpsest.ops.command_kinds import CommandError, Kind, kind_of, was_applied
-from palimpsest.ops.errors import NotFoundError, RequestError, no_document, no_memory
+from palimpsest.ops.errors import (
+    CommandError,
+    Kind,
+    NotFoundError,
+    RequestError,
+    kind_of,
+    no_document,
+    no_memory,
+    was_applied,
+)
+from palimpsest.ops.lifecycle.accesses import asker
 from palimpsest.ops.operations.answers import DONE
 from palimpsest.ops.operations.documents import GetDocument
 from palimpsest.ops.operations.forgetting import ForgetOne, Forgetting
@@ -29,7 +38,6 @@ from palimpsest.ops.operations.operation import (
 from palimpsest.ops.operations.pipeline import CommandResult
 from palimpsest.ops.operations.scopes import Scopes
 from palimpsest.ops.operations.selection import Selection
-from palimpsest.schemas.codec import describe
 
 if TYPE_CHECKING:
     from palimpsest.ops.commanding import Commands, SubmittedCommand
@@ -77,38 +85,21 @@ class Access(Protocol):
 
 @dataclass(frozen=True)
 class Unrestricted:
-    """The local user at the command line: sees every scope of the data folder."""
+    """The local user or a program of theirs, who sees every scope of the data folder. Operations
+    that name no scope are in `scope` where it is set; else lists are of all scopes."""
 
+    scope: str | None = None
+    author: Actor | None = None
     whole_ids: bool = False
 
     @property
     def actor(self) -> Actor:
         from palimpsest.schemas.commands import Actor
 
-        return Actor()
+        return self.author or Actor()
 
     def named(self, scope: str) -> str:
-        return scope or DEFAULT_SCOPE
-
-    def listed(self, scope: str | None) -> str | None:
-        return scope
-
-    within = listed
-
-    def sees(self, scope: str) -> bool:
-        return True
-
-
-@dataclass(frozen=True)
-class OneScope:
-    """A program that uses one scope unless it names another."""
-
-    scope: str
-    actor: Actor
-    whole_ids: bool = False
-
-    def named(self, scope: str) -> str:
-        return scope or self.scope
+        return scope or self.scope or DEFAULT_SCOPE
 
     def listed(self, scope: str | None) -> str | None:
         return scope or self.scope
@@ -134,13 +125,13 @@ class NotYetAppliedError(RequestError):
 @dataclass(slots=True)
 class Executor:
     """Executes operations for callers. `open_queries` opens the owner of the stores, which answers
-    reads; `commands` appends to the log. A write waits `seconds` unless it sets `wait`;
-    `until_erased`: also until no file holds what it erased. `on_waiting` is called when the wait
-    takes more than a moment."""
+    reads; `commands` appends to the log, None for a caller that only reads. A write waits `seconds`
+    unless it sets `wait`; `until_erased`: also until no file holds what it erased. `on_waiting` is
+    called when the wait takes more than a moment."""
 
     settings: Settings
     open_queries: Callable[[], AbstractAsyncContextManager[Queries]]
-    commands: Commands
+    commands: Commands | None
     seconds: float
     until_erased: bool = False
     on_waiting: Callable[[], None] | None = None
@@ -160,6 +151,7 @@ class Executor:
 
     async def read(self, operation: AnyOperation, access: Access) -> Json:
         """Returns the answer to a read."""
+        asker.set(access.actor.id)
         operation = await located(operation, access, self._ask)
         return shown(operation, await self._ask(operation), access)
 
@@ -169,6 +161,9 @@ class Executor:
 
     async def _write(self, operation: Write[Any], access: Access) -> Json:
         from palimpsest.ops.commanding import CommandRequest
+
+        commands = self.commands
+        assert commands is not None, "a caller that only reads was given a write"
 
         async def ask(query: AnyOperation) -> Json:
             return await self.read(query, access)
@@ -180,11 +175,13 @@ class Executor:
         try:
             command = await resolved.command(ask, self.settings)
         except ValidationError as error:
+            from palimpsest.schemas.codec import describe
+
             raise RequestError(describe(error)) from None
         default = max(self.seconds, operation.patience)
         seconds = default if operation.wait is None else operation.wait
         request = CommandRequest(scope, command, access.actor, operation.key)
-        submitted = await self.commands.submit(request, seconds, self.on_waiting)
+        submitted = await commands.submit(request, seconds, self.on_waiting)
         if submitted.answer is None:
             raise NotYetAppliedError(
                 f"command {submitted.command_id} is durable, and still pending after {seconds:g} s:"
@@ -194,36 +191,37 @@ class Executor:
             )
         if self.until_erased and self.settings.log.kind == "embedded":
             # On Kafka, files are erased when the partition is opened next.
-            submitted = await self._erased(submitted, seconds)
+            submitted = await self._erased(commands, submitted, seconds)
         return outcome(type(operation), submitted.command_id, submitted.answer)
 
-    async def _erased(self, submitted: SubmittedCommand, seconds: float) -> SubmittedCommand:
+    async def _erased(
+        self, commands: Commands, submitted: SubmittedCommand, seconds: float
+    ) -> SubmittedCommand:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while submitted.answer is not None and submitted.answer.get("erasure") == "pending":
                     await asyncio.sleep(POLL_SECONDS)
-                    answer = await self.commands.result(submitted.command_id, seconds)
+                    answer = await commands.result(submitted.command_id, seconds)
                     if answer is None:  # no worker is running
                         break
                     submitted = replace(submitted, answer=answer)
         return submitted
 
 
-async def located(
-    operation: Any, access: Access, ask: Callable[[AnyOperation], Awaitable[Json]]
-) -> Any:
+Asking: TypeAlias = Callable[[AnyOperation], Awaitable[Json]]
+
+
+async def located(operation: Any, access: Access, ask: Asking) -> Any:
     """Returns the operation with its scope and whole ids, within what the caller sees. Raises
     NotFoundError, the same for what lies in another scope as for what never existed."""
     names = {each.name: each.type for each in parameters(type(operation))}
     if isinstance(operation, Locate) and access.whole_ids:
-        await _found(operation.memory_id, None, access, ask)
+        await _found("memory_id", operation.memory_id, None, access, ask)
     if "scope" not in names or operation.surface.routing in ("folder", "all"):
         return operation
-    if "memory_id" in names:
-        found = await _found(operation.memory_id, operation.scope, access, ask)
-        return replace(operation, memory_id=found["id"], scope=found["scope"])
-    if "document_id" in names:
-        return await _document(operation, access, ask)
+    for name in _BY_ID.keys() & names:
+        found = await _found(name, getattr(operation, name), operation.scope, access, ask)
+        return replace(operation, **{name: found["id"], "scope": found["scope"]})
     if isinstance(operation, Selection):
         return await _selected(operation, access, ask)
     if names["scope"] is str:
@@ -233,18 +231,25 @@ async def located(
     return replace(operation, scope=access.listed(operation.scope))
 
 
-async def _found(
-    memory_id: str,
-    scope: str | None,
-    access: Access,
-    ask: Callable[[AnyOperation], Awaitable[Json]],
-) -> Json:
-    unknown = _unknown(memory_id, access)
-    if access.whole_ids and len(memory_id) != ID_CHARACTERS:
+_BY_ID: Final[Mapping[str, tuple[Callable[[str], Read[Any]], Callable[[str], NotFoundError]]]] = {
+    "memory_id": (Locate, no_memory),
+    "document_id": (GetDocument, no_document),
+}
+"""By the field with an id: the operation that finds its scope, and the error for an unknown one."""
+
+
+async def _found(name: str, value: str, scope: str | None, access: Access, ask: Asking) -> Json:
+    """The whole id and the scope. Where ids must be whole, a prefix, another caller's memory and an
+    unknown id give the same error."""
+    locate, no_such = _BY_ID[name]
+    unknown = no_such(value)
+    if access.whole_ids and name == "memory_id":
+        unknown = NotFoundError(f"there is no memory {value}; give whole ids here")
+    if access.whole_ids and len(value) != ID_CHARACTERS:
         raise unknown
     wanted = access.within(scope)
     try:
-        found = await ask(Locate(memory_id))
+        found = await ask(locate(value))
     except NotFoundError:
         raise unknown from None
     if wanted not in (None, found["scope"]) or not access.sees(found["scope"]):
@@ -252,36 +257,12 @@ async def _found(
     return found
 
 
-def _unknown(memory_id: str, access: Access) -> NotFoundError:
-    """Where ids must be whole, a prefix, another caller's memory and an unknown id give the same
-    error."""
-    if not access.whole_ids:
-        return no_memory(memory_id)
-    return NotFoundError(f"there is no memory {memory_id}; give whole ids here")
-
-
-async def _document(
-    operation: Any, access: Access, ask: Callable[[AnyOperation], Awaitable[Json]]
-) -> Any:
-    document_id = operation.document_id
-    if access.whole_ids and len(document_id) != ID_CHARACTERS:
-        raise no_document(document_id)
-    wanted = access.within(operation.scope)
-    found = await ask(GetDocument(document_id))
-    if wanted not in (None, found["scope"]) or not access.sees(found["scope"]):
-        raise no_document(document_id)
-    return replace(operation, document_id=found["id"], scope=found["scope"])
-
-
-async def _selected(
-    operation: Any, access: Access, ask: Callable[[AnyOperation], Awaitable[Json]]
-) -> Any:
+async def _selected(operation: Any, access: Access, ask: Asking) -> Any:
     """Resolves the ids of a selection. HTTP ids are whole, and the result lists unknown ones."""
     if not operation.memory_ids or access.whole_ids:
         return replace(operation, scope=access.named(operation.scope))
-    found = [
-        await _found(each, operation.scope or None, access, ask) for each in operation.memory_ids
-    ]
+    scope = operation.scope or None
+    found = [await _found("memory_id", each, scope, access, ask) for each in operation.memory_ids]
     scopes = sorted({str(each["scope"]) for each in found})
     if len(scopes) > 1:
         raise RequestError(f"these memories lie in several scopes: {', '.join(scopes)}")
@@ -319,14 +300,10 @@ def outcome(kind: type[Write[Any]], command_id: str, stored: Json) -> Json:
     applied = was_applied(None, result)
     answer: dict[str, Any] = {"command_id": command_id, "applied": applied}
     answer |= {name: stored[name] for name in ("erasure", "left") if stored.get(name) is not None}
-    if _has_many(kind):
+    kinds = get_args(answer_type(kind)) or (answer_type(kind),)
+    if any(each.name == "changes" for kind in kinds for each in fields(kind)):
         return {**answer, "changes": result}
     return {**answer, **cast("dict[str, Any]", result[0] if isinstance(result, list) else result)}
-
-
-def _has_many(kind: type[Write[Any]]) -> bool:
-    kinds = get_args(answer_type(kind)) or (answer_type(kind),)
-    return any(each.name == "changes" for kind in kinds for each in fields(kind))
 
 
 def refusal(answer: Json, operation: AnyOperation | None = None) -> CommandError | None:
@@ -344,7 +321,10 @@ def refusal(answer: Json, operation: AnyOperation | None = None) -> CommandError
     ]
     if not refused:
         return None
-    reasons = [f"{each.get('id', '')}: {each['status']}{_why(each)}" for each in refused]
+    reasons = [
+        f"{each.get('id', '')}: {each['status']}" + (f" ({each['why']})" if each.get("why") else "")
+        for each in refused
+    ]
     kind = cast("Kind", refused[0]["status"])
     return CommandError(kind, "; ".join(reasons), answer["command_id"], answer)
 
@@ -353,7 +333,3 @@ def _is_done(change: Json) -> bool:
     if change["status"] == "deleted":  # a document, or the memory of a proposal
         return "forgotten" in change or "memory_id" in change
     return change["status"] in DONE
-
-
-def _why(change: Json) -> str:
-    return f" ({change['why']})" if change.get("why") else ""

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, cast
 
 from palimpsest.ops.errors import RequestError
+from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Applied, Change, Changes
-from palimpsest.ops.operations.operation import (
-    Ask,
-    Doc,
-    IfVersion,
-    Json,
-    MemoryId,
-    Rate,
-    Read,
-    Reason,
-    RequiredReason,
-    Scope,
-    ScopeOfId,
-    Surface,
-    Write,
-)
+from palimpsest.ops.operations.operation import Answer, Ask, Doc, Json, Rate, Read, Surface, Write
 from palimpsest.ops.operations.rows import rows
 from palimpsest.ops.operations.selection import ForgetPreview, PreviewForget, Selection
 
@@ -44,8 +30,7 @@ Mode = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Answer):
     """How many memories a scope holds, including forgotten ones, and the token to erase them."""
 
     scope: str
@@ -53,11 +38,10 @@ class Counted:
     confirm_token: str
 
 
-@dataclass(frozen=True, slots=True)
 class PreviewEraseScope(Read[Counted]):
     """Count the memories of a scope and return the token that confirms erasing it."""
 
-    scope: Scope = ""
+    scope: shared.Scope = ""
 
     surface: ClassVar = Surface(("POST", "/api/memory/erase-scope/preview"), permission="forget")
 
@@ -73,14 +57,13 @@ class PreviewEraseScope(Read[Counted]):
         return {"scope": self.scope, "memories": found["memories"], "confirm_token": token}
 
 
-@dataclass(frozen=True, slots=True)
 class Forgetting(Selection, Write[Changes | ForgetPreview]):
     """Base of forget and erase: the command for a selection."""
 
-    reason: Reason = ""
+    reason: shared.Reason = ""
     mode: Mode = None
     force: Force = False
-    if_version: IfVersion = None
+    if_version: shared.IfVersion = None
     confirm_token: ConfirmToken = None
     hard: ClassVar[bool] = False
 
@@ -136,7 +119,7 @@ class Forgetting(Selection, Write[Changes | ForgetPreview]):
         return tuple(str(row["id"]) for row in preview["candidates"]), str(preview["confirm_token"])
 
     def _check(self, preview: Json) -> None:
-        from palimpsest.ops.command_kinds import CommandError
+        from palimpsest.ops.errors import CommandError
 
         candidates, token = preview["candidates"], self.confirm_token
         if not candidates:
@@ -155,7 +138,6 @@ class Forgetting(Selection, Write[Changes | ForgetPreview]):
             )
 
 
-@dataclass(frozen=True, slots=True)
 class Forget(Forgetting):
     """Forget memories: they are hidden at once and recoverable for a while.
 
@@ -169,7 +151,6 @@ class Forget(Forgetting):
     surface: ClassVar = _FORGET(("POST", "/api/memory/forget"), command="forget")
 
 
-@dataclass(frozen=True, slots=True)
 class Erase(Forgetting):
     """Erase the texts of memories permanently: from the stores, their files and the embedded log.
 
@@ -185,16 +166,15 @@ class Erase(Forgetting):
     surface: ClassVar = _FORGET(("POST", "/api/memory/erase"), command="erase")
 
 
-@dataclass(frozen=True, slots=True)
 class ForgetOne(Write[Change]):
     """Forget one memory: it is hidden at once and recoverable for a while; `hard` erases it."""
 
-    memory_id: MemoryId
-    reason: RequiredReason
+    memory_id: shared.MemoryId
+    reason: shared.RequiredReason
     force: Force = False
     hard: Annotated[bool, Doc("erase its text permanently")] = False
-    if_version: IfVersion = None
-    scope: ScopeOfId = None
+    if_version: shared.IfVersion = None
+    scope: shared.ScopeOfId = None
 
     surface: ClassVar = Surface(
         ("DELETE", "/api/memory/{memory_id}"),
@@ -216,25 +196,21 @@ class ForgetOne(Write[Change]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErasedScope(Applied):
+class ErasedScope(Applied, kw_only=True):
     """How many memories of a scope were erased."""
 
     status: str
     memories: int
 
 
-@dataclass(frozen=True, slots=True)
 class EraseScope(Write[ErasedScope | Counted]):
     """Erase everything in a scope permanently; this needs the token of its preview.
 
     Example: palimpsest erase-scope support --confirm scope-3f9c21 --reason "she left"
     """
 
-    scope: Annotated[
-        str, Doc("the memory space", min_length=1, max_length=256, not_blank=True, argument=True)
-    ]
-    reason: Reason = ""
+    scope: shared.NamedScope
+    reason: shared.Reason = ""
     mode: Mode = None
     confirm_token: ConfirmToken = None
     memories: Annotated[

@@ -4,50 +4,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from palimpsest.ops.errors import no_memory
+from palimpsest.ops.lifecycle.accesses import Accessed
+from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import StoredMemory
-from palimpsest.ops.operations.operation import (
-    AnyScope,
-    AskedAt,
-    Categories,
-    Cursor,
-    Doc,
-    Json,
-    Limit,
-    MemoryId,
-    MetadataFilter,
-    MinScore,
-    Question,
-    Read,
-    Roles,
-    Scope,
-    ScopeOfId,
-    SessionId,
-    Since,
-    Surface,
-    Tags,
-    Texts,
-    Types,
-    Until,
-    ValidAt,
-    Who,
+from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface, Texts
+from palimpsest.ops.operations.rows import (
+    Parameters,
+    Row,
+    by_id,
+    cursor,
+    page,
+    paged,
+    plain,
+    rows,
+    where,
 )
-from palimpsest.ops.operations.rows import by_id, cursor, page, paged, plain, rows
-from palimpsest.stores.recall.query import METADATA_PASSES, Mark, RecallAnswer
+from palimpsest.stores.recall.query import METADATA_PASSES, Mark, RecallAnswer, WhyNot
 
 if TYPE_CHECKING:
-    from palimpsest.ops.operations.rows import Row
     from palimpsest.ops.sources import Sources
     from palimpsest.stores.recall.query import Query
     from palimpsest.stores.shard import Shard
 
 
-@dataclass(frozen=True, slots=True)
-class RelatedMemory:
+class RelatedMemory(Answer):
     """A memory added to the results for the query's intent, and why."""
 
     id: str
@@ -61,16 +46,16 @@ class RelatedMemory:
     marks: tuple[Mark, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled(RecallAnswer):
+class Recalled(RecallAnswer, Answer):
     """The results of a recall, best first. `related` are memories added for the query's intent;
-    `understood`, with `explain`, is how the query was interpreted."""
+    `why_not` explains where the memories of the request's `why_not` were left; `understood`, with
+    `explain`, is how the query was interpreted."""
 
     related: tuple[RelatedMemory, ...] = ()
+    why_not: tuple[WhyNot, ...] = ()
     understood: Any = None
 
 
-@dataclass(frozen=True, slots=True)
 class Recall(Read[Recalled]):
     """Find memories by meaning and by words, best first, with the parts of each score.
 
@@ -79,30 +64,30 @@ class Recall(Read[Recalled]):
     Example: palimpsest recall "what does Ana drink?" --scope support
     """
 
-    query: Question
-    scope: Scope = ""
-    limit: Limit = 10
-    types: Types = ()
-    tags: Tags = ()
-    all_tags: Annotated[Texts, Doc("with all of these tags", max_length=50, item_length=256)] = ()
-    categories: Categories = ()
-    metadata: MetadataFilter = ()
-    who: Who = None
-    roles: Roles = ()
+    query: shared.Question
+    scope: shared.Scope = ""
+    limit: shared.Limit = 10
+    types: shared.Types = ()
+    tags: shared.Tags = ()
+    all_tags: Annotated[Texts, shared.words_doc("with all of these tags")] = ()
+    categories: shared.Categories = ()
+    metadata: shared.MetadataFilter = ()
+    who: shared.Who = None
+    roles: shared.Roles = ()
     pinned: Annotated[bool | None, Doc("only pinned, or only unpinned memories")] = None
     min_importance: Annotated[float | None, Doc("minimum importance, from 0 to 1", ge=0, le=1)] = (
         None
     )
     project: Annotated[str | None, Doc("of this project", max_length=256)] = None
-    session_id: SessionId = None
-    since: Since = None
-    until: Until = None
+    session_id: shared.SessionId = None
+    since: shared.Since = None
+    until: shared.Until = None
     as_of: Annotated[
         datetime | None, Doc("texts as of this time, found by today's words and vectors")
     ] = None
-    valid_at: ValidAt = None
-    asked_at: AskedAt = None
-    min_score: MinScore = None
+    valid_at: shared.ValidAt = None
+    asked_at: shared.AskedAt = None
+    min_score: shared.MinScore = None
     group: Annotated[bool, Doc("merge a fact and its turns into one result")] = True
     explain: Annotated[bool, Doc("show the parts of each score", option="--explain")] = False
     neighbours: Annotated[
@@ -112,6 +97,17 @@ class Recall(Read[Recalled]):
         bool | None,
         Doc("rerank the first results with a cross-encoder (English); by default as configured"),
     ] = None
+    why_not: Annotated[
+        Texts,
+        Doc(
+            "explain where these memories (whole ids) are in the ranking, or why they are not",
+            max_length=20,
+            item_length=64,
+            metavar="ID",
+            surfaces=("http", "command", "library"),
+        ),
+    ] = ()
+    record: shared.Recorded = True
 
     surface: ClassVar = Surface(
         ("POST", "/api/memory/recall"), command="recall", tool="search_memory"
@@ -128,8 +124,13 @@ class Recall(Read[Recalled]):
 
         return await recall(sources, self.as_query())
 
+    def accessed(self, answer: Json) -> Accessed | None:
+        if not self.record or self.as_of is not None:
+            return None
+        found = {each["id"]: each["score"] for each in (*answer["results"], *answer["related"])}
+        return Accessed("recall", self.scope, (*found.items(),), self.query, self.session_id or "")
 
-@dataclass(frozen=True, slots=True)
+
 class Search(Read[RecallAnswer]):
     """Find memories by their words alone, best first; no vector takes part.
 
@@ -139,10 +140,10 @@ class Search(Read[RecallAnswer]):
     query: Annotated[
         str, Doc("words to look for", min_length=1, max_length=2_000, not_blank=True, argument=True)
     ]
-    scope: Scope = ""
-    limit: Limit = 10
-    types: Types = ()
-    roles: Roles = ()
+    scope: shared.Scope = ""
+    limit: shared.Limit = 10
+    types: shared.Types = ()
+    roles: shared.Roles = ()
 
     surface: ClassVar = Surface(("GET", "/api/memory/search"), command="search")
 
@@ -165,8 +166,7 @@ class Search(Read[RecallAnswer]):
         return await search(sources, self.as_query())
 
 
-@dataclass(frozen=True, slots=True)
-class ContextBlock:
+class ContextBlock(Answer):
     """A Markdown block for a model's prompt; `text` is None if nothing is known, `tokens` its size
     and `budget` the limit. `ids` are those of the memories shown, by section. `offers_summary`: ask
     the model for a summary of the session; false when the user asks to remember something
@@ -180,7 +180,6 @@ class ContextBlock:
     budget: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Context(Read[ContextBlock]):
     """Return what is known about a query as Markdown for a model's prompt.
 
@@ -190,16 +189,9 @@ class Context(Read[ContextBlock]):
     """
 
     query: Annotated[
-        str,
-        Doc(
-            "the question or task to collect context for",
-            min_length=1,
-            max_length=100_000,
-            not_blank=True,
-            argument=True,
-        ),
+        str, shared.text_doc("the question or task to collect context for", argument=True)
     ]
-    scope: Scope = ""
+    scope: shared.Scope = ""
     budget: Annotated[
         int | None,
         Doc("maximum size in tokens; by default from the query's complexity", ge=50, le=100_000),
@@ -207,8 +199,9 @@ class Context(Read[ContextBlock]):
     session_id: Annotated[
         str | None, Doc("begin with the short-term memory of this session", max_length=256)
     ] = None
-    asked_at: AskedAt = None
-    min_score: MinScore = None
+    asked_at: shared.AskedAt = None
+    min_score: shared.MinScore = None
+    record: shared.Recorded = True
 
     surface: ClassVar = Surface(
         ("POST", "/api/memory/context"), command="context", tool="get_context"
@@ -227,16 +220,24 @@ class Context(Read[ContextBlock]):
             sources, self.as_query(), budget=self.budget, session_id=self.session_id
         )
 
+    def accessed(self, answer: Json) -> Accessed | None:
+        if not self.record:
+            return None
+        # The turns of the session are there whatever is asked.
+        sections = (ids for name, ids in answer["ids"].items() if name != "session")
+        found = dict.fromkeys(each for ids in sections for each in ids)
+        session_id = self.session_id or ""
+        return Accessed("context", self.scope, (*found.items(),), self.query, session_id)
 
-@dataclass(frozen=True, slots=True)
+
 class Get(Read[StoredMemory]):
     """Show one memory with all its fields, even a forgotten one.
 
     Example: palimpsest get 1f0c9a52
     """
 
-    memory_id: MemoryId
-    scope: ScopeOfId = None
+    memory_id: shared.MemoryId
+    scope: shared.ScopeOfId = None
 
     surface: ClassVar = Surface(("GET", "/api/memory/{memory_id}"), command="get", routing="id")
 
@@ -244,20 +245,37 @@ class Get(Read[StoredMemory]):
         partition, memory = by_id(
             sources, MEMORY, "memory_id", self.memory_id, no_memory(self.memory_id)
         )
-        return with_marks(sources, sources.shard(partition), [memory])[0]
+        shard = sources.shard(partition)
+        return with_marks(sources, shard, [memory])[0] | {"recalls": last_recalls(shard, memory)}
+
+    def accessed(self, answer: Json) -> Accessed | None:
+        return Accessed("get", answer["scope"], ((answer["id"], None),))
 
 
-_COLUMNS = (each.name for each in fields(StoredMemory) if each.name not in ("id", "marks"))
-MEMORY = f"SELECT memory_id AS id, {', '.join(_COLUMNS)} FROM memory_rows"
+_COMPUTED = frozenset({"id", "marks", "shown_importance", "fades_at", "recalls"})
+_COLUMNS = (each.name for each in fields(StoredMemory) if each.name not in _COMPUTED)
+MEMORY = f"SELECT memory_id AS id, {', '.join(_COLUMNS)}, decayed_at FROM memory_rows"
+_RECALLS = """
+SELECT r.kind, r.question, r.session_id, r.asked_by, f.rank, f.score, r.asked_at
+FROM recall_results f JOIN recalls r USING (recall_id)
+WHERE f.scope = ? AND r.scope = f.scope AND f.memory_id = ?
+ORDER BY r.asked_at DESC, r.recall_id LIMIT 10"""
+
+
+def last_recalls(shard: Shard, memory: Row) -> list[Row]:
+    """The newest recalls that returned a memory, newest first."""
+    return rows(shard, _RECALLS, [memory["scope"], memory["id"]])
 
 
 def with_marks(sources: Sources, shard: Shard, found: list[Row]) -> list[Row]:
-    """Adds `marks` to rows of MEMORY: what no longer holds of each."""
+    """Completes rows of MEMORY: what no longer holds of each (`marks`), and how it fades."""
+    from palimpsest.ops.lifecycle.decay import with_decay
     from palimpsest.stores.recall.marks import marks_of
 
     by_scope: dict[str, list[Row]] = {}
     for row in found:
         row["metadata"] = json.loads(row["metadata"])
+        with_decay(row, sources.settings.decay, sources.now())
         by_scope.setdefault(row["scope"], []).append(row)
     with shard.reading() as reader:
         for scope, rows_of in by_scope.items():
@@ -271,15 +289,14 @@ def with_marks(sources: Sources, shard: Shard, found: list[Row]) -> list[Row]:
 
 
 def stored_memories(
-    sources: Sources, shard: Shard, condition: str, parameters: Sequence[object]
+    sources: Sources, shard: Shard, condition: str, parameters: Parameters
 ) -> list[Row]:
     """The memories that match a condition, in the order of its ORDER BY."""
     found = rows(shard, f"{MEMORY} WHERE {condition}", parameters)
     return with_marks(sources, shard, found)
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(Answer):
     """The whole id of a memory, its scope and its version."""
 
     id: str
@@ -287,11 +304,10 @@ class Located:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
 class Locate(Read[Located]):
     """Find the scope of a memory, as operations on it need."""
 
-    memory_id: MemoryId
+    memory_id: shared.MemoryId
 
     surface: ClassVar = Surface(routing="id")
 
@@ -300,46 +316,42 @@ class Locate(Read[Located]):
         return by_id(sources, select, "memory_id", self.memory_id, no_memory(self.memory_id))[1]
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPage:
+class MemoryPage(Answer):
     """Memories, newest first; `next_cursor` is the `cursor` of the next page, None on the last."""
 
     memories: tuple[StoredMemory, ...]
     next_cursor: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class List(Read[MemoryPage]):
     """List memories, newest first, page by page.
 
     Example: palimpsest list --scope support --types preference
     """
 
-    scope: AnyScope = None
-    types: Types = ()
-    session_id: SessionId = None
-    who: Who = None
-    roles: Roles = ()
-    categories: Categories = ()
-    metadata: MetadataFilter = ()
+    scope: shared.AnyScope = None
+    types: shared.Types = ()
+    session_id: shared.SessionId = None
+    who: shared.Who = None
+    roles: shared.Roles = ()
+    categories: shared.Categories = ()
+    metadata: shared.MetadataFilter = ()
     temporal: Annotated[
         bool | None,
         Doc(
             "only memories that expire, or only those that do not", option="--temporal/--persistent"
         ),
     ] = None
-    valid_at: ValidAt = None
+    valid_at: shared.ValidAt = None
     deleted: Annotated[bool, Doc("forgotten ones instead", option="--deleted")] = False
     memory_ids: Annotated[Texts, Doc("only these whole ids", max_length=500, item_length=64)] = ()
-    limit: Limit = 20
-    cursor: Cursor = None
+    limit: shared.Limit = 20
+    cursor: shared.Cursor = None
 
     surface: ClassVar = Surface(("GET", "/api/memories"), command="list")
 
     def read(self, sources: Sources) -> Json:
-        conditions: list[str] = []
-        values: list[object] = []
-        for condition, value in (
+        filters = (
             ("is_deleted = ?", self.deleted),
             ("scope = ?", self.scope),
             ("session_id = ?", self.session_id),
@@ -351,15 +363,13 @@ class List(Read[MemoryPage]):
             ("list_has_any(categories, ?)", list(self.categories) or None),
             (METADATA_PASSES.format(wanted="?", memory=""), list(self.metadata) or None),
             ("memory_id IN (SELECT unnest(?))", list(self.memory_ids) or None),
-        ):
-            if value is not None:
-                conditions.append(condition)
-                values += [value] * condition.count("?")
+        )
+        condition, values = where(filters)
         if self.cursor is not None:
-            conditions.append(_AFTER_A_PAGE)
+            condition += f" AND {_AFTER_A_PAGE}"
             values += _position(self.cursor)
-        condition = (
-            f"{' AND '.join(conditions)} ORDER BY occurred_at DESC, created_at DESC, scope DESC,"
+        condition += (
+            " ORDER BY occurred_at DESC, created_at DESC, scope DESC,"
             f" rowid DESC LIMIT {int(self.limit) + 1}"
         )
         found = [
@@ -402,48 +412,13 @@ def _position(after: str) -> list[object]:
     return [*(occurred_at, created_at, scope) * 2, memory_id]
 
 
-@dataclass(frozen=True, slots=True)
-class Memories:
+class Memories(Answer):
     """Memories in the requested order."""
 
     memories: tuple[StoredMemory, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Weak(Read[Memories]):
-    """List unconfirmed memories of low confidence, the least certain first.
-
-    Settle a correct memory with `palimpsest confirm`, a wrong one with `correct` or `forget`.
-
-    Example: palimpsest weak --scope support
-    """
-
-    scope: Scope = ""
-    below: Annotated[float, Doc("with a confidence below this", ge=0, le=1)] = 0.8
-    limit: Limit = 20
-
-    surface: ClassVar = Surface(
-        ("GET", "/api/weak"),
-        tag="overviews",
-        command="weak",
-        panel="Explain and review",
-        tool="weak_facts",
-    )
-
-    def read(self, sources: Sources) -> Json:
-        found = stored_memories(
-            sources,
-            sources.shard_of(self.scope),
-            "scope = ? AND NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')"
-            " AND NOT pinned AND decay_rate > 0 AND confidence < ?"
-            " ORDER BY confidence, occurred_at, created_at, memory_id LIMIT ?",
-            [self.scope, self.below, self.limit],
-        )
-        return {"memories": found}
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryVector:
+class MemoryVector(Answer):
     """The vector of a memory from the current embedding model."""
 
     id: str
@@ -454,38 +429,37 @@ class MemoryVector:
     vector: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class VectorPage:
+class VectorPage(Answer):
     """Vectors in the order of their memories' ids; `next_cursor` is None on the last page."""
 
     embeddings: tuple[MemoryVector, ...]
     next_cursor: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class Embeddings(Read[VectorPage]):
     """Read the vectors of a scope's active memories, page by page."""
 
-    scope: Scope = ""
+    scope: shared.Scope = ""
     memory_ids: Annotated[
         Texts,
         Doc("only these whole ids, including forgotten memories", max_length=500, item_length=64),
     ] = ()
-    limit: Limit = 500
-    cursor: Cursor = None
+    limit: shared.Limit = 500
+    cursor: shared.Cursor = None
 
     surface: ClassVar = Surface(overview=True)
 
     def read(self, sources: Sources) -> Json:
+        shard = sources.shard_of(self.scope)
         which = "m.memory_id IN (SELECT unnest(?))" if self.memory_ids else "NOT m.is_deleted"
         found = rows(
-            sources.shard_of(self.scope),
+            shard,
             "SELECT m.memory_id AS id, m.scope, e.model, len(e.vector) AS dimensions,"
             " m.content_hash, e.vector FROM memory_rows m"
             " JOIN embeddings e ON e.embedding_key = m.embedding_key AND e.model = ?"
             f" WHERE m.scope = ? AND m.memory_id > ? AND {which} ORDER BY m.memory_id LIMIT ?",
             [
-                *(sources.embedding.model, self.scope, self.cursor or ""),
+                *(shard.embedding_space, self.scope, self.cursor or ""),
                 *([[*self.memory_ids]] if self.memory_ids else []),
                 self.limit,
             ],

@@ -9,8 +9,9 @@ library, MCP, the calls between workers and the reference pages are generated fr
 from __future__ import annotations
 
 import functools
+import operator
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from datetime import datetime
 from typing import (
@@ -24,10 +25,13 @@ from typing import (
     Protocol,
     TypeAlias,
     TypeVar,
+    dataclass_transform,
     get_args,
     get_origin,
     get_type_hints,
 )
+
+from palimpsest.ops.lifecycle.accesses import Accessed
 
 if TYPE_CHECKING:
     from palimpsest.ops.settings.sections import Settings
@@ -99,7 +103,8 @@ class Surface:
     answer. `also`: a second required permission.
     `command`: its words on the command line, `panel`: its heading there. `rate`: the limit that it
     counts against. `sees_all`: only for callers who may see every scope. `tool`: its name for
-    agents over MCP. `overview`: it reads everything, so only a few run at once.
+    agents over MCP. `overview`: it reads everything, so only a few run at once. `needs_stages`: a
+    command without a running worker runs the stages itself.
     """
 
     http: tuple[str, str] | None = None
@@ -114,23 +119,52 @@ class Surface:
     sees_all: bool = False
     tool: str | None = None
     overview: bool = False
+    needs_stages: bool = False
 
 
-class Operation(Generic[R_co]):
+OPERATING: Final = functools.partial(
+    Surface,
+    tag="operation",
+    panel="Run and operate",
+    permission="admin",
+    sees_all=True,
+    routing="all",
+)
+"""Where those who operate a memory find what concerns all partitions."""
+
+
+@dataclass_transform(frozen_default=True)
+class Record:
+    """Base of requests and answers: every subclass is a frozen dataclass."""
+
+    def __init_subclass__(cls, kw_only: bool = False) -> None:
+        super().__init_subclass__()
+        dataclass(frozen=True, kw_only=kw_only)(cls)
+
+
+class Answer(Record):
+    """What an operation answers, or a part of it: its JSON has the fields of the class."""
+
+
+class Operation(Record, Generic[R_co]):
     """A request as plain data; `R` is the type of its answer. The docstring describes it on every
     surface; the docstring of a command ends with a line that begins with `Example:`."""
 
-    __slots__ = ()
     surface: ClassVar[Surface]
     slug: ClassVar[str]
     """Its name in the library, in calls between workers and in the reference."""
 
-    def __init_subclass__(cls, **kwargs: object) -> None:
-        super().__init_subclass__(**kwargs)
+    def __init_subclass__(cls, kw_only: bool = False) -> None:
+        super().__init_subclass__(kw_only)
         cls.slug = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
 
     def validate(self) -> None:
         """Raises RequestError for contradictory fields."""
+
+    def is_done(self, answer: Json) -> bool:
+        """Whether an answer reports no problem, for the exit code of the command."""
+        is_plain = not isinstance(answer, dict)
+        return is_plain or (not answer.get("refused") and answer.get("error") is None)
 
     def set_fields(self) -> dict[str, Json]:
         """The fields that differ from their defaults, as JSON."""
@@ -146,8 +180,6 @@ class Operation(Generic[R_co]):
 class Read(Operation[R_co]):
     """An operation that does not change memories."""
 
-    __slots__ = ()
-
     def read(self, sources: Sources) -> Json | Awaitable[Json]:
         """Returns the answer from open stores, as JSON in the shape of `R`. A plain function may
         block, as it runs in a thread; otherwise it is a coroutine function. Raises RequestError."""
@@ -157,13 +189,46 @@ class Read(Operation[R_co]):
         """For `folder` operations: returns the answer from the data folder alone. Blocks."""
         raise NotImplementedError(f"{type(self).__name__} is answered from the stores")
 
+    def accessed(self, answer: Json) -> Accessed | None:
+        """What is recorded of the read; None for nothing."""
+        return None
+
+    order: ClassVar[tuple[str, ...]] = ("partition",)
+    """The fields by which the rows of merged answers are sorted; one with a hyphen descends."""
+
     def merge(self, answers: Sequence[Json]) -> Json:
-        """Merges the answers of all workers, in any order. Raises RequestError."""
-        raise NotImplementedError(f"the answers of several workers to {self.slug} cannot be merged")
+        """Merges the answers of all workers, in any order, as `merged`: their rows in `order`, up
+        to the `limit` of the request. Raises RequestError."""
+        whole = merged(answers)
+        for rows in whole.values():
+            if isinstance(rows, list) and rows and isinstance(rows[0], dict):
+                for name in reversed(self.order):
+                    rows.sort(key=_place(name.removeprefix("-")), reverse=name.startswith("-"))
+                del rows[getattr(self, "limit", None) or len(rows) :]
+        return whole
 
     def parts(self) -> Sequence[Operation[Any]]:
         """For an operation on several ids: one operation per id, as each worker knows its own."""
         return (self,)
+
+
+def merged(parts: Sequence[Json]) -> Json:
+    """One JSON value of several: lists are joined, numbers added, and objects merged by name; true
+    is what is true of all, and of all else the first counts."""
+    first = parts[0]
+    if isinstance(first, dict):
+        names = dict.fromkeys(name for part in parts for name in part)
+        return {name: merged([part[name] for part in parts if name in part]) for name in names}
+    if isinstance(first, list):
+        return [each for part in parts for each in part]
+    if isinstance(first, bool):
+        return all(parts)
+    return sum(parts) if isinstance(first, int | float) else first
+
+
+def _place(name: str) -> Callable[[Json], tuple[bool, Json]]:
+    """The sort key of a row by a field; a row without it comes first."""
+    return lambda row: (row.get(name) is not None, row.get(name))
 
 
 class Ask(Protocol):
@@ -182,18 +247,18 @@ Key = Annotated[
     ),
 ]
 Wait = Annotated[
-    float | None,
-    Doc("seconds to wait for the result; by default as configured", ge=0, le=3600),
+    float | None, Doc("seconds to wait for the result; by default as configured", ge=0, le=3600)
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write(Operation[R_co]):
+class Write(Operation[R_co], kw_only=True):
     """An operation that changes memories: it becomes a command in the log, which a worker executes.
     Its answer is the effect of the command, with the command's id."""
 
     key: Key = None
     wait: Wait = None
+    body: ClassVar[str] = ""
+    """The class of its command in `schemas.commands`, whose fields are those of the same names."""
     patience: ClassVar[float] = 0.0
     """The minimum number of seconds that it waits when `wait` is unset."""
 
@@ -209,117 +274,20 @@ class Write(Operation[R_co]):
     async def command(self, ask: Ask, settings: Settings) -> Command:
         """Builds the command for the log. Ids are whole here, and `scope` is set. `ask` reads what
         the command depends on. Raises RequestError."""
-        raise NotImplementedError
+        from palimpsest.schemas import commands
+
+        kind, changed = getattr(commands, self.body), self.set_fields()
+        named = [
+            name
+            for name, each in kind.model_fields.items()
+            if name in changed or (each.is_required() and hasattr(self, name))
+        ]
+        command: Command = kind.model_validate({name: getattr(self, name) for name in named})
+        return command
 
     async def scope_of(self, ask: Ask) -> str:
         """Returns the scope of the command, for an operation without a `scope` or an id."""
         raise NotImplementedError
-
-
-# ---- shared fields ----
-Scope = Annotated[
-    str,
-    Doc(
-        "the memory space; by default the caller's only one, else `default`",
-        max_length=256,
-        not_blank=True,
-        option="--scope/-s",
-    ),
-]
-"""Empty: the default scope of the surface."""
-AnyScope = Annotated[
-    str | None,
-    Doc(
-        "only this memory space; by default all that the caller sees",
-        min_length=1,
-        max_length=256,
-        not_blank=True,
-        option="--scope/-s",
-    ),
-]
-ScopeOfId = Annotated[
-    str | None,
-    Doc(
-        "the memory space that it must be in; by default any that the caller sees",
-        min_length=1,
-        max_length=256,
-        not_blank=True,
-        option="--scope/-s",
-    ),
-]
-MemoryId = Annotated[
-    str,
-    Doc(
-        "a memory's id, or its first 8 characters (whole over HTTP)",
-        min_length=1,
-        max_length=64,
-        argument=True,
-        metavar="ID",
-    ),
-]
-Reason = Annotated[str, Doc("reason; kept in the history", max_length=2_000)]
-RequiredReason = Annotated[
-    str, Doc("reason; kept in the history", min_length=1, max_length=2_000, not_blank=True)
-]
-IfVersion = Annotated[int | None, Doc("only if the memory is at this version", ge=1, le=2**62)]
-Cursor = Annotated[str | None, Doc("the `next_cursor` of the previous page", max_length=512)]
-Question = Annotated[
-    str,
-    Doc(
-        "what to look for, in any words",
-        min_length=1,
-        max_length=100_000,
-        not_blank=True,
-        argument=True,
-    ),
-]
-AskedAt = Annotated[
-    datetime | None,
-    Doc("when the query is made; its relative times count from here; by default now"),
-]
-MinScore = Annotated[
-    float | None,
-    Doc("minimum score of a result, from 0 to 1; by default as configured", ge=0, le=1),
-]
-Types = Annotated[
-    Texts,
-    Doc(
-        "of any of these types, for example fact, preference, episodic (a turn)",
-        max_length=50,
-        item_length=256,
-    ),
-]
-Tags = Annotated[Texts, Doc("with any of these tags", max_length=50, item_length=256)]
-Categories = Annotated[Texts, Doc("of any of these categories", max_length=50, item_length=256)]
-Roles = Annotated[
-    Texts,
-    Doc(
-        "from speakers in any of these roles (user, assistant, tool, system)",
-        max_length=4,
-        item_length=256,
-    ),
-]
-Who = Annotated[
-    str | None, Doc("said by this person, or extracted from what they said", max_length=256)
-]
-MetadataFilter = Annotated[
-    Pairs,
-    Doc(
-        "with all of these values of top-level metadata keys, as key=value",
-        max_length=20,
-        item_length=1_024,
-        pairs=True,
-        metavar="KEY=VALUE",
-    ),
-]
-SessionId = Annotated[str | None, Doc("of this session", max_length=256)]
-Since = Annotated[datetime | None, Doc("stated at this time or later")]
-Until = Annotated[datetime | None, Doc("stated before this time")]
-ValidAt = Annotated[datetime | None, Doc("omit what had ceased to be true by this time")]
-
-
-Limit = Annotated[int, Doc("maximum number of results", ge=1, le=1_000)]
-LongLimit = Annotated[int, Doc("maximum number of results", ge=1, le=10_000)]
 
 
 # ---- introspection for the surfaces ----
@@ -355,7 +323,7 @@ def without_none(kind: Any) -> Any:
     """The `X` of `X | None`."""
     left = [each for each in get_args(kind) if each is not type(None)]
     is_optional = len(left) < len(get_args(kind)) and get_origin(kind) is not tuple
-    return left[0] if is_optional and len(left) == 1 else kind
+    return functools.reduce(operator.or_, left) if is_optional else kind
 
 
 _OF_WRITES: Final = ("key", "wait")

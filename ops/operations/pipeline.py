@@ -1,33 +1,29 @@
-"""Results of commands and of published turns, the state of the pipeline, and its health."""
+"""Results of commands and of published turns, and the state of the pipeline."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from palimpsest.ops.errors import NotFoundError, UnavailableError
-from palimpsest.ops.operations.operation import (
-    Doc,
-    Json,
-    Read,
-    Scope,
-    ScopeOfId,
-    Surface,
-    Texts,
-)
-from palimpsest.ops.operations.rows import all_rows, rows
+from palimpsest.ops.errors import UnavailableError
+from palimpsest.ops.operations import shared
+from palimpsest.ops.operations.lifecycle.embeddings import EmbeddingState, state_of
+from palimpsest.ops.operations.lifecycle.jobs import JobState, job_states
+from palimpsest.ops.operations.operation import OPERATING, Answer, Doc, Json, Read, Surface, Texts
+from palimpsest.ops.operations.rows import Row, all_rows, plain, rows
 
 if TYPE_CHECKING:
-    from palimpsest.ops.operations.rows import Row
+    from palimpsest.ops.settings.sections import Settings
     from palimpsest.ops.sources import Sources
+    from palimpsest.stores.shard import Shard
+    from palimpsest.streams.logs.base import LogReader
 
 
-@dataclass(frozen=True, slots=True)
-class CommandState:
+class CommandState(Answer):
     """The state of a command. `applied` is false while it is pending and if it was refused; then
     `error` begins with the kind of error and a colon. If it erased texts, `erasure` says whether
     files may still hold them."""
@@ -44,7 +40,6 @@ class CommandState:
     digest: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class CommandResult(Read[CommandState | None]):
     """Show the result of a command, from here or another program; null while it is pending.
 
@@ -54,7 +49,7 @@ class CommandResult(Read[CommandState | None]):
     command_id: Annotated[
         str, Doc("the command's id", min_length=1, max_length=256, argument=True, metavar="ID")
     ]
-    scope: ScopeOfId = None
+    scope: shared.ScopeOfId = None
 
     surface: ClassVar = Surface(
         ("GET", "/api/commands/{command_id}"),
@@ -71,11 +66,10 @@ class CommandResult(Read[CommandState | None]):
         return next((answer for answer in answers if answer is not None), None)
 
 
-_RESULTS = """
+RESULTS = """
 SELECT command_id, scope, command, error, result, recorded_at, digest FROM command_results
-WHERE command_id IN (SELECT unnest($ids)) AND (error IS NOT NULL OR result <> 'null')"""
-# Commands that failed at apply-writes leave only their dead letters.
-_FAILED = """
+WHERE command_id IN (SELECT unnest($ids)) AND (error IS NOT NULL OR result <> 'null')
+UNION ALL
 SELECT id AS command_id, scope, '' AS command, 'failed: ' || reason AS error, '{}' AS result,
     last_failed_at AS recorded_at, NULL AS digest
 FROM (
@@ -85,6 +79,8 @@ FROM (
 WHERE list_contains($ids, id) AND id NOT IN (
     SELECT command_id FROM command_results WHERE command_id IN (SELECT unnest($ids))
 )"""
+"""The results of the commands `$ids` that have one: a result that a later stage will give is null,
+and commands that failed at apply-writes leave only their dead letters."""
 
 _ERASURES = "SELECT erasure_id, phase FROM erasures WHERE erasure_id IN (SELECT unnest($ids))"
 
@@ -92,7 +88,7 @@ _ERASURES = "SELECT erasure_id, phase FROM erasures WHERE erasure_id IN (SELECT 
 def command_results(sources: Sources, command_ids: Sequence[str]) -> dict[str, Row]:
     """Returns the results of the executed commands, by id."""
     found: dict[str, Row] = {}
-    for row in all_rows(sources, f"{_RESULTS} UNION ALL {_FAILED}", {"ids": [*command_ids]}):
+    for row in all_rows(sources, RESULTS, {"ids": [*command_ids]}):
         row["result"] = json.loads(row["result"])
         found[row["command_id"]] = row
     if found:
@@ -115,8 +111,7 @@ def _not_reached(is_kafka: bool) -> Iterator[str]:
     yield "snapshots, exports and backups that were made before: delete them where they lie"
 
 
-@dataclass(frozen=True, slots=True)
-class TurnResult:
+class TurnResult(Answer):
     """The outcome of a published turn: stored as the memory `memory_id`, rejected, or a dead
     letter, with the `reason`."""
 
@@ -126,21 +121,19 @@ class TurnResult:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SettledTurns:
+class SettledTurns(Answer):
     """The settled turns."""
 
     turns: tuple[TurnResult, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class TurnResults(Read[SettledTurns]):
     """Return the outcomes of published turns, without those that are pending."""
 
     item_ids: Annotated[
         Texts, Doc("their ids in the balance (view `pipeline_items`)", max_length=1_000)
     ]
-    scope: Scope = ""
+    scope: shared.Scope = ""
 
     surface: ClassVar = Surface()
 
@@ -165,19 +158,9 @@ SELECT * EXCLUDE rank FROM (
 ) WHERE list_contains($ids, item_id) ORDER BY rank"""
 
 
-_SURFACE = partial(
-    Surface,
-    tag="operation",
-    panel="Run and operate",
-    permission="admin",
-    sees_all=True,
-    routing="all",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class StageState:
-    """A stage on a partition: its next offset, the end of its input, and the lag between them."""
+class StageState(Answer):
+    """A stage on a partition: its next offset, the end of its input, and the lag between them;
+    `waiting_since` is when the oldest record that it has not processed was appended."""
 
     stage: str
     partition: int
@@ -185,30 +168,32 @@ class StageState:
     end: int
     lag: int
     state: str
+    waiting_since: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineStatus:
-    """Stages, the balance of turns and facts, the number of dead letters, models, and in `pending`
-    the number of changes awaiting review, by scope. `waiting` says what workers on Kafka wait
-    for."""
+class PipelineStatus(Answer):
+    """Stages, the balance of turns and facts, the number of dead letters, models (`unusable` until
+    somebody acts on the reason, `waiting` during an outage), scheduled jobs, and in `pending` the
+    number of changes awaiting review, by scope. `embeddings` counts missing vectors and shows
+    migrations, by partition; `waiting` says what workers on Kafka wait for."""
 
     stages: tuple[StageState, ...]
     balance: dict[str, Any]
     dead_letters: int
     pending: dict[str, int]
     providers: dict[str, Any]
+    jobs: tuple[JobState, ...] = ()
+    embeddings: tuple[EmbeddingState, ...] = ()
     waiting: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class Status(Read[PipelineStatus]):
     """Show stages and lag, the balance, dead letters, models, and changes awaiting review.
 
     Example: palimpsest status
     """
 
-    surface: ClassVar = _SURFACE(("GET", "/api/pipeline/status"), command="status")
+    surface: ClassVar = OPERATING(("GET", "/api/pipeline/status"), command="status")
 
     async def read(self, sources: Sources) -> Json:
         """Raises UnavailableError while the broker is unreachable, whose log has the offsets."""
@@ -218,30 +203,6 @@ class Status(Read[PipelineStatus]):
         if waiting is not None and waiting.awaited == "broker":
             raise UnavailableError(waiting.as_json()["text"])
         return await in_thread_of("overview", _status, sources)
-
-    def merge(self, answers: Sequence[Json]) -> Json:
-        stages = [stage for each in answers for stage in each["stages"]]
-        balances = [each["balance"] for each in answers]
-        return {
-            "stages": sorted(stages, key=lambda stage: stage["partition"]),
-            "balance": {
-                "turns": _summed(balance["turns"] for balance in balances),
-                "facts": _summed(balance["facts"] for balance in balances),
-                "holds": all(balance["holds"] for balance in balances),
-            },
-            "dead_letters": sum(each["dead_letters"] for each in answers),
-            "pending": _summed(each["pending"] for each in answers),
-            "providers": answers[0]["providers"] if answers else {},
-            "waiting": [],
-        }
-
-
-def _summed(parts: Iterable[dict[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for part in parts:
-        for name, number in part.items():
-            total[name] = total.get(name, 0) + number
-    return total
 
 
 _PENDING = """
@@ -260,6 +221,8 @@ def _status(sources: Sources) -> Json:
         "dead_letters": sum(row["n"] for row in dead),
         "pending": dict(sorted(pending.items())),
         "providers": _providers(sources),
+        "jobs": job_states(sources),
+        "embeddings": [state_of(sources, *each) for each in sources.shards.items()],
         "waiting": [],
     }
 
@@ -270,10 +233,10 @@ def balance(sources: Sources) -> Json:
     from palimpsest.streams.in_flight import items_in_flight
 
     parts = [
-        read_balance(shard, partial(items_in_flight, sources.log, number, sources.admit))[:1]
+        read_balance(shard, partial(items_in_flight, sources.log, number, sources.admit))
         for number, shard in sources.shards.items()
     ]
-    total = add_balances([part[0] for part in parts if part])
+    total = add_balances(parts)
     return {"turns": {**total.turns}, "facts": {**total.facts}, "holds": total.holds}
 
 
@@ -299,31 +262,59 @@ def not_drawn(sources: Sources) -> Row:
     }
 
 
-def _stages(sources: Sources) -> list[Row]:
+@dataclass(frozen=True, slots=True)
+class StageLag:
+    """A stage on a partition: its next offsets by topic, their sum, and that of the topics'
+    ends."""
+
+    stage: str
+    offsets: dict[str, int]
+    cursor: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.end - self.cursor)
+
+    def waiting_since(self, log: LogReader, partition: int) -> datetime | None:
+        """When the oldest record that waits for the stage was appended."""
+        if not self.lag:
+            return None
+        heads = (log.read(topic, partition, at, 1) for topic, at in self.offsets.items())
+        return min((head[0].timestamp for head in heads if head), default=None)
+
+
+def stage_lags(
+    settings: Settings, shard: Shard, log: LogReader, partition: int
+) -> Iterator[StageLag]:
+    """How far each stage is behind its input."""
     from palimpsest.streams.topology import stages
 
-    found = []
-    for partition, shard in sources.shards.items():
-        for stage in stages(sources.settings):
-            cursor = end = 0
-            for topic in stage.reads:
-                cursor += (
-                    shard.cursor_of(stage.name, topic.name)
-                    if stage.stateful
-                    else sources.log.position(stage.name, topic.name, partition)
-                )
-                end += sources.log.end_offset(topic.name, partition)
-            found.append(
-                {
-                    "stage": stage.name,
-                    "partition": partition,
-                    "cursor": cursor,
-                    "end": end,
-                    "lag": max(0, end - cursor),
-                    "state": _state(sources, stage.name, end - cursor),
-                }
-            )
-    return found
+    for stage in stages(settings):
+        offsets = {
+            topic.name: shard.cursor_of(stage.name, topic.name)
+            if stage.stateful
+            else log.position(stage.name, topic.name, partition)
+            for topic in stage.reads
+        }
+        ends = (log.end_offset(topic, partition) for topic in offsets)
+        yield StageLag(stage.name, offsets, sum(offsets.values()), sum(ends))
+
+
+def _stages(sources: Sources) -> list[Row]:
+    return [
+        {
+            "stage": each.stage,
+            "partition": partition,
+            "cursor": each.cursor,
+            "end": each.end,
+            "lag": each.lag,
+            "state": _state(sources, each.stage, each.lag),
+            "waiting_since": plain(each.waiting_since(sources.log, partition)),
+        }
+        for partition, shard in sources.shards.items()
+        for each in stage_lags(sources.settings, shard, sources.log, partition)
+    ]
 
 
 def _state(sources: Sources, stage: str, lag: int) -> str:
@@ -336,152 +327,43 @@ def _state(sources: Sources, stage: str, lag: int) -> str:
 
 
 def _providers(sources: Sources) -> Json:
-    llm, embedding = sources.settings.llm, sources.settings.embedding
-    reason = sources.unusable() or _outage(sources, f"llm:{llm.provider}")
-    reason_of_embedding = _outage(sources, "embedding")
-    in_use = "ok" if sources.running else "not in use"
+    llm = sources.settings.llm
+    live = [sources.embeddings.live(shard) for shard in sources.shards.values()]
+    embedding = live[0] if live else sources.embeddings.own_choice()
+    found = {
+        "llm": (llm.provider, llm.model_name, sources.unusable(), f"llm:{llm.provider}"),
+        "embedding": (
+            embedding.provider,
+            embedding.space,
+            _unusable_embedding(sources, embedding.space),
+            "embedding",
+        ),
+    }
     return {
-        name: {
-            "provider": provider,
-            "model": model,
-            "state": in_use if why is None else "waiting",
-            "reason": why,
-        }
-        for name, provider, model, why in (
-            ("llm", llm.provider, llm.model_name, reason),
-            ("embedding", embedding.provider, sources.embedding.model, reason_of_embedding),
-        )
+        name: {"provider": provider, "model": model, **_answering(sources, unusable, outage)}
+        for name, (provider, model, unusable, outage) in found.items()
     }
 
 
-def _outage(sources: Sources, name: str) -> str | None:
-    found = sources.outages.get(name)
-    return None if found is None else found.reason
+def _answering(sources: Sources, unusable: str | None, name: str) -> Row:
+    """The state of a model, and the reason if it does not answer."""
+    outage = sources.outages.get(name)
+    if unusable is not None:
+        return {"state": "unusable", "reason": unusable}
+    if outage is not None:
+        return {"state": "waiting", "reason": outage.reason}
+    return {"state": "ok" if sources.running else "not in use", "reason": None}
 
 
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """The health of one domain: a score from 0 to 1, and its counts."""
+def _unusable_embedding(sources: Sources, space: str) -> str | None:
+    """What is wrong with an embedding model that cannot be made here, and what to do."""
+    from palimpsest.streams.models.base import UnusableModel
 
-    score: float
-    status: Literal["healthy", "degraded", "unhealthy"]
-    counts: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """`score` is the mean of the domains', `status` that of the worst."""
-
-    score: float
-    status: Literal["healthy", "degraded", "unhealthy"]
-    domains: dict[str, Domain]
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnostics(Read[Health]):
-    """Show the health of the memory by domain, each with a score from 0 to 1.
-
-    Example: palimpsest diagnostics
-    """
-
-    domain: Annotated[
-        str | None, Doc("only this domain, for example `queue`", max_length=64, argument=True)
-    ] = None
-
-    surface: ClassVar = _SURFACE(("GET", "/api/diagnostics"), command="diagnostics", overview=True)
-
-    def read(self, sources: Sources) -> Json:
-        domains = DOMAINS if self.domain is None else (self.domain,)
-        if not {*domains} <= {*DOMAINS}:
-            known = ", ".join(DOMAINS)
-            raise NotFoundError(f"there is no domain {self.domain}; there are {known}")
-        return _judged({name: _counts(sources, name) for name in domains})
-
-    def merge(self, answers: Sequence[Json]) -> Json:
-        domains = [answer["domains"] for answer in answers]
-        return _judged(
-            {name: _summed(each[name]["counts"] for each in domains) for name in domains[0]}
-        )
-
-
-_HEALTHY: Final = 0.8
-_DEGRADED: Final = 0.5
-"""Minimum scores of a healthy and of a degraded domain; below, it is unhealthy."""
-_LONGEST_CHARACTERS: Final = 2_000
-"""Maximum length of an extracted memory: a longer one is not a single fact."""
-
-_COUNTS: Final[Mapping[str, str]] = {
-    "queue": "SELECT (SELECT count(*) FROM accepted_turns) AS accepted,"
-    " (SELECT count(*) FROM dead_letter_rows WHERE status = 'dead') AS dead",
-    "index": "SELECT (SELECT count(*) FROM memory_rows WHERE NOT is_deleted) AS active,"
-    " (SELECT count(*) FROM memory_rows m ANTI JOIN fts_docs USING (memory_id)"
-    "  WHERE NOT m.is_deleted) AS missing",
-    "embeddings": "SELECT count(*) AS active, count(*) FILTER (embedding_key NOT IN"
-    " (SELECT embedding_key FROM embeddings WHERE model = $model)) AS missing"
-    " FROM memory_rows WHERE NOT is_deleted",
-    "storage": "SELECT count(*) AS stored, count(*) FILTER (is_deleted) AS tombstones"
-    " FROM memory_rows",
-    "graph": "SELECT count(*) AS relations, count(*) FILTER (source_name_id NOT IN"
-    " (SELECT name_id FROM name_rows) OR target_name_id NOT IN (SELECT name_id FROM name_rows))"
-    " AS dangling FROM relation_rows",
-    "duplicates": "SELECT count(*) AS memories,"
-    " count(*) - count(DISTINCT (scope, content_hash)) AS repeated"
-    " FROM memory_rows WHERE NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')",
-    # Memories of a scope with the same set of words: possible duplicates, for a person to judge.
-    "near_duplicates": "SELECT count(*) AS memories, count(*) - count(DISTINCT (scope, words))"
-    " - (count(*) - count(DISTINCT (scope, content_hash))) AS same_words FROM"
-    " (SELECT scope, content_hash, list_sort(list_distinct("
-    "regexp_extract_all(lower(normalized_content), '[\\p{L}\\p{N}]+'))) AS words"
-    " FROM memory_rows WHERE NOT is_deleted AND type NOT IN ('episodic', 'document_chunk'))",
-    "overlong": "SELECT count(*) AS memories,"
-    f" count(*) FILTER (length(content) > {_LONGEST_CHARACTERS}) AS overlong"
-    " FROM memory_rows WHERE NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')",
-}
-
-
-def _without(part: str, whole: str, weight: float = 1.0) -> Callable[[dict[str, int]], float]:
-    """A score that falls by `weight` times the share of `part` in `whole`."""
-    return lambda counts: max(0.0, 1.0 - weight * counts[part] / max(1, counts[whole]))
-
-
-_SCORES: Final[Mapping[str, Callable[[dict[str, int]], float]]] = {
-    "queue": _without("dead", "accepted", 20.0),  # healthy up to 1 %
-    "index": _without("missing", "active"),
-    "embeddings": _without("missing", "active"),
-    "storage": _without("tombstones", "stored", 2 / 3),  # healthy up to 30 %
-    "graph": _without("dangling", "relations"),
-    "providers": _without("waiting", "providers"),
-    "duplicates": _without("repeated", "memories"),
-    "near_duplicates": _without("same_words", "memories"),
-    "overlong": _without("overlong", "memories"),
-}
-DOMAINS: Final = tuple(_SCORES)
-
-
-def _counts(sources: Sources, domain: str) -> dict[str, int]:
-    if domain == "providers":
-        embedding = "embedding" in sources.outages
-        language = sources.unusable() is not None or len(sources.outages) > embedding
-        return {"providers": 2, "waiting": embedding + language}
-    parameters = {"model": sources.embedding.model} if "$model" in _COUNTS[domain] else {}
-    total = _summed(all_rows(sources, _COUNTS[domain], parameters))
-    if domain == "queue":
-        total["lag"] = sum(stage["lag"] for stage in _stages(sources))
-    return total
-
-
-def _judged(counted: Mapping[str, dict[str, int]]) -> Json:
-    """Builds the answer from the counts of the domains."""
-    scores = {name: round(_SCORES[name](counts), 4) for name, counts in counted.items()}
-    return {
-        "score": round(sum(scores.values()) / len(scores), 4),
-        "status": _health(min(scores.values())),
-        "domains": {
-            name: {"score": scores[name], "status": _health(scores[name]), "counts": counts}
-            for name, counts in counted.items()
-        },
-    }
-
-
-def _health(score: float) -> str:
-    return "healthy" if score >= _HEALTHY else "degraded" if score >= _DEGRADED else "unhealthy"
+    model = sources.embeddings.searching(space)
+    if not isinstance(model, UnusableModel):
+        return None
+    return (
+        f"{model.reason}. Meanwhile texts are stored without vectors and found by their words only."
+        " Change the setting and start again, or choose another model with `palimpsest embedding"
+        " migrate --to PROVIDER/MODEL`"
+    )

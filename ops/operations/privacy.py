@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Applied
-from palimpsest.ops.operations.operation import (
-    Ask,
-    Doc,
-    Json,
-    Read,
-    Reason,
-    Scope,
-    Surface,
-    Write,
-)
+from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface, Write
 from palimpsest.ops.operations.rows import rows
 
 if TYPE_CHECKING:
-    from palimpsest.ops.settings.sections import Settings
     from palimpsest.ops.sources import Sources
-    from palimpsest.schemas.commands import Command
 
 Level = Literal["none", "partial", "full"]
 
 
-@dataclass(frozen=True, slots=True)
-class PrivacyLevel:
+class PrivacyLevel(Answer):
     """`person` is None for the level of the whole scope."""
 
     person: str | None
@@ -38,22 +27,20 @@ class PrivacyLevel:
     changed_by: str
 
 
-@dataclass(frozen=True, slots=True)
-class PrivacyLevels:
+class PrivacyLevels(Answer):
     """The levels that are set; every other person has the level none."""
 
     scope: str
     levels: tuple[PrivacyLevel, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Privacy(Read[PrivacyLevels]):
     """List the privacy levels of a scope by person, each with its start and reason.
 
     Example: palimpsest privacy --scope support
     """
 
-    scope: Scope = ""
+    scope: shared.Scope = ""
 
     surface: ClassVar = Surface(("GET", "/api/privacy"), tag="privacy", command="privacy")
 
@@ -68,8 +55,7 @@ class Privacy(Read[PrivacyLevels]):
         return {"scope": self.scope, "levels": levels}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrivacySet(Applied):
+class PrivacySet(Applied, kw_only=True):
     """The level that was set. `memories` counts existing memories, `names` the same by name;
     `offer` says how to erase them, unless the level was lowered."""
 
@@ -83,7 +69,6 @@ class PrivacySet(Applied):
     offer: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class SetPrivacy(Write[PrivacySet]):
     """Set the privacy level of a person or, without one, of the whole scope.
 
@@ -97,9 +82,10 @@ class SetPrivacy(Write[PrivacySet]):
     person: Annotated[str | None, Doc("the person; by default the whole scope", max_length=256)] = (
         None
     )
-    scope: Scope = ""
-    reason: Reason = ""
+    scope: shared.Scope = ""
+    reason: shared.Reason = ""
 
+    body: ClassVar = "SetPrivacyCommand"
     surface: ClassVar = Surface(
         ("PUT", "/api/privacy"),
         tag="privacy",
@@ -107,8 +93,3 @@ class SetPrivacy(Write[PrivacySet]):
         panel="Change",
         permission="modify",
     )
-
-    async def command(self, ask: Ask, settings: Settings) -> Command:
-        from palimpsest.schemas.commands import SetPrivacyCommand
-
-        return SetPrivacyCommand(person=self.person, level=self.level, reason=self.reason)

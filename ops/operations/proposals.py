@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from palimpsest.ops.errors import NotFoundError, RequestError
+from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Applied
-from palimpsest.ops.operations.operation import (
-    AnyScope,
-    Ask,
-    Doc,
-    Json,
-    LongLimit,
-    Read,
-    RequiredReason,
-    Surface,
-    Texts,
-    Write,
-)
+from palimpsest.ops.operations.operation import Answer, Ask, Doc, Json, Read, Surface, Texts, Write
 from palimpsest.ops.operations.rows import SHORTEST_ID, all_rows
 
 if TYPE_CHECKING:
@@ -42,10 +30,10 @@ MOST = 200
 """Maximum number of proposals in one command."""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingProposal:
+class PendingProposal(Answer):
     """A change of a memory that awaits review. `state` is `ready`, or why it cannot be applied: the
-    memory is gone, has changed since, or is pinned."""
+    memory is gone, has changed since, or is pinned. The evidence is the `turn` from which `model`
+    extracted the fact, said by `who`; None if it was forgotten."""
 
     id: str
     scope: str
@@ -58,28 +46,29 @@ class PendingProposal:
     occurred_at: datetime
     held_at: datetime
     state: Literal["ready", "target_gone", "version_conflict", "pinned"]
+    model: str
+    turn_id: str
+    turn: str | None
+    who: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class PendingProposals:
+class PendingProposals(Answer):
     """Changes awaiting review, in the order in which their facts were stated."""
 
     proposals: tuple[PendingProposal, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Proposals(Read[PendingProposals]):
     """List the proposed updates and deletes that await review, oldest first.
 
     Example: palimpsest proposals list --scope support
     """
 
-    scope: AnyScope = None
+    scope: shared.AnyScope = None
     ids: Annotated[
-        Texts,
-        Doc("only these ids, or their first 8 characters", max_length=MOST, item_length=64),
+        Texts, Doc("only these ids, or their first 8 characters", max_length=MOST, item_length=64)
     ] = ()
-    limit: LongLimit = 50
+    limit: shared.LongLimit = 50
 
     surface: ClassVar = Surface(
         ("GET", "/api/proposals"),
@@ -87,15 +76,11 @@ class Proposals(Read[PendingProposals]):
         command="proposals list",
         panel="Explain and review",
     )
+    order: ClassVar = ("occurred_at", "id")
 
     def read(self, sources: Sources) -> Json:
         parameters = {"scope": self.scope, "ids": [*self.ids], "limit": self.limit}
         return self.merge([{"proposals": all_rows(sources, _PENDING, parameters)}])
-
-    def merge(self, answers: Sequence[Json]) -> Json:
-        found = [row for answer in answers for row in answer["proposals"]]
-        found.sort(key=lambda row: (row["occurred_at"], row["id"]))
-        return {"proposals": found[: self.limit]}
 
 
 _PENDING = f"""
@@ -103,10 +88,12 @@ SELECT h.item_id AS id, h.scope, h.action, h.target_id AS memory_id, m.content A
     h.content AS fact, h.reason, h.confidence, h.occurred_at, h.recorded_at AS held_at,
     CASE WHEN m.memory_id IS NULL OR m.is_deleted THEN 'target_gone'
          WHEN m.version IS DISTINCT FROM h.target_version THEN 'version_conflict'
-         WHEN m.pinned THEN 'pinned' ELSE 'ready' END AS state
+         WHEN m.pinned THEN 'pinned' ELSE 'ready' END AS state,
+    h.model, h.turn_memory_id AS turn_id, t.content AS turn, t.who
 FROM held_proposals h
 JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = h.item_id AND o.event = 'blocked'
 LEFT JOIN memory_rows m ON m.memory_id = h.target_id
+LEFT JOIN memory_rows t ON t.memory_id = h.turn_memory_id AND t.scope = h.scope AND NOT t.is_deleted
 WHERE coalesce(h.scope = $scope, true)
   AND (len($ids) = 0 OR list_contains($ids, h.item_id) OR len(list_filter($ids,
       lambda prefix: len(prefix) >= {SHORTEST_ID} AND starts_with(h.item_id, prefix))) > 0)
@@ -114,8 +101,7 @@ ORDER BY h.occurred_at, h.item_id LIMIT $limit
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewedProposal:
+class ReviewedProposal(Answer, kw_only=True):
     """The outcome of a proposal, and its memory."""
 
     id: str
@@ -124,35 +110,26 @@ class ReviewedProposal:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewedProposals(Applied):
+class ReviewedProposals(Applied, kw_only=True):
     """The outcome of each proposal, in order."""
 
     changes: tuple[ReviewedProposal, ...]
 
 
 Ids = Annotated[
-    Texts,
-    Doc(
-        "ids of proposals, or their first 8 characters",
-        max_length=MOST,
-        item_length=64,
-        argument=True,
-        metavar="ID…",
-    ),
+    Texts, shared.ids_doc("ids of proposals, or their first 8 characters", max_length=MOST)
 ]
 All = Annotated[
     bool, Doc(f"all pending ones, the oldest {MOST} of one scope at a time", option="--all")
 ]
 
 
-@dataclass(frozen=True, slots=True)
 class Reviewing(Write[ReviewedProposals]):
     """Base of applying and dismissing: selects the proposals."""
 
     ids: Ids = ()
     all: All = False
-    scope: AnyScope = None
+    scope: shared.AnyScope = None
 
     def validate(self) -> None:
         if bool(self.ids) == self.all:
@@ -186,14 +163,13 @@ class Reviewing(Write[ReviewedProposals]):
         return tuple(str(row["id"]) for row in await self._pending(ask))
 
 
-@dataclass(frozen=True, slots=True)
 class ApplyProposals(Reviewing):
     """Apply pending changes. A memory that has changed since stays unchanged.
 
     Example: palimpsest proposals apply 5b1f22aa --reason "she did move"
     """
 
-    reason: RequiredReason = "applied by hand"
+    reason: shared.RequiredReason = "applied by hand"
     force: Annotated[bool, Doc("also change pinned memories", option="--force")] = False
 
     surface: ClassVar = _REVIEW(("POST", "/api/proposals/apply"), command="proposals apply")
@@ -205,14 +181,13 @@ class ApplyProposals(Reviewing):
         return ApplyProposalsCommand(item_ids=ids, reason=self.reason, force=self.force)
 
 
-@dataclass(frozen=True, slots=True)
 class DismissProposals(Reviewing):
     """Dismiss pending changes; the memories stay unchanged.
 
     Example: palimpsest proposals dismiss 5b1f22aa --reason "it was a joke"
     """
 
-    reason: RequiredReason = "dismissed by hand"
+    reason: shared.RequiredReason = "dismissed by hand"
 
     surface: ClassVar = _REVIEW(("POST", "/api/proposals/dismiss"), command="proposals dismiss")
 

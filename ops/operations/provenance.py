@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from palimpsest.ops.errors import no_memory
+from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import StoredMemory
-from palimpsest.ops.operations.memories import MEMORY, stored_memories, with_marks
-from palimpsest.ops.operations.operation import Doc, Json, MemoryId, Read, ScopeOfId, Surface
-from palimpsest.ops.operations.rows import by_id, plain, rows
+from palimpsest.ops.operations.memories import MEMORY, last_recalls, stored_memories, with_marks
+from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface
+from palimpsest.ops.operations.rows import Row, by_id, plain, rows
 
 if TYPE_CHECKING:
-    from palimpsest.ops.operations.rows import Row
     from palimpsest.ops.sources import Sources
     from palimpsest.stores.shard import Shard
 
+_OF_MEMORY = partial(Surface, panel="Explain and review", routing="id")
 _MOST_EVENTS = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEvent:
+class AuditEvent(Answer):
     """An event of a memory, and its actor."""
 
     event_id: str
@@ -38,83 +39,169 @@ class AuditEvent:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryHistory:
+class MemoryHistory(Answer):
     """The events of a memory, in order."""
 
     id: str
     events: tuple[AuditEvent, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class History(Read[MemoryHistory]):
     """Show all events of a memory, in order.
 
     Example: palimpsest history 1f0c9a52
     """
 
-    memory_id: MemoryId
-    scope: ScopeOfId = None
+    memory_id: shared.MemoryId
+    scope: shared.ScopeOfId = None
     limit: Annotated[int, Doc("maximum number of events", ge=1, le=_MOST_EVENTS)] = 200
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/memory/{memory_id}/history"),
-        command="history",
-        panel="Explain and review",
-        routing="id",
-    )
+    surface: ClassVar = _OF_MEMORY(("GET", "/api/memory/{memory_id}/history"), command="history")
 
     def read(self, sources: Sources) -> Json:
         partition, memory = _memory(sources, self.memory_id)
         return {"id": memory["id"], "events": _events(sources, partition, memory["id"], self.limit)}
 
 
-@dataclass(frozen=True, slots=True)
-class Provenance:
+class ReplyFact(Answer):
+    """A fact of the model's reply, what became of it (`outcome`, None while undecided), and the
+    memory that it became or was decided about."""
+
+    item_id: str
+    content: str
+    type: str
+    confidence: float
+    outcome: str | None
+    memory_id: str | None
+
+
+class Extraction(Answer):
+    """A call of a model on a turn: the tokens read and written, the time, the `cost` by the prices
+    in the settings, what of its reply was not usable (`warnings`), and the facts of the reply."""
+
+    turn_memory_id: str
+    provider: str
+    model: str
+    prompt_version: str
+    triples: int
+    input_tokens: int | None
+    output_tokens: int | None
+    latency_ms: float
+    cost: float | None
+    attempts: int
+    warnings: tuple[str, ...]
+    round: int
+    recorded_at: datetime
+    facts: tuple[ReplyFact, ...]
+
+
+class MemoryEdge(Answer):
+    """An edge to another memory: `relation` is supersedes, temporal, entity or causal;
+    `direction` as seen from the memory explained."""
+
+    direction: Literal["out", "in"]
+    relation: str
+    predicate: str
+    id: str
+    type: str
+    content: str
+    confidence: float
+    evidence: str
+
+
+class Provenance(Answer):
     """A memory with its provenance: the turns that it was extracted from (`derived_from`; for a
-    turn, the `facts` extracted from it), its earlier states, newest first, the decisions about it
-    with their candidates and outcomes, the entities that it names, and its events."""
+    turn, the `facts` extracted from it), the `extractions` from these turns, its earlier states,
+    newest first, the decisions about it with their candidates and outcomes, the entities that it
+    names, its `edges` to other memories, and its events."""
 
     memory: StoredMemory
     derived_from: tuple[StoredMemory, ...]
     facts: tuple[StoredMemory, ...]
+    extractions: tuple[Extraction, ...]
     before: tuple[dict[str, Any], ...]
     decisions: tuple[dict[str, Any], ...]
     entities: tuple[dict[str, Any], ...]
+    edges: tuple[MemoryEdge, ...]
     history: tuple[AuditEvent, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Explain(Read[Provenance]):
     """Explain a memory: its source turns, its earlier states, and the decisions about it.
 
     Example: palimpsest explain 1f0c9a52
     """
 
-    memory_id: MemoryId
-    scope: ScopeOfId = None
+    memory_id: shared.MemoryId
+    scope: shared.ScopeOfId = None
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/memory/{memory_id}/explain"),
-        command="explain",
-        panel="Explain and review",
-        routing="id",
-        tool="explain_fact",
+    surface: ClassVar = _OF_MEMORY(
+        ("GET", "/api/memory/{memory_id}/explain"), command="explain", tool="explain_fact"
     )
 
     def read(self, sources: Sources) -> Json:
         partition, memory = _memory(sources, self.memory_id)
         shard = sources.shard(partition)
         memory_id = memory["id"]
+        turns = _related(sources, shard, memory_id, "source_id", "target_id")
         return {
-            "memory": with_marks(sources, shard, [memory])[0],
-            "derived_from": _related(sources, shard, memory_id, "source_id", "target_id"),
+            "memory": with_marks(sources, shard, [memory])[0]
+            | {"recalls": last_recalls(shard, memory)},
+            "derived_from": turns,
             "facts": _related(sources, shard, memory_id, "target_id", "source_id"),
-            "before": _before(shard, memory_id),
+            "extractions": _extractions(shard, [memory_id, *(turn["id"] for turn in turns)]),
+            "before": _before(shard, memory),
             "decisions": _decisions(shard, memory_id),
-            "entities": _entities(shard, memory_id),
+            "entities": rows(shard, _ENTITIES, [memory_id]),
+            "edges": rows(shard, _EDGES, {"id": memory_id, "scope": memory["scope"]}),
             "history": _events(sources, partition, memory_id, _MOST_EVENTS),
         }
+
+
+_ENTITIES = """
+SELECT e.name, e.entity_type AS type, m.mention_text AS mention, m.confidence
+FROM memory_entity_mentions m JOIN known_entities e USING (entity_id)
+WHERE m.memory_id = ? ORDER BY e.name
+"""
+_EDGES = """
+SELECT CASE WHEN e.source_id = $id THEN 'out' ELSE 'in' END AS direction,
+    e.relation_type AS relation, e.predicate, m.memory_id AS id, m.type, m.content, e.confidence,
+    e.evidence
+FROM memory_edges e JOIN memory_rows m ON m.scope = e.scope
+    AND m.memory_id = CASE WHEN e.source_id = $id THEN e.target_id ELSE e.source_id END
+WHERE e.scope = $scope AND (e.source_id = $id OR e.target_id = $id)
+    AND e.relation_type <> 'derived_from' AND NOT m.is_deleted
+ORDER BY e.relation_type, e.confidence DESC, m.memory_id LIMIT 50
+"""
+_FACTS_OF_TURNS = """
+SELECT f.turn_memory_id, f.model, f.item_id, f.content, f.type, f.confidence,
+    {outcome} AS outcome, coalesce(o.memory_id, p.memory_id) AS memory_id
+FROM fact_rows f LEFT JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = f.item_id
+    LEFT JOIN proposals p ON p.item_id = f.item_id AND p.round = 0
+WHERE f.turn_memory_id IN (SELECT unnest(?)) ORDER BY f.item_id
+"""
+
+
+def _extractions(shard: Shard, turn_ids: list[str]) -> list[Row]:
+    """The extractions from these turns, in order, each with the facts of its model."""
+    from palimpsest.stores.database.derivations import told_word
+
+    facts = rows(shard, _FACTS_OF_TURNS.format(outcome=told_word("o.event")), [turn_ids])
+    names = [each.name for each in fields(Extraction) if each.name != "facts"]
+    found = rows(
+        shard,
+        f"SELECT {', '.join(names)} FROM extractions"
+        " WHERE turn_memory_id IN (SELECT unnest(?)) ORDER BY recorded_at, message_id",
+        [turn_ids],
+    )
+    for extraction in found:
+        of_it = ("turn_memory_id", "model")
+        extraction["facts"] = [
+            {name: value for name, value in fact.items() if name not in of_it}
+            for fact in facts
+            if all(fact[name] == extraction[name] for name in of_it)
+        ]
+    return found
 
 
 def _memory(sources: Sources, memory_id: str) -> tuple[int, Row]:
@@ -125,7 +212,7 @@ def _events(sources: Sources, partition: int, memory_id: str, limit: int) -> lis
     """The events, including those that audit has not read yet, so that an answered command is
     among them. An event that moves during the read is found at its next place: outbox, log,
     table."""
-    from palimpsest.stores.database.outcome_words import TOLD
+    from palimpsest.stores.database.derivations import TOLD
 
     unread = _unread(sources, partition, memory_id)
     events = rows(
@@ -142,10 +229,7 @@ def _events(sources: Sources, partition: int, memory_id: str, limit: int) -> lis
     return events[:limit]
 
 
-_SHOWN = (
-    *("event_id", "event", "old_content", "new_content", "changed_by", "actor_type", "reason"),
-    *("metadata", "session_id", "correlation_id", "created_at"),
-)
+_SHOWN = tuple(each.name for each in fields(AuditEvent))
 
 
 def _unread(sources: Sources, partition: int, memory_id: str) -> dict[str, Row]:
@@ -185,21 +269,21 @@ def _related(sources: Sources, shard: Shard, memory_id: str, own: str, other: st
     )
 
 
-def _before(shard: Shard, memory_id: str) -> list[Row]:
+def _before(shard: Shard, memory: Row) -> list[Row]:
     """Archived states, each with the id that the supersedes edge names."""
-    from palimpsest.stores.database.outcome_words import told_word
+    from palimpsest.stores.database.derivations import told_word
 
     return rows(
         shard,
         "SELECT memory_id || '@' || version AS id, version, type, content,"
-        f" {told_word('reason')} AS reason, archived_at FROM memory_archive"
-        " WHERE memory_id = ? ORDER BY version DESC",
-        [memory_id],
+        f" {told_word('reason')} AS reason, archived_at FROM archived_states"
+        " WHERE scope = ? AND memory_id = ? ORDER BY version DESC",
+        [memory["scope"], memory["id"]],
     )
 
 
 def _decisions(shard: Shard, memory_id: str) -> list[Row]:
-    from palimpsest.stores.database.outcome_words import told_word
+    from palimpsest.stores.database.derivations import told_word
 
     decisions = rows(
         shard,
@@ -227,7 +311,7 @@ def _with_contents(shard: Shard, candidates: list[Row]) -> list[Row]:
             shard,
             "SELECT memory_id, version, content FROM memory_rows"
             " WHERE memory_id IN (SELECT unnest($1))"
-            " UNION ALL SELECT memory_id, version, content FROM memory_archive"
+            " UNION ALL SELECT memory_id, version, content FROM archived_states"
             " WHERE memory_id IN (SELECT unnest($1))",
             [[candidate["memory_id"] for candidate in candidates]],
         )
@@ -236,13 +320,3 @@ def _with_contents(shard: Shard, candidates: list[Row]) -> list[Row]:
         {**candidate, "content": texts.get((candidate["memory_id"], candidate["version"]))}
         for candidate in candidates
     ]
-
-
-def _entities(shard: Shard, memory_id: str) -> list[Row]:
-    return rows(
-        shard,
-        "SELECT e.name, e.entity_type AS type, m.mention_text AS mention, m.confidence"
-        " FROM memory_entity_mentions m JOIN known_entities e USING (entity_id)"
-        " WHERE m.memory_id = ? ORDER BY e.name",
-        [memory_id],
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Final, cast
 
@@ -12,11 +13,20 @@ from pydantic import JsonValue, TypeAdapter
 from palimpsest.ops.operations.rows import plain
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.sources import Sources
+from palimpsest.schemas.rows.sessions import ShortTermRow
+from palimpsest.stores.database.tables import select
+from palimpsest.stores.recall.marks import marks_of
 from palimpsest.stores.recall.query import Query
-from palimpsest.streams.models.base import ModelError, TokenEmbeddingModel
+from palimpsest.stores.recall.short_term import KeptTurn, ShortTerm, within
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.apply.sessions import alive
+from palimpsest.streams.fading import DAY, shown_importance
+from palimpsest.streams.models.base import EmbeddingModel, ModelError, TokenEmbeddingModel
 from palimpsest.streams.rules.explicit_intent import asks_to_remember
 from palimpsest.streams.sensitive.detection import redacted
 from palimpsest.streams.sensitive.policy import Policy
+from palimpsest.streams.settings import ShortTermSettings
+from palimpsest.streams.text.hiding import PLACEHOLDER
 
 if TYPE_CHECKING:
     from palimpsest.stores.recall.answers import Retrieval, RetrievalConstants
@@ -24,7 +34,6 @@ if TYPE_CHECKING:
     from palimpsest.stores.recall.retriever import Retriever
     from palimpsest.stores.recall.short_term import SessionBlock
     from palimpsest.stores.recall.token_leg import QueryEmbedding
-
 
 WIDER = 3
 """Factor on the limit of a keyword search: neighbours of hits are removed from the results."""
@@ -35,9 +44,12 @@ concurrent requests."""
 
 async def recall(sources: Sources, request: Query) -> JsonValue:
     """Returns the answer in the shape of `recall --json`, with the memories added for the query's
-    intent (`related`) and, for `explain`, the interpretation of the query."""
-    found = await retrieved(sources, request)
-    answer = _as_json(found.answer) | {"query": request.query}
+    intent (`related`), where others were left (`why_not`) and, for `explain`, the interpretation
+    of the query."""
+    query = _bounded(request)
+    retriever, embedding = await _retriever(sources, query)
+    found = await retriever.retrieve(query, embedding)
+    answer = _as_json(_weighed(sources, found.answer)) | {"query": request.query}
     answer["related"] = [
         {
             "id": each.id,
@@ -52,9 +64,24 @@ async def recall(sources: Sources, request: Query) -> JsonValue:
         }
         for each in found.related
     ]
+    if request.why_not:
+        # Forgotten memories and those of other scopes are told apart by nothing.
+        reasons = await retriever.why_not(query, embedding, found)
+        answer["why_not"] = [plain(asdict(each)) for each in reasons]
     if request.explain:
         answer["understood"] = cast("JsonValue", found.explain())
     return answer
+
+
+def _weighed(sources: Sources, answer: RecallAnswer) -> RecallAnswer:
+    """The answer with the importance of each result as it is shown now."""
+    rate, now = sources.settings.decay.importance_rate, sources.now()
+    results = []
+    for each in answer.results:
+        days = (now - (each.last_accessed or each.created_at)) / DAY
+        shown = shown_importance(each.importance, rate, each.pinned, days)
+        results.append(replace(each, shown_importance=round(shown, 3)))
+    return replace(answer, results=tuple(results))
 
 
 def _as_json(answer: RecallAnswer) -> JsonObject:
@@ -69,9 +96,10 @@ async def search(sources: Sources, query: Query) -> JsonObject:
 
     settings = sources.settings.recall.model_copy(update={"fusion": "keyword", "rerank": "off"})
     wider = replace(query, limit=query.limit * WIDER)
-    found = await Retriever(sources.shard_of(query.scope), settings).retrieve(wider, None)
+    space = sources.shard_of(query.scope).space
+    found = await Retriever(space, settings).retrieve(wider, None)
     hits = tuple(result for result in found.answer.results if result.scores.keyword)
-    return _as_json(replace(found.answer, results=hits[: query.limit]))
+    return _as_json(_weighed(sources, replace(found.answer, results=hits[: query.limit])))
 
 
 async def context(
@@ -111,7 +139,7 @@ async def _session_part(
     sources: Sources, query: Query, session_id: str | None, budget: int
 ) -> tuple[SessionBlock | None, bool]:
     """The session's part of the block, and whether to ask the model for a summary."""
-    from palimpsest.ops.operations.short_term import short_term
+    from palimpsest.ops.operations.recalling import short_term
     from palimpsest.stores.recall.context import same_words
     from palimpsest.stores.recall.short_term import session_block
 
@@ -148,19 +176,22 @@ async def _retriever(
     from palimpsest.stores.recall.intent import by_keyword
     from palimpsest.stores.recall.retriever import Retriever
 
-    embedding = await _embedding(sources, query.query)
+    # One vector space for the whole search: the shard may change to another meanwhile.
+    space = sources.shard_of(query.scope).space
+    model = sources.embeddings.searching(space.options.embedding_model)
+    embedding = await _embedding(sources, model, query.query)
     exemplars = None
     settings = sources.settings
     by_exemplars = settings.recall.intent == "exemplars"
     if by_exemplars and embedding is not None and by_keyword(query.query).intent == "general":
-        exemplars = await sources.exemplars.of(sources.embedding)
+        exemplars = await sources.exemplars.of(model)
     retriever = Retriever(
-        sources.shard_of(query.scope),
+        space,
         settings.recall,
         settings.graph.enabled,
         constants or CONSTANTS,
         exemplars,
-        sources.embedding,
+        model,
         pairs=sources.cross_encoder,
     )
     return retriever, embedding
@@ -175,10 +206,9 @@ def _bounded(query: Query) -> Query:
     return query
 
 
-async def _embedding(sources: Sources, text: str) -> QueryEmbedding | None:
+async def _embedding(sources: Sources, model: EmbeddingModel, text: str) -> QueryEmbedding | None:
     from palimpsest.stores.recall.token_leg import QueryEmbedding
 
-    model = sources.embedding
     text = redacted(
         text, Policy.of(sources.settings.pii).kinds
     )  # the model may belong to a third party
@@ -196,3 +226,60 @@ def _adapter() -> TypeAdapter[RecallAnswer]:
     from palimpsest.stores.recall.query import RecallAnswer
 
     return TypeAdapter(RecallAnswer)
+
+
+# ---- short-term memory ----
+def short_term(sources: Sources, scope: str, session_id: str) -> ShortTerm | None:
+    """Returns the unexpired short-term memory of a session."""
+    settings, shard = sources.settings.short_term, sources.shard_of(scope)
+    return short_term_of(shard, settings, sources.now(), scope, session_id)
+
+
+def short_term_of(
+    shard: Shard,
+    settings: ShortTermSettings,
+    at: datetime,
+    scope: str,
+    session_id: str,
+    marked: bool = True,
+) -> ShortTerm | None:
+    """Returns the short-term memory that is unexpired at a time. Texts come from the turns' current
+    memories. Forgotten turns are left out, and so is a summary written after a turn that is
+    forgotten in whole or in part. `marked`: with the marks of the turns."""
+    with shard.reading() as reader:
+        found = select(reader, ShortTermRow, "scope = ? AND session_id = ?", [scope, session_id])
+        row = alive(found[0] if found else None, at)
+        if row is None:
+            return None
+        texts = reader.execute(
+            "SELECT memory_id, who, content, occurred_at FROM memory_rows"
+            " WHERE scope = ? AND NOT is_deleted AND memory_id IN (SELECT unnest(?))",
+            [scope, list(row.turns)],
+        ).fetchall()
+        marks = marks_of(reader, scope, row.turns, at) if marked else {}
+    known = {
+        key: KeptTurn(key, who, content, said_at.astimezone(UTC), marks.get(key, ()))
+        for key, who, content, said_at in texts
+    }
+    position = -1
+    if row.summarized_through in row.turns:
+        position = row.turns.index(row.summarized_through)
+    rests_on = row.turns[: position + 1]
+    is_whole = all(turn in known and PLACEHOLDER not in known[turn].content for turn in rests_on)
+    turns = [known[turn] for turn in row.turns if turn in known]
+    later = [known[turn] for turn in row.turns[position + 1 :] if turn in known]
+    kept = ShortTerm(
+        turns=within(turns, settings.turns, settings.characters),
+        turns_expire_at=row.turns_expire_at,
+        explicit_intent=row.explicit_intent,
+        since_summary=within(later, settings.turns, settings.characters),
+    )
+    if row.summary is not None and is_whole:
+        kept = replace(
+            kept,
+            summary=row.summary,
+            summary_by=row.summary_by,
+            summary_at=row.summary_at,
+            summary_expires_at=row.summary_expires_at,
+        )
+    return kept if kept.turns or kept.summary is not None else None

@@ -1,37 +1,44 @@
-"""Replays and their branches, answered from the data folder alone; agreement of deciders."""
+"""Background replays and branches, answered from the data folder alone; promotions; agreement of
+deciders."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from palimpsest.ops.operations.operation import AnyScope, Doc, Json, Read, Surface
-from palimpsest.ops.operations.rows import rows_of
+from palimpsest.ops.operations import shared
+from palimpsest.ops.operations.operation import OPERATING, Answer, Doc, Json, Read, Surface
+from palimpsest.ops.operations.rows import all_rows, rows_of
+from palimpsest.ops.replay.requests import (
+    AllowLoss,
+    BudgetTokens,
+    CatchUp,
+    Curated,
+    DryRun,
+    Model,
+    OffsetOrTime,
+    OfScope,
+    Partition,
+    Progress,
+    Provider,
+    Rate,
+    Sample,
+    TurnsSince,
+)
 
 if TYPE_CHECKING:
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.ops.sources import Sources
 
-_FOLDER = partial(Surface, tag="replays", permission="admin", sees_all=True, routing="folder")
+_FOLDER = partial(OPERATING, tag="replays", routing="folder")
 
 Kind = Literal["rebuild", "reextract", "diff", "promote", "rollback"]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayProgress:
-    """`done` of `total` in `unit` of the step `phase`."""
-
-    phase: str
-    done: int
-    total: int
-    unit: str
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(Answer):
     """A replay in its own process, with its `result`. Starting the same replay again resumes one
     that failed or was stopped."""
 
@@ -40,13 +47,12 @@ class Replay:
     state: Literal["running", "done", "failed", "stopped"]
     order: dict[str, Any]
     started_at: datetime
-    progress: ReplayProgress | None
+    progress: Progress | None
     result: Any
     error: str | None
     ended_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
 class StartReplay(Read[Replay]):
     """Start a replay in its own process, which outlives this one.
 
@@ -61,27 +67,18 @@ class StartReplay(Read[Replay]):
     kind: Annotated[Kind, Doc("what to do")]
     name: Annotated[str | None, Doc("the branch in which to keep a rebuild", max_length=64)] = None
     branch: Annotated[str | None, Doc("the branch", max_length=64)] = None
-    until: Annotated[
-        str | int | None, Doc("as of this time (RFC 3339), or this offset for a rebuild")
-    ] = None
-    since: Annotated[str | None, Doc("only turns from this time on (RFC 3339)")] = None
-    partition: Annotated[int | None, Doc("only this partition", ge=0)] = None
-    provider: Annotated[
-        Literal["rules", "ollama", "openai", "anthropic"] | None,
-        Doc("the provider of the model; its address comes from the settings only"),
-    ] = None
-    model: Annotated[str | None, Doc("the model", min_length=1, max_length=256)] = None
-    scope: Annotated[
-        str | None, Doc("only turns of this memory space", min_length=1, max_length=256)
-    ] = None
-    sample: Annotated[int | None, Doc("maximum number of turns", ge=1)] = None
-    rate: Annotated[float | None, Doc("maximum turns per second", ge=0)] = None
-    budget_tokens: Annotated[int | None, Doc("stop after this number of tokens", ge=1)] = None
-    dry_run: Annotated[bool | None, Doc("only show what it would do")] = None
-    allow_loss: Annotated[
-        bool | None, Doc("promote even if live facts without a counterpart are forgotten")
-    ] = None
-    catch_up: Annotated[bool | None, Doc("also promote what arrived since; true by default")] = None
+    until: OffsetOrTime = None
+    since: TurnsSince = None
+    partition: Partition = None
+    provider: Provider = None
+    model: Model = None
+    scope: OfScope = None
+    sample: Sample = None
+    rate: Rate = None
+    budget_tokens: BudgetTokens = None
+    dry_run: DryRun = False
+    allow_loss: AllowLoss = False
+    catch_up: CatchUp = True
     promotion: Annotated[str | None, Doc("the promotion to revert", max_length=64)] = None
 
     surface: ClassVar = _FOLDER(("POST", "/api/replays"), status=201)
@@ -89,18 +86,15 @@ class StartReplay(Read[Replay]):
     def read_folder(self, settings: Settings) -> Json:
         from palimpsest.ops.replay import jobs
 
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return jobs.start(settings, {k: value for k, value in values.items() if value is not None})
+        return jobs.start(settings, self.set_fields())
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayList:
+class ReplayList(Answer):
     """Replays, newest first."""
 
     replays: tuple[Replay, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Replays(Read[ReplayList]):
     """List the replays, newest first."""
 
@@ -115,7 +109,6 @@ class Replays(Read[ReplayList]):
 ReplayId = Annotated[str, Doc("the replay's id", min_length=1, max_length=64)]
 
 
-@dataclass(frozen=True, slots=True)
 class GetReplay(Read[Replay]):
     """Show the progress or the result of a replay."""
 
@@ -129,7 +122,6 @@ class GetReplay(Read[Replay]):
         return jobs.show(settings, self.replay_id)
 
 
-@dataclass(frozen=True, slots=True)
 class StopReplay(Read[Replay]):
     """Stop a replay; a finished one stays unchanged."""
 
@@ -143,8 +135,7 @@ class StopReplay(Read[Replay]):
         return jobs.stop(settings, self.replay_id)
 
 
-@dataclass(frozen=True, slots=True)
-class DifferencePage:
+class DifferencePage(Answer):
     """The results of a comparison: for each scope its counts, then its differences; `what` is
     scope, fact, decision, entity or relation. `next_cursor` is None on the last page."""
 
@@ -152,7 +143,6 @@ class DifferencePage:
     next_cursor: int | None
 
 
-@dataclass(frozen=True, slots=True)
 class ReplayDifferences(Read[DifferencePage]):
     """Return the results of a comparison, page by page."""
 
@@ -168,10 +158,11 @@ class ReplayDifferences(Read[DifferencePage]):
         return jobs.differences(settings, self.replay_id, self.cursor, self.limit)
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Answer):
     """Stores derived from the log by another replay. `whole`: they contain everything read of the
-    live log; `read_through` is the offset read up to, by partition."""
+    live log; `read_through` is the offset read up to, by partition; `behind` counts the records
+    after it, `erasures` the commands among them that erase texts and have not reached the branch
+    otherwise."""
 
     name: str
     kind: str
@@ -181,54 +172,147 @@ class Branch:
     selection: dict[str, Any] | None
     read_through: dict[int, int]
     whole: bool
+    behind: int
+    erasures: int
 
 
-@dataclass(frozen=True, slots=True)
-class BranchList:
+class BranchList(Answer):
     """Branches, by name."""
 
     branches: tuple[Branch, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Branches(Read[BranchList]):
-    """List the branches, the stores that replays created, by name.
+    """List the branches: their kind, their progress, and how far they lag behind the live memory.
 
     Example: palimpsest replay branches
     """
 
-    surface: ClassVar = _FOLDER(("GET", "/api/branches"))
+    surface: ClassVar = _FOLDER(("GET", "/api/branches"), command="replay branches")
 
     def read_folder(self, settings: Settings) -> Json:
-        from palimpsest.ops.replay.branches import branches
+        from palimpsest.ops.replay.branches import branch_statuses
 
-        return {"branches": [each.as_json() for each in branches(settings)]}
+        return {"branches": branch_statuses(settings)}
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+BranchName = Annotated[
+    str, Doc("the branch", min_length=1, max_length=64, argument=True, metavar="NAME")
+]
+
+
+class CurationList(Answer):
+    """The changes made by people, in the order of the log."""
+
+    branch: str
+    curated: tuple[Curated, ...]
+
+
+class Curation(Read[CurationList]):
+    """Show the outcome, in a branch, of all changes made by people.
+
+    Prints a row for each memory that a command named: its counterpart in the branch, their
+    similarity, and whether the command was applied again. For SQL, the table is in
+    `reextraction.sqlite` of the branch's folder.
+
+    Example: palimpsest replay curation better --status "no counterpart"
+    """
+
+    branch: BranchName
+    status: Annotated[
+        str | None, Doc("only this outcome, for example 'no counterpart'", max_length=64)
+    ] = None
+
+    surface: ClassVar = _FOLDER(command="replay curation")
+
+    def read_folder(self, settings: Settings) -> Json:
+        from palimpsest.ops.replay.live_log import curated_in
+
+        rows = curated_in(settings, self.branch, self.status)
+        return {"branch": self.branch, "curated": [asdict(row) for row in rows]}
+
+
+class Dropped(Answer):
     """The removed branch."""
 
     dropped: str
 
 
-@dataclass(frozen=True, slots=True)
 class DropBranch(Read[Dropped]):
-    """Remove a branch and its files."""
+    """Remove a branch and all its files.
 
-    branch: Annotated[str, Doc("the branch", min_length=1, max_length=64, argument=True)]
+    Example: palimpsest replay drop better
+    """
 
-    surface: ClassVar = _FOLDER(("DELETE", "/api/branches/{branch}"))
+    branch: BranchName
+
+    surface: ClassVar = _FOLDER(("DELETE", "/api/branches/{branch}"), command="replay drop")
 
     def read_folder(self, settings: Settings) -> Json:
-        from palimpsest.ops.replay.standing import drop_unused
+        from palimpsest.ops.replay.branches import drop_unused
 
         drop_unused(settings, self.branch)
         return {"dropped": self.branch}
 
 
-@dataclass(frozen=True, slots=True)
-class DeciderAgreement:
+class Promotion(Answer):
+    """A promotion with its scopes; `status` is `applied`, `rolled-back` or `partly rolled back`."""
+
+    promotion_id: str
+    branch: str
+    status: str
+    scopes: tuple[str, ...]
+    gained: int
+    changed: int
+    lost: int
+    kept: int
+    promoted_by: str
+    recorded_at: datetime
+
+
+class PromotionList(Answer):
+    """Promotions, newest first."""
+
+    promotions: tuple[Promotion, ...]
+
+
+class Promotions(Read[PromotionList]):
+    """List the promotions, newest first, including those rolled back.
+
+    `palimpsest sql "FROM promotion_items"` shows the effect of a promotion on each memory.
+
+    Example: palimpsest replay promotions
+    """
+
+    surface: ClassVar = OPERATING(tag="replays", command="replay promotions")
+
+    def read(self, sources: Sources) -> Json:
+        found = all_rows(sources, _PROMOTIONS)
+        return self.merge([{"promotions": [row]} for row in found])
+
+    def merge(self, answers: Sequence[Json]) -> Json:
+        rows = [row for answer in answers for row in answer["promotions"]]
+        rows.sort(key=lambda row: (row["promotion_id"], row["scopes"]))
+        rows.sort(key=lambda row: datetime.fromisoformat(row["recorded_at"]), reverse=True)
+        by_id: dict[str, Json] = {}
+        for row in rows:
+            known = by_id.setdefault(row["promotion_id"], row)
+            if known is not row:
+                is_same = known["status"] == row["status"]
+                known["status"] = row["status"] if is_same else "partly rolled back"
+                for name in ("scopes", "gained", "changed", "lost", "kept"):
+                    known[name] += row[name]
+        return {"promotions": [*by_id.values()]}
+
+
+_PROMOTIONS = """
+SELECT promotion_id, branch, status, [scope] AS scopes, gained, changed, lost, kept, promoted_by,
+    recorded_at
+FROM main.promotions
+"""
+
+
+class DeciderAgreement(Answer):
     """Counts of a decider's `proposals` in a scope: failures, agreement with the live decider on
     the action, and on the memory too; for those that a person judged, agreement with the person.
     `earned`: whether the scope has earned permission to update and delete."""
@@ -244,14 +328,12 @@ class DeciderAgreement:
     earned: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Agreements:
+class Agreements(Answer):
     """The deciders of each scope."""
 
     deciders: tuple[DeciderAgreement, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Agreement(Read[Agreements]):
     """Show how often deciders agree with the live one, and with people's later changes.
 
@@ -260,7 +342,7 @@ class Agreement(Read[Agreements]):
     Example: palimpsest replay agreement --scope support
     """
 
-    scope: AnyScope = None
+    scope: shared.AnyScope = None
 
     surface: ClassVar = Surface(
         ("GET", "/api/replay/agreement"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -22,9 +22,15 @@ SHORTEST_ID: Final = 8
 
 
 def rows(shard: Shard, query: str, parameters: Parameters = ()) -> list[Row]:
-    """Returns the rows of a query as JSON objects; times as RFC 3339 in UTC."""
+    """Returns the rows of a query as JSON objects; times as RFC 3339 in UTC. `$space` is the vector
+    space that the shard searches."""
     with shard.reading() as reader:
-        values = parameters if isinstance(parameters, Mapping) else list(parameters)
+        values = {**parameters} if isinstance(parameters, Mapping) else list(parameters)
+        if "$space" in query:
+            values = {
+                **(values if isinstance(values, dict) else {}),
+                "space": shard.embedding_space,
+            }
         result = reader.execute(query, values)
         names = [column[0] for column in result.description or ()]
         return [
@@ -54,6 +60,13 @@ def rows_of(
     if scope is None:
         return all_rows(sources, query, parameters)
     return rows(sources.shard_of(scope), query, parameters)
+
+
+def where(filters: Iterable[tuple[str, object]]) -> tuple[str, list[object]]:
+    """The conditions whose value is not None, joined by AND, and a value for each of their `?`."""
+    used = [(condition, value) for condition, value in filters if value is not None]
+    values = [value for condition, value in used for _ in range(condition.count("?"))]
+    return " AND ".join(condition for condition, _ in used), values
 
 
 def by_id(

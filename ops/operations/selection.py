@@ -4,32 +4,18 @@ cascade."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from palimpsest.ops.errors import RequestError
+from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.memories import SAID_AS, SAID_BY, Recall
-from palimpsest.ops.operations.operation import (
-    Doc,
-    Json,
-    MinScore,
-    Read,
-    Roles,
-    Scope,
-    Since,
-    Surface,
-    Tags,
-    Texts,
-    Types,
-    Until,
-    Who,
-)
-from palimpsest.ops.operations.rows import rows
+from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Record, Surface, Texts
+from palimpsest.ops.operations.rows import Row, rows, where
 
 if TYPE_CHECKING:
-    from palimpsest.ops.operations.rows import Row
     from palimpsest.ops.sources import Sources
     from palimpsest.stores.shard import Shard
 
@@ -47,21 +33,14 @@ _COLUMNS = (
 
 MemoryIds = Annotated[
     Texts,
-    Doc(
-        "ids of memories, or their first 8 characters (whole over HTTP)",
-        max_length=MOST,
-        item_length=64,
-        argument=True,
-        metavar="ID…",
+    shared.ids_doc(
+        "ids of memories, or their first 8 characters (whole over HTTP)", max_length=MOST
     ),
 ]
 Cascade = Annotated[
     bool, Doc("also memories that were extracted from these alone", option="--cascade")
 ]
-Query = Annotated[
-    str | None,
-    Doc("memories that match this query", min_length=1, max_length=100_000, not_blank=True),
-]
+Query = Annotated[str | None, shared.text_doc("memories that match this query")]
 SourceType = Annotated[str | None, Doc("with this source type", min_length=1, max_length=256)]
 Limit = Annotated[
     int | None, Doc("maximum number of memories; by default 200, or 20 with a query", ge=1, le=200)
@@ -72,21 +51,20 @@ CRITERIA = ("query", "types", "tags", "who", "roles", "source_type", "since", "u
 """Criteria that select memories, apart from ids."""
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(Record):
     """The memories to forget: by ids, by a query, or by filters."""
 
     memory_ids: MemoryIds = ()
-    scope: Scope = ""
+    scope: shared.Scope = ""
     query: Query = None
-    types: Types = ()
-    tags: Tags = ()
-    who: Who = None
-    roles: Roles = ()
-    min_score: MinScore = None
+    types: shared.Types = ()
+    tags: shared.Tags = ()
+    who: shared.Who = None
+    roles: shared.Roles = ()
+    min_score: shared.MinScore = None
     source_type: SourceType = None
-    since: Since = None
-    until: Until = None
+    since: shared.Since = None
+    until: shared.Until = None
     limit: Limit = None
     cascade: Cascade = False
 
@@ -108,8 +86,7 @@ class Selection:
         return {each.name: getattr(self, each.name) for each in fields(Selection)}
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Answer):
     """A memory that would be forgotten; `score` if a query found it. `drawn_from` are the memories
     whose removal would remove it."""
 
@@ -128,8 +105,7 @@ class Candidate:
     drawn_from: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HiddenText:
+class HiddenText(Answer):
     """A text in which the forgotten statement would be hidden; `left` is the text still shown, None
     for nothing."""
 
@@ -138,8 +114,7 @@ class HiddenText:
     left: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetPreview:
+class ForgetPreview(Answer):
     """The memories that would be forgotten (`candidates`), and those extracted from these alone
     (`cascade`); `hides` are the texts in which they would be hidden. `more`: further memories
     match. `needs_confirmation`: `forget` requires the `confirm_token` for this many memories; it is
@@ -160,7 +135,6 @@ class ForgetPreview:
         return tuple(each.id for each in self.candidates)
 
 
-@dataclass(frozen=True, slots=True)
 class PreviewForget(Selection, Read[ForgetPreview]):
     """Show the memories that would be forgotten, with the token that confirms it.
 
@@ -300,8 +274,8 @@ def _preview(
 
 def _hides(shard: Shard, scope: str, ids: Sequence[str]) -> list[Row]:
     """The texts that these were extracted from and that would change."""
-    from palimpsest.schemas.rows import DOCUMENT_CHUNK
-    from palimpsest.streams.apply.hiding import hidden_text
+    from palimpsest.schemas.rows.memories import DOCUMENT_CHUNK
+    from palimpsest.streams.apply.forget import hidden_text
     from palimpsest.streams.store_port import Load, Loaded
 
     unit = shard.unit()
@@ -323,25 +297,23 @@ def _matching(
     shard: Shard, request: PreviewForget, limit: int, scores: Mapping[str, float]
 ) -> list[Row]:
     """The matching memories, one more than the limit if there are more."""
-    filters: list[tuple[str, object]] = [
-        ("memory_id IN (SELECT unnest(?))", list(request.memory_ids) or None),
-        ("memory_id IN (SELECT unnest(?))", None if request.query is None else list(scores)),
-        ("type IN (SELECT unnest(?))", list(request.types) or None),
-        ("list_has_any(tags, ?)", list(request.tags) or None),
-        (SAID_BY, request.who),
-        (SAID_AS, list(request.roles) or None),
-        ("source_type = ?", request.source_type),
-        ("occurred_at >= ?", request.since),
-        ("occurred_at < ?", request.until),
-    ]
-    conditions, values = ["scope = ?", _left(request)], [cast("object", request.scope)]
-    for condition, value in filters:
-        if value is not None:
-            conditions.append(condition)
-            values += [value] * condition.count("?")
+    condition, values = where(
+        [
+            ("scope = ?", request.scope),
+            ("memory_id IN (SELECT unnest(?))", list(request.memory_ids) or None),
+            ("memory_id IN (SELECT unnest(?))", None if request.query is None else list(scores)),
+            ("type IN (SELECT unnest(?))", list(request.types) or None),
+            ("list_has_any(tags, ?)", list(request.tags) or None),
+            (SAID_BY, request.who),
+            (SAID_AS, list(request.roles) or None),
+            ("source_type = ?", request.source_type),
+            ("occurred_at >= ?", request.since),
+            ("occurred_at < ?", request.until),
+        ]
+    )
     found = rows(
         shard,
-        f"SELECT {_COLUMNS} FROM memory_rows WHERE {' AND '.join(conditions)}"
+        f"SELECT {_COLUMNS} FROM memory_rows WHERE {condition} AND {_left(request)}"
         f" ORDER BY occurred_at DESC, created_at DESC, memory_id LIMIT {limit + 1}",
         values,
     )
@@ -356,7 +328,7 @@ def _left(request: PreviewForget) -> str:
 def _cascade(shard: Shard, scope: str, ids: Sequence[str], left: str) -> list[Row]:
     """The memories that would be removed with these, each with its sources in `drawn_from`."""
     from palimpsest.stores.database.derivations import by_memory, said_by, sources_of
-    from palimpsest.streams.apply.cascade import drawn_from_nothing_else
+    from palimpsest.streams.apply.forget import drawn_from_nothing_else
 
     sources: dict[str, tuple[str, ...]] = {}
     visited: set[str] = set()
@@ -367,15 +339,10 @@ def _cascade(shard: Shard, scope: str, ids: Sequence[str], left: str) -> list[Ro
             sources.update(by_memory(*sources_of(reader, scope, said_by(reader, scope, frontier))))
             frontier = sources.keys() - visited
     named = {*ids, *sources, *(source for known in sources.values() for source in known)}
-    known = {row["id"]: row for row in _rows_of(shard, scope, named, left)}
+    these = (
+        f"SELECT {_COLUMNS} FROM memory_rows WHERE scope = ? AND {left}"
+        " AND memory_id IN (SELECT unnest(?))"
+    )
+    known = {row["id"]: row for row in rows(shard, these, [scope, sorted(named)])}
     going = drawn_from_nothing_else(ids, sources, known.keys())
     return [known[key] | {"drawn_from": [*sources[key]]} for key in going]
-
-
-def _rows_of(shard: Shard, scope: str, ids: Iterable[str], left: str) -> list[Row]:
-    return rows(
-        shard,
-        f"SELECT {_COLUMNS} FROM memory_rows WHERE scope = ? AND {left}"
-        " AND memory_id IN (SELECT unnest(?))",
-        [scope, sorted(ids)],
-    )

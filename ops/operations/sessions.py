@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from palimpsest.ops.errors import NotFoundError
+from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Applied, StoredMemory
 from palimpsest.ops.operations.memories import List
-from palimpsest.ops.operations.operation import (
-    Ask,
-    Cursor,
-    Doc,
-    Json,
-    Limit,
-    Read,
-    Reason,
-    Scope,
-    Surface,
-    Write,
-)
-from palimpsest.ops.operations.rows import cursor, plain, rfc3339, rows
+from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface, Write
+from palimpsest.ops.operations.rows import cursor, no_cursor, plain, rfc3339, rows
 from palimpsest.stores.recall.query import Mark
 
 if TYPE_CHECKING:
-    from palimpsest.ops.settings.sections import Settings
     from palimpsest.ops.sources import Sources
-    from palimpsest.schemas.commands import Command
+
+_SESSION = partial(Surface, tag="sessions")
+_CHANGE = partial(_SESSION, panel="Change", permission="remember")
 
 SessionId = Annotated[
     str, Doc("the session's id", min_length=1, max_length=256, argument=True, metavar="SESSION")
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Answer):
     """A session with its oldest and newest turn (ids of their memories). `ended_at` and `ended_by`
     are None while it is open; `ends` counts its ends, as a later turn reopens it."""
 
@@ -51,27 +42,25 @@ class Session:
     ends: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionPage:
+class SessionPage(Answer):
     """Sessions, the one with the newest turn first; `next_cursor` is None on the last page."""
 
     sessions: tuple[Session, ...]
     next_cursor: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class Sessions(Read[SessionPage]):
     """List the sessions of a memory space, the one with the newest turn first, page by page.
 
     Example: palimpsest sessions --scope support
     """
 
-    scope: Scope = ""
+    scope: shared.Scope = ""
     open: Annotated[bool, Doc("only open sessions", option="--open")] = False
-    limit: Limit = 20
-    cursor: Cursor = None
+    limit: shared.Limit = 20
+    cursor: shared.Cursor = None
 
-    surface: ClassVar = Surface(("GET", "/api/sessions"), tag="sessions", command="sessions")
+    surface: ClassVar = _SESSION(("GET", "/api/sessions"), command="sessions")
 
     def read(self, sources: Sources) -> Json:
         at, session_id = (None, "") if self.cursor is None else cursor(self.cursor)
@@ -88,10 +77,7 @@ class Sessions(Read[SessionPage]):
         )
         page = found[: self.limit]
         last = page[-1] if len(found) > self.limit else None
-        return {
-            "sessions": page,
-            "next_cursor": last and f"{last['last_at']}/{last['session_id']}",
-        }
+        return {"sessions": page, "next_cursor": last and f"{last['last_at']}/{last['session_id']}"}
 
 
 _SESSIONS = """
@@ -104,8 +90,7 @@ ORDER BY last_at DESC, session_id DESC LIMIT $limit + 1
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Answer):
     """The summary of a session so far, its author and its expiry."""
 
     text: str
@@ -114,8 +99,7 @@ class Summary:
     expires_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class SessionTurn:
+class SessionTurn(Answer):
     """A turn, with the id of its memory."""
 
     id: str
@@ -125,8 +109,7 @@ class SessionTurn:
     marks: tuple[Mark, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ShortTermMemory:
+class ShortTermMemory(Answer):
     """The short-term memory of a session, kept for some hours: a summary, and the newest turns,
     oldest first. `explicit_intent`: the last user turn asks to remember something permanently."""
 
@@ -138,8 +121,7 @@ class ShortTermMemory:
     explicit_intent: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SessionMemories:
+class SessionMemories(Answer):
     """The short-term memory of a session, None if empty, and a page of its memories, newest
     first."""
 
@@ -148,7 +130,6 @@ class SessionMemories:
     next_cursor: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class SessionMemory(Read[SessionMemories]):
     """Show the short-term memory of a session, and its memories, newest first.
 
@@ -156,12 +137,12 @@ class SessionMemory(Read[SessionMemories]):
     """
 
     session_id: SessionId
-    scope: Scope = ""
-    limit: Limit = 20
-    cursor: Cursor = None
+    scope: shared.Scope = ""
+    limit: shared.Limit = 20
+    cursor: shared.Cursor = None
 
-    surface: ClassVar = Surface(
-        ("GET", "/api/sessions/{session_id:path}/memory"), tag="sessions", command="session-memory"
+    surface: ClassVar = _SESSION(
+        ("GET", "/api/sessions/{session_id:path}/memory"), command="session-memory"
     )
 
     def read(self, sources: Sources) -> Json:
@@ -177,7 +158,7 @@ class SessionMemory(Read[SessionMemories]):
         return {"short_term": kept, **found}
 
     def _short_term(self, sources: Sources) -> Json:
-        from palimpsest.ops.operations.short_term import short_term
+        from palimpsest.ops.operations.recalling import short_term
 
         kept = short_term(sources, self.scope, self.session_id)
         if kept is None:
@@ -200,8 +181,94 @@ class SessionMemory(Read[SessionMemories]):
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryKept(Applied):
+class ExtractedFact(Answer):
+    """A fact extracted from a turn, its outcome with the reason, and the memory that it became or
+    was decided about; None while it is in flight."""
+
+    content: str
+    type: str
+    outcome: str | None
+    reason: str | None
+    memory_id: str | None
+    is_forgotten: bool
+
+
+class TimelineTurn(SessionTurn):
+    """A turn with the facts extracted from it."""
+
+    facts: tuple[ExtractedFact, ...] = ()
+
+
+class Timeline(Answer):
+    """A page of the turns of a session, oldest first; `next_cursor` is None on the last page."""
+
+    session_id: str
+    scope: str
+    turns: tuple[TimelineTurn, ...]
+    next_cursor: str | None
+
+
+class SessionTimeline(Read[Timeline]):
+    """Show the turns of a session, oldest first, with the facts extracted from each.
+
+    Example: palimpsest session-timeline chat-17 --scope support
+    """
+
+    session_id: SessionId
+    scope: shared.Scope = ""
+    limit: shared.Limit = 50
+    cursor: shared.Cursor = None
+
+    surface: ClassVar = _SESSION(
+        ("GET", "/api/sessions/{session_id:path}/timeline"), command="session-timeline"
+    )
+
+    def read(self, sources: Sources) -> Json:
+        shard = sources.shard_of(self.scope)
+        values = {"scope": self.scope, "session": self.session_id, "after": self.cursor}
+        if self.cursor is not None and not rows(shard, _PLACE, values):
+            raise no_cursor(self.cursor)
+        found = rows(shard, _TURNS, {**values, "limit": self.limit})
+        turns = found[: self.limit]
+        if not turns and self.cursor is None:
+            raise NotFoundError(
+                f"no turns of a session {self.session_id} are in the scope {self.scope}"
+            )
+        ids = [turn["id"] for turn in turns]
+        facts: dict[str, list[Json]] = {each: [] for each in ids}
+        for fact in rows(shard, _FACTS, {"scope": self.scope, "ids": ids}):
+            facts[fact.pop("turn")].append(fact)
+        return {
+            "session_id": self.session_id,
+            "scope": self.scope,
+            "turns": [{**turn, "facts": facts[turn["id"]]} for turn in turns],
+            "next_cursor": ids[-1] if len(found) > self.limit else None,
+        }
+
+
+_PLACE = """
+SELECT occurred_at, created_at, rowid AS place FROM memory_rows
+WHERE memory_id = $after AND scope = $scope AND session_id = $session
+"""
+_TURNS = f"""
+WITH before AS ({_PLACE})
+SELECT m.memory_id AS id, m.who, m.content, m.occurred_at FROM memory_rows m
+LEFT JOIN before b ON true
+WHERE m.scope = $scope AND m.session_id = $session AND m.type = 'episodic' AND NOT m.is_deleted
+    AND ($after IS NULL
+        OR (m.occurred_at, m.created_at, m.rowid) > (b.occurred_at, b.created_at, b.place))
+ORDER BY m.occurred_at, m.created_at, m.rowid LIMIT $limit + 1
+"""
+_FACTS = """
+SELECT f.turn_memory_id AS turn, f.content, f.type, f.outcome, f.outcome_reason AS reason,
+    f.memory_id, coalesce(m.is_deleted, false) AS is_forgotten
+FROM main.facts f LEFT JOIN memory_rows m ON m.memory_id = f.memory_id AND m.scope = f.scope
+WHERE f.scope = $scope AND f.turn_memory_id IN (SELECT unnest($ids))
+ORDER BY f.turn_memory_id, f.item_id
+"""
+
+
+class SummaryKept(Applied, kw_only=True):
     """The expiry of a summary."""
 
     session_id: str
@@ -209,7 +276,6 @@ class SummaryKept(Applied):
     expires_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
 class UpdateShortTermMemory(Write[SummaryKept]):
     """Store a summary of a session for some hours; it replaces the previous one.
 
@@ -217,34 +283,16 @@ class UpdateShortTermMemory(Write[SummaryKept]):
     """
 
     session_id: SessionId
-    summary: Annotated[
-        str,
-        Doc(
-            "what the session is about so far",
-            min_length=1,
-            max_length=100_000,
-            not_blank=True,
-            argument=True,
-        ),
-    ]
-    scope: Scope = ""
+    summary: Annotated[str, shared.text_doc("what the session is about so far", argument=True)]
+    scope: shared.Scope = ""
 
-    surface: ClassVar = Surface(
-        ("PUT", "/api/sessions/{session_id:path}/memory"),
-        tag="sessions",
-        command="session-summary",
-        panel="Change",
-        permission="remember",
+    body: ClassVar = "UpdateShortTermCommand"
+    surface: ClassVar = _CHANGE(
+        ("PUT", "/api/sessions/{session_id:path}/memory"), command="session-summary"
     )
 
-    async def command(self, ask: Ask, settings: Settings) -> Command:
-        from palimpsest.schemas.commands import UpdateShortTermCommand
 
-        return UpdateShortTermCommand(session_id=self.session_id, summary=self.summary)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedSession(Applied):
+class EndedSession(Applied, kw_only=True):
     """`status` is `ended`, or `already` if the session had ended before."""
 
     session_id: str
@@ -253,7 +301,6 @@ class EndedSession(Applied):
     ended_by: str
 
 
-@dataclass(frozen=True, slots=True)
 class EndSession(Write[EndedSession]):
     """End a session; an ended session stays unchanged.
 
@@ -261,18 +308,10 @@ class EndSession(Write[EndedSession]):
     """
 
     session_id: SessionId
-    scope: Scope = ""
-    reason: Reason = ""
+    scope: shared.Scope = ""
+    reason: shared.Reason = ""
 
-    surface: ClassVar = Surface(
-        ("POST", "/api/sessions/{session_id:path}/end"),
-        tag="sessions",
-        command="session-end",
-        panel="Change",
-        permission="remember",
+    body: ClassVar = "SessionEndCommand"
+    surface: ClassVar = _CHANGE(
+        ("POST", "/api/sessions/{session_id:path}/end"), command="session-end"
     )
-
-    async def command(self, ask: Ask, settings: Settings) -> Command:
-        from palimpsest.schemas.commands import SessionEndCommand
-
-        return SessionEndCommand(session_id=self.session_id, reason=self.reason)

@@ -10,16 +10,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from palimpsest.ops.errors import NotFoundError, RequestError, UnavailableError
+    from palimpsest.ops.errors import (
+        ForbiddenError,
+        NotFoundError,
+        RequestError,
+        UnauthorizedError,
+        UnavailableError,
+    )
     from palimpsest.ops.library.client import AsyncClient, Client
     from palimpsest.ops.library.memory import AsyncMemory, Memory
     from palimpsest.ops.operations.executing import NotYetAppliedError
     from palimpsest.ops.transport.base import NotDoneError
-    from palimpsest.ops.transport.problems import (
-        ForbiddenError,
-        RateLimitedError,
-        UnauthorizedError,
-    )
+    from palimpsest.ops.transport.sending import RateLimitedError
     from palimpsest.schemas.commands import Actor
 
 __all__ = [
@@ -43,14 +45,14 @@ _LIES_IN = {
     "AsyncClient": "palimpsest.ops.library.client",
     "AsyncMemory": "palimpsest.ops.library.memory",
     "Client": "palimpsest.ops.library.client",
-    "ForbiddenError": "palimpsest.ops.transport.problems",
+    "ForbiddenError": "palimpsest.ops.errors",
     "Memory": "palimpsest.ops.library.memory",
     "NotDoneError": "palimpsest.ops.transport.base",
     "NotFoundError": "palimpsest.ops.errors",
     "NotYetAppliedError": "palimpsest.ops.operations.executing",
-    "RateLimitedError": "palimpsest.ops.transport.problems",
+    "RateLimitedError": "palimpsest.ops.transport.sending",
     "RequestError": "palimpsest.ops.errors",
-    "UnauthorizedError": "palimpsest.ops.transport.problems",
+    "UnauthorizedError": "palimpsest.ops.errors",
     "UnavailableError": "palimpsest.ops.errors",
 }
 

@@ -1,4 +1,5 @@
-"""Finds the memory of a branch that corresponds to one of the live memory.
+"""Finds the facts of two extractions that say the same, and the memory of a branch that corresponds
+to one of the live memory.
 
 Memories that do not come from a model's words (turns, remembered texts, chunks) have the same id in
 both. A fact of the branch corresponds to the nearest of all live facts of the same turns. The
@@ -9,30 +10,55 @@ come from its store.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from palimpsest.ops.replay.ledger import MatchedBy
 from palimpsest.ops.replay.live_log import LiveLog
-from palimpsest.schemas.messages import Outcome
+from palimpsest.ops.replay.requests import MatchedBy
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.redaction import folded, is_mark
 from palimpsest.stores.database.derivations import SAID_AGAIN
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.models.base import Vector
+from palimpsest.streams.text.contradiction import NEGATIONS, tokens, words_oppose
 
 # --- matching -------------------------------------------------------------------------------------
-# Finds the facts of two extractions of the same turns that say the same. Pure functions of texts
-# and vectors.
+# Pure functions of texts and vectors. Facts with equal content are the same fact. Others say the
+# same, in other words, if they come from the same turn, neither denies the other, and their vectors
+# or words are near enough. A comparison of memories pairs them one to one; for a person's command,
+# all nearest facts count.
 
-LEAST_WORDS: Final = 0.5
-"""Minimum share of common words at which two texts without vectors may say the same."""
+NEAR_COSINES: Final[Mapping[str, float]] = {
+    "multilingual-e5-small": 0.92,
+    "answerai-colbert-small": 0.93,
+    "hashing": 0.40,
+}
+"""Minimum cosine at which two facts of one turn are the same in other words, by prefix of the
+model's name: models differ in how close they put any two texts. `ops/docs/promotion.md` reports
+the measurements."""
+NEAR_COSINE: Final = 0.70
+"""The same for models that were not measured."""
+NEAR_WORDS: Final = 0.40
+"""The same for the share of common words, where a text has no vector."""
 TIED: Final = 1e-6
 """Scores that differ by less than this are equal: a cosine is not exact."""
-_WORD: Final = re.compile(r"\w+")
+
+_NEGATIONS: Final = NEGATIONS | frozenset(
+    # de, nl, da, sv, fr, es, it, pt, pl, ru
+    "nicht kein keine keinen keiner keinem keines nie niemals nichts niemand ohne niet geen nooit"
+    " ikke aldrig inte inga ingen jamais pas aucun aucune rien nunca nada jamás sin non mai senza"
+    " não nunca sem nie nigdy bez не нет никогда ни без нельзя".split()
+)
+_JAPANESE: Final = re.compile(r"(?:ない|なかった|ません|なく|ぬ)(?:です|でした)?[。.!！\s]*$")
+_CHINESE: Final = re.compile(r"[不没沒]")
+_KANA: Final = re.compile(r"[\u3040-\u30ff]")
+_UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\u0e00-\u0e7f]+")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -55,12 +81,14 @@ class Comparison:
         """Returns None for texts that do not say the same."""
         if folded(a) == folded(b):
             return Likeness(1.0, "equal text")
+        if denies(a, b):
+            return None
         left, right = self.vectors.get(a), self.vectors.get(b)
         if left is not None and right is not None:
             cosine = min(float(np.dot(left, right)), 1.0)
             return Likeness(cosine, "embedding") if cosine >= self.near else None
-        shared = word_overlap(a, b)
-        return Likeness(shared, "words") if shared >= LEAST_WORDS else None
+        shared = shared_words(a, b)
+        return Likeness(shared, "words") if shared >= NEAR_WORDS else None
 
     def best(self, some: Iterable[str], others: Iterable[str]) -> Likeness | None:
         """Returns the likeness of the nearest pair, None if no pair says the same."""
@@ -80,11 +108,129 @@ class Comparison:
         return {key: each for key, each in known.items() if each.score >= top - TIED}
 
 
-def word_overlap(a: str, b: str) -> float:
-    """Returns the words common to both texts as a share of all their words, 0 if neither text has
-    any."""
-    left, right = set(_WORD.findall(a.lower())), set(_WORD.findall(b.lower()))
-    return len(left & right) / len(left | right) if left or right else 0.0
+def near_cosine(model: str) -> float:
+    """Returns the minimum cosine for an embedding model."""
+    bars = (bar for name, bar in NEAR_COSINES.items() if model.startswith(name))
+    return next(bars, NEAR_COSINE)
+
+
+def denies(a: str, b: str) -> bool:
+    """Returns whether only one of the texts is negated, or they contain opposites. Compares words,
+    so that texts that differ in this are never paired, however similar."""
+    return negates(a) != negates(b) or words_oppose(a, b)
+
+
+def negates(text: str) -> bool:
+    """Returns whether a text has a word of negation in one of the supported languages."""
+    if _KANA.search(text):
+        return _JAPANESE.search(text) is not None
+    return not _NEGATIONS.isdisjoint(tokens(text)) or _CHINESE.search(text) is not None
+
+
+def shared_words(a: str, b: str) -> float:
+    """Returns the share of common words, from 0 to 1; for scripts without spaces, of pairs of
+    characters."""
+    left, right = _words(a), _words(b)
+    if not left or not right:
+        return 0.0
+    return 2 * len(left & right) / (len(left) + len(right))
+
+
+def _words(text: str) -> set[str]:
+    words = {word for word in tokens(text) if not _UNSPACED.search(word)}
+    for run in _UNSPACED.findall(text):
+        words |= {run[place : place + 2] for place in range(max(1, len(run) - 1))}
+    return words
+
+
+# --- pairs ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A fact to pair: `digest` is equal for equal content, `sources` are what the fact was
+    extracted from. `is_earlier`: it says what the memory said before, and has no vector."""
+
+    memory_id: str
+    content: str
+    digest: str
+    sources: tuple[str, ...]
+    is_earlier: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A fact of the live memory with one of the branch; `similarity` is 1.0 for equal content."""
+
+    live: str
+    branch: str
+    similarity: float
+
+
+Scores = Mapping[tuple[str, str], float]
+"""The similarity of facts that may be pairs, by their ids: live (or forgotten), then branch."""
+
+
+@dataclass(slots=True)
+class Pairs:
+    """`paired` by the live memory's id; `repeated` are facts of the branch that say what one of the
+    `ended` facts (the pair's `live`) said, by the branch's id."""
+
+    ended: frozenset[str] = frozenset()
+    paired: dict[str, Pair] = field(default_factory=dict)
+    repeated: dict[str, Pair] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    def take(self, scores: Scores) -> None:
+        """Pairs the nearest facts first, each once; any number may repeat an ended fact."""
+        for (one, other), score in sorted(scores.items(), key=lambda each: (-each[1], each[0])):
+            if other in self.taken or one in self.paired:
+                continue
+            self.taken.add(other)
+            if one in self.ended:
+                self.repeated[other] = Pair(one, other, score)
+            else:
+                self.paired[one] = Pair(one, other, score)
+
+    def take_equal(self, live: Iterable[Statement], branch: Iterable[Statement]) -> None:
+        """Pairs facts with equal content, whatever their sources: a scope has only one such fact on
+        each side."""
+        known = {each.digest: each.memory_id for each in branch}
+        self.take({(e.memory_id, known[e.digest]): 1.0 for e in live if e.digest in known})
+
+    def take_same_id(self, live: Iterable[str], branch: Iterable[str], score: float) -> None:
+        """Pairs the remaining facts that share an id: the same fact in two states."""
+        self.take({(known, known): score for known in {*live} & {*branch}})
+
+
+def may_be_pairs(
+    live: Iterable[Statement], branch: Iterable[Statement]
+) -> Iterator[tuple[Statement, Statement]]:
+    """Yields pairs of facts that share a source, each once, in order."""
+    by_source: dict[str, list[Statement]] = defaultdict(list)
+    for statement in branch:
+        for source in statement.sources:
+            by_source[source].append(statement)
+    for statement in live:
+        beside = {
+            other.memory_id: other
+            for source in statement.sources
+            for other in by_source.get(source, ())
+        }
+        for _, other in sorted(beside.items()):
+            yield statement, other
+
+
+def scored(compared: Comparison, some: Iterable[tuple[Statement, Statement]]) -> Scores:
+    """Returns the similarity of those of the pairs that say the same."""
+    scores: dict[tuple[str, str], float] = {}
+    for one, other in some:
+        found = compared.of(one.content, other.content)
+        score = 1.0 if one.digest == other.digest else found.score if found else 0.0
+        key = (one.memory_id, other.memory_id)
+        if score > scores.get(key, 0.0):
+            scores[key] = score
+    return scores
 
 
 # --- counterparts ---------------------------------------------------------------------------------
@@ -93,8 +239,7 @@ Embedding = Callable[[Sequence[str]], Awaitable[Sequence[Vector | None]]]
 """Returns the vectors of texts, in order; None for a text that the model refuses."""
 
 _DRAWN = f"""
-SELECT o.memory_id, f.turn_memory_id, f.content, coalesce(m.is_deleted, true),
-    coalesce(m.is_deleted AND m.content_hash = '', true)
+SELECT o.memory_id, f.turn_memory_id, f.content, coalesce(m.is_deleted, true)
 FROM fact_rows f
 JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = f.item_id
 LEFT JOIN memory_rows m ON m.memory_id = o.memory_id
@@ -103,8 +248,7 @@ _OF_TURNS = _DRAWN + "f.turn_memory_id IN (SELECT unnest($ids)) ORDER BY ALL"
 _OF_MEMORIES = _DRAWN + "o.memory_id IN (SELECT unnest($ids)) ORDER BY ALL"
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """A memory of the branch and how it was found."""
 
     branch_id: str
@@ -119,93 +263,74 @@ class Fact:
     texts: tuple[str, ...]
     turns: frozenset[str]
     is_deleted: bool = False
-    is_erased: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Counterparts:
-    """Finds counterparts in one partition of a branch while the branch's stages are idle."""
+    """Finds counterparts in one partition of a branch while the branch's stages are idle: of what
+    the live memory knew in a `scope` `before` an offset of memory-changes."""
 
     live: LiveLog
     shard: Shard
     embed: Embedding
     near: float
+    scope: str = ""
+    before: int = 0
 
-    def has_same_id(self, scope: str, memory_id: str, before: int) -> bool:
+    def has_same_id(self, memory_id: str) -> bool:
         """Returns whether the branch has this memory under the same id regardless of the model: it
         does not come from a model's words, or was imported."""
-        with self.shard.reading() as reader:
-            row = reader.execute(
-                "SELECT source_type = 'extraction' AND why = 'extracted-fact' FROM memory_rows"
-                " WHERE memory_id = ? AND scope = ?",
-                [memory_id, scope],
-            ).fetchone()
-        if row is None:
+        rows = self.shard.fetch(
+            "SELECT source_type = 'extraction' AND why = 'extracted-fact' FROM memory_rows"
+            " WHERE memory_id = ? AND scope = ?",
+            [memory_id, self.scope],
+        )
+        if not rows:
             return False
-        told = self.live.ledger.told_of_memory(memory_id, before)
-        return not row[0] or all(each.turn_id is None for each in told)
+        told = self.live.ledger.outcomes(self.before, memory_id=memory_id)
+        return not rows[0][0] or all(each.turn_id is None for each in told)
 
-    def has(self, scope: str, memory_id: str) -> bool:
-        with self.shard.reading() as reader:
-            row = reader.execute(
-                "SELECT 1 FROM memory_rows WHERE memory_id = ? AND scope = ?", [memory_id, scope]
-            ).fetchone()
-        return row is not None
-
-    def known(self, memory_id: str, before: int) -> bool:
-        """Returns whether the live memory had it before an offset of memory-changes."""
-        return bool(self.live.ledger.told_of_memory(memory_id, before))
-
-    async def of_fact(self, scope: str, live_id: str, before: int) -> list[Match]:
+    async def of_fact(self, live_id: str) -> list[Match]:
         """Returns the facts that the branch extracted from the same turns and that say the same as
         the live one, best first, active before forgotten. If the live text was erased, returns the
         facts that no other live fact accounts for."""
-        live = self._live(live_id, before)
+        live = self._live(live_id)
         if live is None or not live.turns:
-            return self.equal(scope, () if live is None else live.texts)
+            return self.equal(() if live is None else live.texts)
         if not live.texts:
-            return await self.unaccounted(scope, live.turns, before)
-        drawn, others = self._compared(scope, live.turns, before)
-        others = {**others, live_id: live}
-        compared = await self._comparison([*drawn.values(), *others.values()])
-        texts = {key: other.texts for key, other in others.items()}
+            return await self.unaccounted(live.turns)
+        compared, drawn = await self._claimed(live.turns, {live_id: live})
         found = [
             (key, fact, compared.best(fact.texts, live.texts[-1:]) or nearest[live_id])
-            for key, fact in drawn.items()
-            if live_id in (nearest := compared.nearest(fact.texts, texts))
+            for key, (fact, nearest) in drawn.items()
+            if live_id in nearest
         ]
         found.sort(key=lambda each: (each[1].is_deleted, -each[2].score, each[0]))
         matches = [Match(key, each.by, round(each.score, 6)) for key, _, each in found]
-        return matches or self.equal(scope, live.texts)
+        return matches or self.equal(live.texts)
 
-    async def unaccounted(self, scope: str, turns: Iterable[str], before: int) -> list[Match]:
+    async def unaccounted(self, turns: Iterable[str]) -> list[Match]:
         """Returns the active facts that the branch extracted from these turns alone and that no
         live fact of these turns says."""
         wanted = frozenset(turns)
-        drawn, others = self._compared(scope, wanted, before)
-        alone = {
-            key: fact for key, fact in drawn.items() if fact.turns <= wanted and not fact.is_deleted
-        }
-        compared = await self._comparison([*alone.values(), *others.values()])
-        texts = {key: other.texts for key, other in others.items()}
+        _, drawn = await self._claimed(wanted, {})
         return [
             Match(key, "erased", None)
-            for key, fact in sorted(alone.items())
-            if not compared.nearest(fact.texts, texts)
+            for key, (fact, nearest) in sorted(drawn.items())
+            if fact.turns <= wanted and not fact.is_deleted and not nearest
         ]
 
-    async def of_held(self, scope: str, item_id: str, before: int) -> Match | None:
+    async def of_held(self, item_id: str) -> Match | None:
         """Returns the pending change of the branch that corresponds to the live one."""
-        told = self.live.ledger.told_of_item(item_id, before)
+        told = self.live.ledger.outcomes(self.before, item_id=item_id)
         turns = sorted({each.turn_id for each in told if each.turn_id is not None})
         texts = [text for each in told for text in self._texts(each.cause, item_id=item_id)]
-        with self.shard.reading() as reader:
-            rows = reader.execute(
-                "SELECT h.item_id, h.content FROM held_proposals h JOIN outcomes o"
-                " ON o.item_kind = 'fact' AND o.item_id = h.item_id AND o.event = 'blocked'"
-                " WHERE h.scope = ? AND h.turn_memory_id IN (SELECT unnest(?)) ORDER BY 1",
-                [scope, turns],
-            ).fetchall()
+        rows = self.shard.fetch(
+            "SELECT h.item_id, h.content FROM held_proposals h JOIN outcomes o"
+            " ON o.item_kind = 'fact' AND o.item_id = h.item_id AND o.event = 'blocked'"
+            " WHERE h.scope = ? AND h.turn_memory_id IN (SELECT unnest(?)) ORDER BY 1",
+            [self.scope, turns],
+        )
         held = {str(key): (str(content),) for key, content in rows}
         facts = [Fact(tuple(texts), frozenset()), *(Fact(t, frozenset()) for t in held.values())]
         compared = await self._comparison(facts)
@@ -215,35 +340,32 @@ class Counterparts:
 
     # --- facts of both sides -----------------------------------------------------------------
 
-    def _compared(
-        self, scope: str, turns: frozenset[str], before: int
-    ) -> tuple[dict[str, Fact], dict[str, Fact]]:
-        """Returns the branch's facts of these turns and the live facts of all their turns, by
-        id."""
-        first = self._rows(_OF_TURNS, scope, turns)
-        drawn = _facts(self._rows(_OF_MEMORIES, scope, {row[0] for row in first}))
+    async def _claimed(
+        self, turns: frozenset[str], also: Mapping[str, Fact]
+    ) -> tuple[Comparison, dict[str, tuple[Fact, dict[str, Likeness]]]]:
+        """Returns the branch's facts of these turns by id, each with those that are nearest to it
+        of the live facts of all its turns, and of `also`."""
+        first = self.shard.fetch(_OF_TURNS, {"scope": self.scope, "ids": sorted(turns)})
+        ids = sorted({row[0] for row in first})
+        drawn = _facts(self.shard.fetch(_OF_MEMORIES, {"scope": self.scope, "ids": ids}))
         everywhere = turns.union(*(fact.turns for fact in drawn.values()))
         named = {
             told.memory_id
             for turn in everywhere
-            for told in self.live.ledger.told_of_turn(turn, before)
+            for told in self.live.ledger.outcomes(self.before, turn_id=turn)
             if told.event in SAID_AGAIN and told.memory_id is not None
         }
-        found = {key: self._live(key, before) for key in sorted(named)}
-        return drawn, {key: fact for key, fact in found.items() if fact is not None and fact.texts}
+        found = {key: self._live(key) for key in sorted(named)}
+        live = {key: fact for key, fact in found.items() if fact is not None and fact.texts}
+        live |= also
+        compared = await self._comparison([*drawn.values(), *live.values()])
+        texts = {key: fact.texts for key, fact in live.items()}
+        claimed = {key: (fact, compared.nearest(fact.texts, texts)) for key, fact in drawn.items()}
+        return compared, claimed
 
-    def _rows(
-        self, query: str, scope: str, ids: Iterable[str]
-    ) -> list[tuple[str, str, str, bool, bool]]:
-        with self.shard.reading() as reader:
-            found: list[tuple[str, str, str, bool, bool]] = reader.execute(
-                query, {"scope": scope, "ids": sorted(ids)}
-            ).fetchall()
-        return found
-
-    def _live(self, memory_id: str, before: int) -> Fact | None:
+    def _live(self, memory_id: str) -> Fact | None:
         """Returns None if the live log has no outcome for this memory. Leaves out erased texts."""
-        told = self.live.ledger.told_of_memory(memory_id, before)
+        told = self.live.ledger.outcomes(self.before, memory_id=memory_id)
         if not told:
             return None
         said = [each for each in told if each.event in SAID_AGAIN]
@@ -256,22 +378,23 @@ class Counterparts:
         """Returns the texts of the facts that led to a memory, or the text of the command that
         created it."""
         found = []
-        for told in self.live.ledger.told_by(cause) if cause is not None else ():
+        for told in self.live.ledger.outcomes(cause=cause) if cause is not None else ():
             for outcome in self.live.outcomes(told):
                 if all(getattr(outcome, name) == value for name, value in named.items()):
-                    found.append(_text(outcome))
+                    fact = outcome.metadata.get("fact")
+                    created = outcome.new_content if outcome.event == "created" else None
+                    found.append(fact if isinstance(fact, str) else created)
             break  # all outcomes are in one record
         return [text for text in found if text and not is_mark(text)]
 
-    def equal(self, scope: str, texts: Iterable[str]) -> list[Match]:
+    def equal(self, texts: Iterable[str]) -> list[Match]:
         """Returns the active memories of the scope whose text equals one of these."""
         hashes = [content_hash(storage_content(text)) for text in texts]
-        with self.shard.reading() as reader:
-            rows = reader.execute(
-                "SELECT memory_id FROM memory_rows WHERE scope = ? AND NOT is_deleted"
-                " AND type <> 'episodic' AND content_hash IN (SELECT unnest(?)) ORDER BY 1",
-                [scope, hashes],
-            ).fetchall()
+        rows = self.shard.fetch(
+            "SELECT memory_id FROM memory_rows WHERE scope = ? AND NOT is_deleted"
+            " AND type <> 'episodic' AND content_hash IN (SELECT unnest(?)) ORDER BY 1",
+            [self.scope, hashes],
+        )
         return [Match(str(key), "equal text", 1.0) for (key,) in rows]
 
     async def _comparison(self, facts: Iterable[Fact]) -> Comparison:
@@ -280,22 +403,13 @@ class Counterparts:
         return Comparison(dict(zip(texts, vectors, strict=True)), self.near)
 
 
-def _facts(rows: Iterable[tuple[str, str, str, bool, bool]]) -> dict[str, Fact]:
-    texts: dict[str, dict[str, None]] = {}
-    turns: dict[str, set[str]] = {}
-    found: dict[str, tuple[bool, bool]] = {}
-    for memory_id, turn, content, is_deleted, is_erased in rows:
-        if not is_mark(content):
-            texts.setdefault(memory_id, {})[content] = None
-        turns.setdefault(memory_id, set()).add(turn)
-        found[memory_id] = (is_deleted, is_erased)
+def _facts(rows: Iterable[tuple[str, str, str, bool]]) -> dict[str, Fact]:
+    by_memory = groupby(rows, itemgetter(0))  # which they are ordered by
     return {
-        key: Fact(tuple(texts.get(key, ())), frozenset(turns[key]), *found[key]) for key in found
+        key: Fact(
+            texts=tuple(dict.fromkeys(row[2] for row in found if not is_mark(row[2]))),
+            turns=frozenset(row[1] for row in found),
+            is_deleted=found[0][3],
+        )
+        for key, found in ((key, [*some]) for key, some in by_memory)
     }
-
-
-def _text(outcome: Outcome) -> str | None:
-    fact = outcome.metadata.get("fact")
-    if isinstance(fact, str):
-        return fact
-    return outcome.new_content if outcome.event == "created" else None

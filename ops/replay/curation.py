@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, TypeAlias
 
 from pydantic import JsonValue
 
 from palimpsest.ops.replay.counterparts import Counterparts, Match
-from palimpsest.ops.replay.ledger import Curated, Status
-from palimpsest.ops.replay.live_log import LiveLog, decoded
+from palimpsest.ops.replay.log_reading import decoded, intent_of, recorded
+from palimpsest.ops.replay.requests import Curated
 from palimpsest.schemas.commands import (
     ApplyProposalsCommand,
     Command,
@@ -60,16 +61,12 @@ DONE: Final[Mapping[str, frozenset[str]]] = {
     "erase-scope": frozenset({"erased"}),
 }
 """The results with which each command succeeded."""
-SAID_BY_IT: Final = "a memory that a person changed says the same"
-NOT_CARRIED_OUT: Final = "the live memory did not carry it out"
+NO_MATCH: Final = (None, None, None)
 
 
-@dataclass(slots=True)
-class Curation:
+@dataclass(frozen=True, slots=True)
+class Curation(Counterparts):
     """Curation of one partition of a branch while the branch's stages are idle."""
-
-    live: LiveLog
-    counterparts: Counterparts
 
     async def translated(
         self, message: Message, command: Translated, record: Record
@@ -79,7 +76,7 @@ class Curation:
         known = self.live.ledger.curated("command_id = ?", command_id(message))
         if not known:
             known = await self._found(message, command, record)
-            self.live.ledger.note_curated(known)
+            self.live.ledger.keep_curated(known)
         if isinstance(command, EraseScopeCommand):
             return self._erasure(message, command, known)
         named: dict[str, list[str]] = {}
@@ -91,22 +88,19 @@ class Curation:
                 forgotten.append(row.branch_id)
             else:
                 named.setdefault(row.live_id, []).append(row.branch_id)
-        said = [
-            _said(message, each, number) for number, each in enumerate(_renamed(command, named))
-        ]
-        if not forgotten:
-            return said
-        out_of_the_way = ForgetCommand(memory_ids=tuple(forgotten), reason=SAID_BY_IT, force=True)
-        return [_said(message, out_of_the_way, len(said)), *said]
+        renamed = enumerate(_renamed(command, named))
+        said = [_said(message, each, number) for number, each in renamed]
+        if forgotten:
+            why = "a memory that a person changed says the same"
+            away = ForgetCommand(memory_ids=tuple(forgotten), reason=why, force=True)
+            said.insert(0, _said(message, away, len(said)))
+        return said
 
     def settle(self) -> None:
         """Records the results of all commands that the branch got."""
         rows = self.live.ledger.curated("status = 'fed' OR (status = 'suppressed' AND detail = '')")
-        results: dict[str, Mapping[str, str]] = {}
-        for row in rows:
-            if row.command_id not in results:
-                results[row.command_id] = self._results(row.command_id)
-        self.live.ledger.settle_curated(
+        results = {key: self._results(key) for key in {row.command_id for row in rows}}
+        self.live.ledger.keep_curated(
             _settled(row, results[row.command_id]) for row in rows if results[row.command_id]
         )
 
@@ -114,107 +108,82 @@ class Curation:
 
     async def _found(self, message: Message, command: Translated, record: Record) -> list[Curated]:
         done = self._done(message)
-        before = self._before(message, record)
-        rows: list[Curated] = []
-
-        def row(live_id: str, match: Match | None, status: Status, detail: str = "") -> None:
-            rows.append(
-                Curated(
-                    command_id=command_id(message),
-                    command=command.command,
-                    scope=message.scope,
-                    partition=record.partition,
-                    offset=record.offset,
-                    live_id=live_id,
-                    branch_id=None if match is None else match.branch_id,
-                    matched_by=None if match is None else match.by,
-                    similarity=None if match is None else match.score,
-                    status=status,
-                    detail=detail,
-                )
-            )
-
+        place = (message.scope, record.partition, record.offset)
+        row = partial(Curated, command_id(message), command.command, *place)
         if isinstance(command, EraseScopeCommand):
-            row(message.scope, None, "fed" if done else "not carried out")
-            return rows
+            return [row(message.scope, *NO_MATCH, "fed" if done else "not carried out")]
+        before = self._before(message, record)
+        then = replace(self, scope=message.scope, before=before)
+        rows: list[Curated] = []
         for live_id in _named(command, done):
-            if live_id not in done and (
-                _guarded(command, live_id) or not self._knows(message.scope, live_id, before)
-            ):
-                row(live_id, None, "not carried out", NOT_CARRIED_OUT)
+            told = self.live.ledger.outcomes(before, memory_id=live_id)
+            is_known = told or then.has_same_id(live_id)
+            if live_id not in done and (_guarded(command, live_id) or not is_known):
+                why = "the live memory did not carry it out"
+                rows.append(row(live_id, *NO_MATCH, "not carried out", why))
                 continue
-            match, others = await self._matches(message.scope, command, live_id, before)
+            match, others = await then._matches(command, live_id)
             if match is not None:
-                row(live_id, match, "fed")
+                rows.append(row(live_id, *match, "fed"))
             elif not others:
-                row(live_id, None, "no counterpart")
-            for other in others:
-                row(live_id, other, "suppressed")
+                rows.append(row(live_id, *NO_MATCH, "no counterpart"))
+            rows += [row(live_id, *other, "suppressed") for other in others]
         return rows
 
-    async def _matches(
-        self, scope: str, command: Translated, live_id: str, before: int
-    ) -> tuple[Match | None, list[Match]]:
+    async def _matches(self, command: Translated, live_id: str) -> tuple[Match | None, list[Match]]:
         """Returns the counterpart, and all other memories that say what is forgotten or
         corrected."""
         if isinstance(command, ApplyProposalsCommand | DismissProposalsCommand):
-            return await self.counterparts.of_held(scope, live_id, before), []
+            return await self.of_held(live_id), []
         forgets = isinstance(command, ForgetCommand)
-        if self.counterparts.has_same_id(scope, live_id, before):
-            others = (
-                await self.counterparts.unaccounted(scope, [live_id], before) if forgets else []
-            )
-            match = Match(live_id, "same id", None)
-            return match, [*others, *self._in_the_way(scope, command, live_id, match, before)]
-        found = await self.counterparts.of_fact(scope, live_id, before)
-        first = self._earlier(scope, live_id) or next(
-            (each for each in found if each.by != "erased"), None
-        )
-        if not forgets and not (first is not None and _texts(command, live_id)):
-            return first, []
-        others = [each for each in found if first is None or each.branch_id != first.branch_id]
+        patches = command.patches if isinstance(command, ModifyCommand) else ()
+        texts = [p.content for p in patches if p.memory_id == live_id and p.content]
+        first: Match | None
+        if self.has_same_id(live_id):
+            first = Match(live_id, "same id", None)
+            others = await self.unaccounted([live_id]) if forgets else []
+        else:
+            found = await self.of_fact(live_id)
+            unerased = (each for each in found if each.by != "erased")
+            first = self._earlier(live_id) or next(unerased, None)
+            others = found if forgets or (first is not None and texts) else []
         if first is not None:
-            known = {each.branch_id for each in others}
-            more = self._in_the_way(scope, command, live_id, first, before)
-            others += [each for each in more if each.branch_id not in known]
+            known = {first.branch_id, *(each.branch_id for each in others)}
+            others = [each for each in others if each.branch_id != first.branch_id]
+            others += [e for e in self._in_the_way(texts) if e.branch_id not in known]
         return first, others
 
-    def _in_the_way(
-        self, scope: str, command: Translated, live_id: str, match: Match, before: int
-    ) -> list[Match]:
+    def _in_the_way(self, texts: Sequence[str]) -> list[Match]:
         """Returns the branch facts that already say a memory's new text: two memories may not say
         the same, and the one that a person changed is kept."""
         return [
             each
-            for each in self.counterparts.equal(scope, _texts(command, live_id))
-            if each.branch_id != match.branch_id
-            and not self.counterparts.has_same_id(scope, each.branch_id, before)
+            for each in self.equal(texts)
+            if not self.has_same_id(each.branch_id)
             and not self.live.ledger.curated("branch_id = ?", each.branch_id)
         ]
 
-    def _earlier(self, scope: str, live_id: str) -> Match | None:
+    def _earlier(self, live_id: str) -> Match | None:
         """Returns the counterpart that an earlier command found."""
         rows = self.live.ledger.curated(
             "live_id = ? AND scope = ? AND branch_id IS NOT NULL AND matched_by <> 'erased'"
             " AND status IN ('fed', 're-applied', 'refused')",
             live_id,
-            scope,
+            self.scope,
         )
+        query = "SELECT 1 FROM memory_rows WHERE memory_id = ? AND scope = ?"
         for row in reversed(rows):
-            if row.branch_id and row.matched_by and self.counterparts.has(scope, row.branch_id):
+            known = row.branch_id and self.shard.fetch(query, [row.branch_id, self.scope])
+            if row.branch_id and row.matched_by and known:
                 return Match(row.branch_id, row.matched_by, row.similarity)
         return None
-
-    def _knows(self, scope: str, live_id: str, before: int) -> bool:
-        known = self.counterparts
-        return known.has_same_id(scope, live_id, before) or known.known(live_id, before)
 
     # --- what the live memory did ------------------------------------------------------------
 
     def _done(self, message: Message) -> set[str]:
         """Returns the memories and the pending facts that the command changed in the live
         memory."""
-        told = self.live.ledger.told_by(message.id)
+        told = self.live.ledger.outcomes(cause=message.id)
         # An outcome about a whole scope names no memory.
         memories = {each.memory_id or message.scope for each in told}
         return memories | {each.item_id for each in told} - {command_id(message)}
@@ -222,20 +191,14 @@ class Curation:
     def _before(self, message: Message, record: Record) -> int:
         """Returns the offset of memory-changes below which lie the outcomes of all that preceded
         the command."""
-        own = self.live.ledger.told_by(message.id)
+        own = self.live.ledger.outcomes(cause=message.id)
         if own:
             return own[0].offset
         first = max(0, record.offset - LOOKED_BACK_RECORDS)
-        earlier = (
-            self.live.reader.read(
-                MEMORY_WRITES.name, record.partition, first, record.offset - first
-            )
-            if record.offset > first
-            else []
-        )
-        for each in reversed(earlier):
-            intent = decoded(each) if each.offset < record.offset else None
-            told = [] if intent is None else self.live.ledger.told_by(intent.id)
+        log, topic = self.live.reader, MEMORY_WRITES.name
+        for each in reversed([*recorded(log, topic, record.partition, first, record.offset)]):
+            intent = decoded(each)
+            told = [] if intent is None else self.live.ledger.outcomes(cause=intent.id)
             if told:
                 return told[-1].offset + 1
         return self.live.ledger.scanned("memory-changes", record.partition)
@@ -247,14 +210,12 @@ class Curation:
     ) -> list[Message]:
         if all(row.status == "not carried out" for row in known):
             return []
-        with self.counterparts.shard.reading() as reader:
-            row = reader.execute(
-                "SELECT count(*) FROM memory_rows WHERE scope = ?"
-                " AND NOT (is_deleted AND content_hash = '')",
-                [message.scope],
-            ).fetchone()
-        assert row is not None
-        token = erase_token(message.scope, int(row[0]))
+        [(count,)] = self.shard.fetch(
+            "SELECT count(*) FROM memory_rows WHERE scope = ?"
+            " AND NOT (is_deleted AND content_hash = '')",
+            [message.scope],
+        )
+        token = erase_token(message.scope, count)
         return [_said(message, command.model_copy(update={"confirm_token": token}), 0)]
 
     def _results(self, named: str) -> Mapping[str, str]:
@@ -262,8 +223,9 @@ class Curation:
         if the branch has no result."""
         found: dict[str, str] = {}
         number, wanted = 0, named
-        while (row := self._result(wanted)) is not None:
-            error, result = row
+        query = "SELECT error, result FROM command_results WHERE command_id = ?"
+        while rows := self.shard.fetch(query, [wanted]):
+            [(error, result)] = rows
             found["*"] = error or "not named in the result"
             told = json.loads(result) if error is None else None
             for each in told if isinstance(told, list) else [told]:
@@ -273,20 +235,13 @@ class Curation:
             wanted = _also(named, number)
         return found
 
-    def _result(self, named: str) -> tuple[str | None, str] | None:
-        with self.counterparts.shard.reading() as reader:
-            row: tuple[str | None, str] | None = reader.execute(
-                "SELECT error, result FROM command_results WHERE command_id = ?", [named]
-            ).fetchone()
-        return row
-
 
 def translated_command(message: Message) -> Translated | None:
     """Returns the command of a message if it needs translation, else None."""
-    write = message.body.write if isinstance(message.body, MemoryWrite) else None
-    if not isinstance(write, CommandIntent) or write.error is not None:
+    intent = intent_of(message)
+    if not isinstance(intent, CommandIntent) or intent.error is not None:
         return None
-    return write.command if isinstance(write.command, Translated) else None
+    return intent.command if isinstance(intent.command, Translated) else None
 
 
 def _named(command: Translated, done: Iterable[str]) -> list[str]:
@@ -305,13 +260,6 @@ def _named(command: Translated, done: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(named))
 
 
-def _texts(command: Translated, live_id: str) -> list[str]:
-    """Returns the new texts that the command gives a memory."""
-    if not isinstance(command, ModifyCommand):
-        return []
-    return [p.content for p in command.patches if p.memory_id == live_id and p.content]
-
-
 def _guarded(command: Translated, live_id: str) -> bool:
     """Returns whether the live memory may have refused what another state would have allowed."""
     if isinstance(command, ModifyCommand):
@@ -326,29 +274,24 @@ def _guarded(command: Translated, live_id: str) -> bool:
 def _renamed(command: Translated, named: Mapping[str, Sequence[str]]) -> list[Command]:
     """Returns the command with the branch's ids: several commands if it names too many memories,
     none if it no longer names any."""
-    ids = [key for keys in named.values() for key in keys]
+    ids = tuple(dict.fromkeys(key for keys in named.values() for key in keys))
+    free: dict[str, JsonValue] = {"if_version": None}
     match command:
         case ModifyCommand():
             patches = tuple(
-                patch.model_copy(update={"memory_id": key, "if_version": None})
+                patch.model_copy(update={**free, "memory_id": key})
                 for patch in command.patches
                 for key in named.get(patch.memory_id, ())
             )
             return [command.model_copy(update={"patches": patches})] if patches else []
         case ForgetCommand():
-            free: dict[str, JsonValue] = {"if_version": None, "confirm_token": None}
-            unique = tuple(dict.fromkeys(ids))
-            return [
-                command.model_copy(update={**free, "memory_ids": unique[n : n + MOST_FORGOTTEN]})
-                for n in range(0, len(unique), MOST_FORGOTTEN)
-            ]
+            parts = [ids[n : n + MOST_FORGOTTEN] for n in range(0, len(ids), MOST_FORGOTTEN)]
+            free["confirm_token"] = None
+            return [command.model_copy(update={**free, "memory_ids": part}) for part in parts]
         case RecoverCommand() | ConfirmCommand():
-            free = {"if_version": None}
             return [command.model_copy(update={**free, "memory_id": key}) for key in ids[:1]]
         case ApplyProposalsCommand() | DismissProposalsCommand():
-            return (
-                [command.model_copy(update={"item_ids": tuple(dict.fromkeys(ids))})] if ids else []
-            )
+            return [command.model_copy(update={"item_ids": ids})] if ids else []
         case EraseScopeCommand():
             return [command]
 

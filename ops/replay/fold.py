@@ -13,25 +13,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import sqlite3
+import multiprocessing
+import os
+import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from time import monotonic
-from typing import Final
+from typing import TypeAlias
 
 from pydantic_core import from_json
 
-from palimpsest.ops.parts import utc_now
-from palimpsest.ops.replay.progress import Progress, Report, unreported
-from palimpsest.ops.replay.stored_embeddings import StoredEmbeddings
+from palimpsest.ops.embedding.models import EmbeddingModels, choices, first_choice, settings_of
+from palimpsest.ops.embedding.tracker import copy_missing
+from palimpsest.ops.parts import embedding_model, note_embedding, open_shard, shard_options, utc_now
+from palimpsest.ops.replay.live_stores import StoredEmbeddings
+from palimpsest.ops.replay.log_reading import Offsets, reading_log
+from palimpsest.ops.replay.requests import UNWATCHED, Progress, Watch
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.rows import MemoryRow
 from palimpsest.schemas.topics import (
     CACHE_INVALIDATIONS,
     CONVERSATION_TURNS,
     MEMORY_HISTORY,
-    MEMORY_WRITES,
     TURNS_NORMALIZED,
 )
 from palimpsest.stores.shard import Shard
@@ -43,10 +48,9 @@ from palimpsest.streams.rules.model import RulesLanguageModel
 from palimpsest.streams.runtime.batch_record import RecordRun
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.offload import P, T
-from palimpsest.streams.runtime.output import LOOKED_BACK_RECORDS
+from palimpsest.streams.runtime.output import missing
 from palimpsest.streams.runtime.runner import StageRunner
 from palimpsest.streams.stage import Stage
-from palimpsest.streams.store_port import Put
 from palimpsest.streams.topology import stages
 
 # --- folding --------------------------------------------------------------------------------------
@@ -65,16 +69,12 @@ class FoldingRunner(StageRunner):
     """Processes batches like the live runner, except for the output.
 
     The output of records before `sent_before` (offsets by topic) is in the log and is not produced
-    again. The output of later records stays in the outbox until `settle_outbox`. `noting` gets the
-    results of a batch before the commit.
+    again. The output of later records stays in the outbox until `settle_outbox`.
     """
 
     sent_before: Mapping[str, int] = field(default_factory=dict)
-    noting: Callable[[Sequence[RecordRun]], None] | None = None
 
     def _output(self, runs: Sequence[RecordRun]) -> list[Outgoing]:
-        if self.noting is not None:
-            self.noting(runs)
         late = [
             run for run in runs if run.record.offset >= self.sent_before.get(run.record.topic, 0)
         ]
@@ -97,57 +97,6 @@ class FoldingRunner(StageRunner):
         self.counts.skipped += len(records) - done
 
 
-# --- write sequences ------------------------------------------------------------------------------
-# The write sequence of a partition's store after each record of memory-writes.
-#
-# Decisions name the sequence that they saw. If the records change order, as in a log with another
-# number of partitions, the sequence must be determined again.
-
-
-class WriteSequences:
-    """A file with the offsets of the records that wrote memories, and the highest sequence number
-    that each assigned. The last entry for an offset wins."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    @classmethod
-    @contextlib.contextmanager
-    def opened(cls, file: Path | None) -> Iterator[WriteSequences | None]:
-        """Opens the file and creates it if there is none; yields None for None."""
-        if file is None:
-            yield None
-            return
-        with contextlib.closing(sqlite3.connect(file)) as connection:
-            connection.execute(
-                "CREATE TABLE IF NOT EXISTS sequences(log_offset INTEGER PRIMARY KEY, last INTEGER)"
-            )
-            yield cls(connection)
-
-    def note(self, runs: Sequence[RecordRun]) -> None:
-        """Durably stores the sequences of a batch before its commit, so that after a crash the
-        file covers everything committed."""
-        written = [run for run in runs if run.record.topic == MEMORY_WRITES.name]
-        numbers = {run.record.offset: _numbers(run) for run in written}
-        with self._connection as connection:
-            connection.executemany(
-                "DELETE FROM sequences WHERE log_offset = ?", [(offset,) for offset in numbers]
-            )
-            connection.executemany(
-                "INSERT INTO sequences VALUES (?, ?)",
-                [(offset, max(found)) for offset, found in numbers.items() if found],
-            )
-
-
-def _numbers(run: RecordRun) -> list[int]:
-    writes = () if run.step is None else run.step.writes
-    return [
-        write.row.write_seq
-        for write in writes
-        if isinstance(write, Put) and isinstance(write.row, MemoryRow)
-    ]
-
-
 # --- outboxes -------------------------------------------------------------------------------------
 # Output that stages have committed but not sent, after a fold.
 
@@ -156,15 +105,8 @@ def settle_outbox(shard: Shard, stage: str, log: LogReader, partition: int) -> N
     """Removes from a stage's outbox what the log has. The rest was never sent; a worker sends it
     when it starts."""
     waiting = shard.unsent(stage)
-    sent: list[int] = []
-    for topic in {out.topic for out in waiting}:
-        of_topic = [out for out in waiting if out.topic == topic]
-        names = _NAMES.get(topic, _id_of)
-        known = {
-            names(record.key, record.value)
-            for record in _newest(log, topic, partition, len(of_topic) + LOOKED_BACK_RECORDS)
-        }
-        sent += [out.seq for out in of_topic if names(out.key.encode(), out.value) in known]
+    unsent = {out.seq for out in missing(waiting, log, partition, _identity)}
+    sent = [out.seq for out in waiting if out.seq not in unsent]
     if sent:
         with shard.writing() as connection:
             connection.execute(
@@ -172,84 +114,64 @@ def settle_outbox(shard: Shard, stage: str, log: LogReader, partition: int) -> N
             )
 
 
-def _newest(log: LogReader, topic: str, partition: int, count: int) -> Iterator[Record]:
-    """Yields the last `count` records of a topic."""
-    offset = max(0, log.end_offset(topic, partition) - count)
-    while records := log.read(topic, partition, offset, count):
-        offset = records[-1].offset + 1
-        yield from records
-
-
-def _key_of(key: bytes | None, value: bytes | None) -> bytes | None:
-    """Identifies a record of a compacted topic by its key: its text may be erased since."""
-    return key
-
-
-def _id_of(key: bytes | None, value: bytes | None) -> object:
-    """Identifies a record by its message id, not its content: a dead letter contains the time at
+def _identity(topic: str, key: bytes | None, value: bytes | None) -> object:
+    """Identifies a record by its message id, not by its content: a dead letter contains the time at
     which it was written."""
-    return _field("id", value)
-
-
-def _cause_of(key: bytes | None, value: bytes | None) -> object:
-    """Identifies a cache invalidation by its cause: once a memory is erased, it is no longer known
-    whose caches held it."""
-    return _field("causation_id", value)
-
-
-def _turn_of(key: bytes | None, value: bytes | None) -> object:
-    """Identifies a record by its turn, not its message: messages of an earlier release had
-    different ids, and sending a turn again causes another extraction."""
-    scope, turn = _field("scope", value), _field("body", value)
-    return (scope, turn.get("turn_id")) if isinstance(turn, dict) else None
-
-
-def _field(name: str, value: bytes | None) -> object:
+    if topic == MEMORY_HISTORY.name:
+        return key  # its text may be erased since
     try:
         raw = from_json(value or b"")
     except ValueError:
         return None
-    return raw.get(name) if isinstance(raw, dict) else None
-
-
-_NAMES: Final[Mapping[str, Callable[[bytes | None, bytes | None], object]]] = {
-    MEMORY_HISTORY.name: _key_of,
-    CACHE_INVALIDATIONS.name: _cause_of,
-    TURNS_NORMALIZED.name: _turn_of,
-}
-"""How to identify the records of a topic; by default by their message ids."""
+    if not isinstance(raw, dict):
+        return None
+    if topic == CACHE_INVALIDATIONS.name:
+        # Once a memory is erased, it is no longer known whose caches held it.
+        return raw.get("causation_id")
+    if topic == TURNS_NORMALIZED.name:
+        # Messages of an earlier release had other ids, and to send a turn again causes another
+        # extraction.
+        turn = raw.get("body")
+        return (raw.get("scope"), turn.get("turn_id")) if isinstance(turn, dict) else None
+    return raw.get("id")
 
 
 # --- fold -----------------------------------------------------------------------------------------
 
 BATCH_RECORDS = 4_096
 BATCH_BYTES = 64 * 1024 * 1024
-REPORT_SECONDS = 0.2
 LATE_RECORDS = 1_000
 """Minimum number of a topic's last records whose output may not have been sent: the fold checks
 whether the log has their output."""
 
-Ends = Mapping[str, Mapping[str, int]]
-"""The next offset by stage and topic: all records before it are folded."""
 
+@dataclass(frozen=True, slots=True)
+class FoldJob:
+    """The records of a partition before `ends`, from the log of `live`, for the shard of `own`,
+    which is new or partly folded. Vectors come from the DuckDB files `stored`, copies of stores
+    that nothing writes to; texts without a vector there are embedded."""
 
-def never() -> bool:
-    """The default stop condition: the fold runs to its end."""
-    return False
+    live: Settings
+    own: Settings
+    partition: int
+    ends: Offsets
+    stored: tuple[Path, ...] = ()
+
+    @property
+    def records(self) -> int:
+        """The number of offsets to fold, summed over all stages."""
+        return sum(sum(topics.values()) for topics in self.ends.values())
 
 
 @dataclass(frozen=True, slots=True)
 class FoldResult:
     """This call folded `records` records, `by_stage` per stage, in `seconds` per stage. `embedded`
-    counts the texts without a stored vector, which were embedded again; `unread` are the files
-    whose vectors could not be read. `cursors` is the present position of the shard. `stopped`: part
-    of the request is not folded yet."""
+    counts the texts without a stored vector, which were embedded again. `stopped`: part of the
+    request is not folded yet."""
 
     by_stage: Mapping[str, int]
     seconds: Mapping[str, float]
     embedded: int
-    unread: tuple[Path, ...]
-    cursors: Ends
     stopped: bool
 
     @property
@@ -257,65 +179,35 @@ class FoldResult:
         return sum(self.by_stage.values())
 
 
-@dataclass(slots=True)
-class _Told:
-    """Reports the progress of a stage, at most a few times per second."""
-
-    report: Report
-    phase: str
-    total: int
-    done: int = 0
-    _last: float = field(default_factory=monotonic)
-
-    def add(self, records: int) -> None:
-        self.done += records
-        now = monotonic()
-        if now - self._last >= REPORT_SECONDS or self.done >= self.total:
-            self._last = now
-            self.report(Progress(self.phase, min(self.done, self.total), self.total))
-
-
 async def fold_partition(
-    settings: Settings,
+    job: FoldJob,
     log: LogReader,
-    partition: int,
     shard: Shard,
-    ends: Ends,
-    stored: Sequence[Path],
     embedding: EmbeddingModel,
-    report: Report = unreported,
-    stopping: Callable[[], bool] = never,
-    sequences: Path | None = None,
+    watch: Watch = UNWATCHED,
 ) -> FoldResult:
-    """Folds the records of `partition` before `ends` into a new or a partly folded shard. Vectors
-    come from the DuckDB files `stored`, copies of stores that nothing writes to; texts without a
-    vector there are embedded. Once `stopping` returns true, the fold ends after the batch in
-    progress. `sequences` is the file of `WriteSequences`.
+    """Executes a job on its open log and shard, or part of it up to a batch.
 
     Appends nothing to the log and calls no language model. Raises LogError, duckdb.Error, and a
     stage's error that concerns every record.
     """
-    by_name = {stage.name: stage for stage in stages(settings)}
     with (
-        StoredEmbeddings(embedding, stored) as embeddings,
+        StoredEmbeddings(embedding, job.stored) as embeddings,
+        contextlib.ExitStack() as opened,
         _collecting_by_batch(),
-        WriteSequences.opened(sequences) as noted,
     ):
-        fold = _Fold(settings, log, partition, shard, ends, embeddings, report, stopping, noted)
+        models = EmbeddingModels(job.own, embedding, lambda: {job.partition: shard})
+        fold = _Fold(job, log, shard, embeddings, models, opened, watch)
+        by_name = {stage.name: stage for stage in stages(job.own)}
         # Audit runs first: an erasure removes rows that must already be in the tables.
-        await fold.stage(by_name["audit"])
-        await fold.stage(by_name["apply-writes"])
-        await fold.stage(by_name["graph-persist"])
+        for name in ("audit", "apply-writes", "graph-persist"):
+            await fold.stage(by_name[name])
         if not fold.stopped:
             await asyncio.to_thread(_redact, shard)
-        return FoldResult(
-            fold.records,
-            fold.seconds,
-            embeddings.made,
-            embeddings.unread,
-            fold.cursors(),
-            fold.stopped,
-        )
+            await asyncio.to_thread(fold.copy_vectors)
+        await models.close()
+        made = sum(each.made for each in (embeddings, *fold.spaces.values()))
+        return FoldResult(fold.records, fold.seconds, made, fold.stopped)
 
 
 def _redact(shard: Shard) -> None:
@@ -331,72 +223,83 @@ def _redact(shard: Shard) -> None:
 @contextlib.contextmanager
 def _collecting_by_batch() -> Iterator[None]:
     """Disables the cycle collector, which would scan all objects repeatedly while a large batch
-    allocates. The fold calls it between batches, where it scans only what the batch left."""
+    allocates. The fold calls it between batches, where it scans only what the batch left: all that
+    was there before is frozen."""
     was_on = gc.isenabled()
     gc.disable()
+    gc.freeze()
     try:
         yield
     finally:
+        gc.unfreeze()
         if was_on:
             gc.enable()
 
 
 @dataclass(slots=True)
 class _Fold:
-    settings: Settings
+    """`spaces` are the vectors of the models that the partition's commands have chosen; `opened`
+    closes them."""
+
+    job: FoldJob
     log: LogReader
-    partition: int
     shard: Shard
-    ends: Ends
     embeddings: StoredEmbeddings
-    report: Report
-    stopping: Callable[[], bool]
-    sequences: WriteSequences | None = None
+    models: EmbeddingModels
+    opened: contextlib.ExitStack
+    watch: Watch
+    spaces: dict[str, StoredEmbeddings] = field(default_factory=dict)
     records: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     stopped: bool = False
 
-    def cursors(self) -> dict[str, dict[str, int]]:
-        return {
-            stage: {topic: self.shard.cursor_of(stage, topic) for topic in topics}
-            for stage, topics in self.ends.items()
-        }
+    def _of_space(self, space: str) -> StoredEmbeddings | None:
+        model = None if space in self.spaces else self.models.of_space(space)
+        if model is not None:
+            found = self.opened.enter_context(StoredEmbeddings(model, self.job.stored))
+            self.spaces[space] = found
+        return self.spaces.get(space)
+
+    def copy_vectors(self) -> None:
+        """Copies the vectors that no record made: those of a migration. What is in no file is left
+        to the worker."""
+        for choice in choices(self.shard):
+            found = self._of_space(choice.space)
+            if found is not None:
+                copy_missing(self.shard, choice, found.stored)
 
     async def stage(self, stage: Stage) -> None:
         """Folds the topics of a stage that runs as it does live."""
-        ends = self.ends.get(stage.name, {})
-        late = max(LATE_RECORDS, self.settings.worker.batch_records)
+        ends = self.job.ends.get(stage.name, {})
+        late = max(LATE_RECORDS, self.job.own.worker.batch_records)
         runner = self._runner(stage, {topic: end - late for topic, end in ends.items()})
-        with self._counted(stage.name) as told:
-            for topic in ends:
-                for records in self._batches(stage.name, topic):
-                    await runner.process(records)
-                    told.add(len(records))
-            settle_outbox(self.shard, stage.name, self.log, self.partition)
+        cursors = {topic: self.shard.cursor_of(stage.name, topic) for topic in ends}
+        total = sum(max(0, end - cursors[topic]) for topic, end in ends.items())
+        began, done = monotonic(), 0
+        for topic in ends:
+            for records in self._batches(stage.name, topic):
+                await runner.process(records)
+                done += len(records)
+                self.watch.report(Progress(stage.name, min(done, total), total))
+        settle_outbox(self.shard, stage.name, self.log, self.job.partition)
+        gc.collect()  # with what outlived its batch
+        self.records[stage.name] = done
+        self.seconds[stage.name] = monotonic() - began
 
     def _batches(self, stage: str, topic: str) -> Iterator[Sequence[Record]]:
         """Yields the remaining batches of a topic, each from the stage's present cursor."""
-        end = self.ends[stage][topic]
+        end = self.job.ends[stage][topic]
         while (cursor := self.shard.cursor_of(stage, topic)) < end:
-            records = self.log.read(topic, self.partition, cursor, BATCH_RECORDS, BATCH_BYTES)
+            records = self.log.read(topic, self.job.partition, cursor, BATCH_RECORDS, BATCH_BYTES)
             records = [record for record in records if record.offset < end]
             if not records:
                 return
-            if self.stopping():
+            if self.watch.stopping():
                 self.stopped = True
                 return
             yield records
             del records
             gc.collect(0)
-
-    @contextlib.contextmanager
-    def _counted(self, stage: str) -> Iterator[_Told]:
-        began = monotonic()
-        told = self._told(stage)
-        yield told
-        gc.collect()  # with what outlived its batch
-        self.records[stage] = told.done
-        self.seconds[stage] = monotonic() - began
 
     def _runner(self, stage: Stage, sent_before: Mapping[str, int]) -> FoldingRunner:
         # The stages of a fold request only embeddings; the rules model makes no calls in any case.
@@ -406,25 +309,107 @@ class _Fold:
             self.embeddings,
             embed_batch=BATCH_RECORDS,
             defers_long=False,
+            of_space=self._of_space,
         )
         return FoldingRunner(
             stage,
-            self.partition,
+            self.job.partition,
             models,
             SendsNothing(),
             self.shard,
             utc_now,
             monotonic,
-            max_record_bytes=self.settings.log.max_record_bytes,
+            max_record_bytes=self.job.own.log.max_record_bytes,
             partitions=self.log.partitions(CONVERSATION_TURNS.name),
-            max_failures=self.settings.worker.max_failures,
+            max_failures=self.job.own.worker.max_failures,
             sent_before=sent_before,
-            noting=None if self.sequences is None else self.sequences.note,
         )
 
-    def _told(self, stage: str) -> _Told:
-        topics = self.ends.get(stage, {})
-        left = sum(
-            max(0, end - self.shard.cursor_of(stage, topic)) for topic, end in topics.items()
-        )
-        return _Told(self.report, stage, left)
+
+# --- in processes ---------------------------------------------------------------------------------
+# Folds partitions in parallel, each in its own process: one interpreter uses one core.
+
+WORTH_PROCESSES_RECORDS = 4_000
+"""Fewer records than this are folded before a second process has started."""
+LOOK_SECONDS = 0.2
+"""Interval between checks whether to stop."""
+
+
+ProgressQueue: TypeAlias = "multiprocessing.Queue[tuple[int, Progress]]"
+
+
+def fold_partitions(
+    jobs: Sequence[FoldJob], watch: Watch = UNWATCHED, processes: int | None = None
+) -> list[FoldResult]:
+    """Executes jobs in up to `processes` processes (None: one per core), waits for all and returns
+    their results in order. A process whose parent is gone ends after the batch in progress. Raises
+    what a job raises; the running jobs then end after their batch."""
+    context = multiprocessing.get_context("spawn")
+    told: ProgressQueue = context.Queue()
+    stop = context.Event()
+    count = min(processes or os.cpu_count() or 1, max(1, len(jobs)))
+    total = sum(job.records for job in jobs)
+    done: dict[tuple[int, str], int] = {}
+    with ProcessPoolExecutor(
+        count, mp_context=context, initializer=_begin, initargs=(told, stop)
+    ) as pool:
+        results = [pool.submit(_execute_job, job) for job in jobs]
+        under_way = {*results}
+        try:
+            while under_way:
+                ended, under_way = wait(under_way, LOOK_SECONDS)
+                for each in ended:
+                    each.result()
+                if watch.stopping():
+                    stop.set()
+                with contextlib.suppress(queue.Empty):
+                    while True:
+                        partition, progress = told.get_nowait()
+                        done[partition, progress.phase] = progress.done
+                watch.report(Progress("folding", min(sum(done.values()), total), total))
+            return [each.result() for each in results]
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+
+
+async def fold_jobs(jobs: Sequence[FoldJob], watch: Watch) -> list[FoldResult]:
+    """Executes jobs and returns their results in order: in this process for a single job or few
+    records, else each in its own process. Raises what a job raises."""
+    if len(jobs) == 1 or sum(job.records for job in jobs) < WORTH_PROCESSES_RECORDS:
+        return [await fold_job(job, watch) for job in jobs]
+    return await asyncio.to_thread(fold_partitions, jobs, watch)
+
+
+_edges: dict[str, tuple[ProgressQueue, Event, int]] = {}
+"""The start arguments of the process: the progress queue, the stop event, and the parent's id."""
+
+
+def _begin(told: ProgressQueue, stop: Event) -> None:
+    _edges["parent"] = (told, stop, os.getppid())
+
+
+def _execute_job(job: FoldJob) -> FoldResult:
+    told, stop, parent = _edges["parent"]
+    watch = Watch(
+        lambda progress: told.put((job.partition, progress)),
+        lambda: stop.is_set() or os.getppid() != parent,
+    )
+    return asyncio.run(fold_job(job, watch))
+
+
+async def fold_job(job: FoldJob, watch: Watch) -> FoldResult:
+    """Executes a job in this process. Raises LogError, StoreError, FolderInUse, and what
+    `fold_partition` raises."""
+    with reading_log(job.live) as log:
+        # The model that the partition began with; commands in the log change it.
+        first = first_choice(log, job.partition)
+        own = job.own if first is None else settings_of(job.own, first)
+        embedding = embedding_model(own)
+        shard = open_shard(job.own, job.partition, shard_options(job.own, embedding))
+        try:
+            note_embedding(shard, embedding.model)
+            return await fold_partition(job, log, shard, embedding, watch)
+        finally:
+            shard.close()
+            await embedding.close()

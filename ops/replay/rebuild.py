@@ -8,97 +8,78 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import duckdb
 
 from palimpsest.ops.errors import NotFoundError, RequestError
-from palimpsest.ops.folder_swap import Swap, swap_folders
+from palimpsest.ops.folder_swap import Swap, swap_folders, unexchanged
+from palimpsest.ops.log_folder import log_folder, log_lock
 from palimpsest.ops.opening import note_log, number_of
-from palimpsest.ops.parts import (
-    embedding_model,
-    open_shard,
-    shard_folder,
-    shard_options,
-    utc_now,
-)
+from palimpsest.ops.parts import embedding_model, open_shard, shard_folder, shard_options, utc_now
 from palimpsest.ops.replay.branches import (
-    COPIES,
     WORKING,
     Branch,
+    another_branch,
     branch_folder,
     branch_settings,
+    drop_branch,
     keep_branch,
+    locked,
+    reached,
     read_branch,
+    without_stores,
 )
-from palimpsest.ops.replay.erased_branches import begun_anew
-from palimpsest.ops.replay.exchanging import kept_name, shards_locked, without_worker
-from palimpsest.ops.replay.fold import never
-from palimpsest.ops.replay.fold_processes import FoldJob, fold_jobs
+from palimpsest.ops.replay.fold import FoldJob, FoldResult, fold_jobs
 from palimpsest.ops.replay.live_stores import (
     LiveCopy,
-    NoLiveStore,
-    attached,
-    copy_live,
+    compare_stores,
+    live_copies,
     live_cursors,
     unreadable,
 )
-from palimpsest.ops.replay.offsets import Offsets, followed, known_to_log, offset_at
-from palimpsest.ops.replay.progress import Progress, Report, unreported
-from palimpsest.ops.replay.recorded import reading_log
+from palimpsest.ops.replay.log_reading import (
+    Offsets,
+    followed,
+    known_to_log,
+    offset_at,
+    reading_log,
+)
+from palimpsest.ops.replay.requests import UNWATCHED, Progress, Rebuild, Watch
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES
-from palimpsest.stores.database.state_hash import differing_rows, row_count, state_hash
 from palimpsest.stores.lock import FolderInUse, FolderLock
-from palimpsest.stores.shard import DATABASE_FILE, Shard
-from palimpsest.streams.logs.base import LogReader
+from palimpsest.stores.shard import DATABASE_FILE
+from palimpsest.streams.logs.base import LogError, LogInUse, LogReader
 from palimpsest.streams.logs.embedded import EmbeddedLog
-
-
-@dataclass(frozen=True, slots=True)
-class RebuildRequest:
-    """`until`: an offset of memory-writes or a moment, up to which is folded; None for all that the
-    live stores have. `partition`: only this one; with an offset, that of which it is one. `swap`:
-    put the stores in the place of the live ones, where they hold the same; `anyway`: also where
-    they do not. `sequences`: keep what `WriteSequences` tells in the branch."""
-
-    name: str = "rebuild"
-    partition: int | None = None
-    until: int | datetime | None = None
-    swap: bool = False
-    anyway: bool = False
-    sequences: bool = False
+from palimpsest.streams.logs.logfile import FILE_NAME, is_alone
+from palimpsest.streams.logs.logfile import FolderLock as LogLock
 
 
 @dataclass(frozen=True, slots=True)
 class RebuiltPartition:
-    """`rows` of all tables, and their state hash. `live` is why there was nothing to compare with;
-    None where it was compared, and `differing` has then the tables that are not equal, with how
-    many rows only one of both has. `offset` is the next one of memory-writes, `embedded` how many
-    texts had no stored vector."""
+    """The number of `rows` of all tables, and their state hash. `not_compared` says why there was
+    nothing to compare with; None: it was compared, and `differing` has the number of rows that only
+    one side has, by table. `offset` is the next one of memory-writes; `embedded` counts the texts
+    without a stored vector."""
 
     partition: int
     offset: int
     rows: int
     state_hash: str
-    live: str | None
-    differing: Mapping[str, int]
+    not_compared: str | None
+    differing: dict[str, int]
     embedded: int
-
-    @property
-    def is_equal(self) -> bool:
-        return self.live is None and not self.differing
 
 
 @dataclass(slots=True)
 class Rebuilt:
-    """`stopped`: not all is folded; the same request goes on. `kept` is the branch that has what
-    was live before a swap."""
+    """The result of a rebuild. `stopped`: not everything is folded; the same request resumes.
+    `kept` is the branch that holds what was live before a swap."""
 
     name: str
     partitions: list[RebuiltPartition] = field(default_factory=list)
@@ -113,13 +94,48 @@ class Rebuilt:
         """Whether no partition differs from its live store."""
         return not any(each.differing for each in self.partitions)
 
+    def count(self, jobs: Sequence[FoldJob], results: Sequence[FoldResult]) -> None:
+        """Adds what was folded."""
+        self.records += sum(each.records for each in results)
+        self.turns = sum(job.ends.get("audit", {}).get(CONVERSATION_TURNS.name, 0) for job in jobs)
+        self.stopped |= any(each.stopped for each in results)
 
-async def rebuild(
-    settings: Settings,
-    request: RebuildRequest,
-    report: Report = unreported,
-    stopping: Callable[[], bool] = never,
-) -> Rebuilt:
+
+def rebuilt_json(settings: Settings, request: Rebuild, done: Rebuilt) -> dict[str, object]:
+    """Returns the result of a rebuild for programs; `notes` say what is left to do."""
+    return {
+        "branch": done.name,
+        "stopped": done.stopped,
+        "equal": done.is_equal,
+        "partitions": [
+            {**asdict(each), "compared": each.not_compared is None} for each in done.partitions
+        ],
+        "records": done.records,
+        "turns": done.turns,
+        "seconds": round(done.seconds, 3),
+        "turns_per_second": round(done.turns / done.seconds, 1) if done.records else None,
+        "swapped": done.kept is not None,
+        "kept": done.kept,
+        "notes": [*_notes(settings, request, done)],
+    }
+
+
+def _notes(settings: Settings, request: Rebuild, done: Rebuilt) -> Iterator[str]:
+    if done.stopped:
+        yield "interrupted: the same command resumes"
+    elif request.swap and done.kept is None:
+        yield (
+            "not swapped, because they differ: the live stores are not what this program makes of"
+            " the log. Where an earlier release wrote them that may be so. See the branch"
+            f" {done.name} (`--branch {done.name}` with list, sql and others); --swap --anyway puts"
+            " it in their place and keeps them as a branch"
+        )
+    configured, shards = settings.log.partitions, request.shards
+    if shards is not None and done.kept is not None and configured not in (None, shards):
+        yield f"log.partitions is set to {configured}; set it to {shards} before anything else"
+
+
+async def rebuild(settings: Settings, request: Rebuild, watch: Watch = UNWATCHED) -> Rebuilt:
     """Raises RequestError, NotFoundError, LogError, SetupError and StoreError, each saying what to
     do; what was folded until then is kept."""
     if request.swap and request.until is not None:
@@ -127,9 +143,11 @@ async def rebuild(
     began = time.monotonic()
     with reading_log(settings) as log:
         branch = _branch(settings, request, log)
-        work = _Work(settings, request, branch, log, report, stopping)
         with working_on(settings, branch.name):
-            work.branch = begun_anew(settings, work.branch)
+            if reached(settings, branch.name).is_changed:
+                # Its stores lost texts since they were built, and their fold cannot continue.
+                branch = without_stores(settings, branch)
+            work = _Work(settings, request, branch, log, watch)
             done = await work.fold()
             if request.swap and not done.stopped:
                 await work.swap(done)
@@ -137,7 +155,7 @@ async def rebuild(
     return done
 
 
-def _branch(settings: Settings, request: RebuildRequest, log: LogReader) -> Branch:
+def _branch(settings: Settings, request: Rebuild, log: LogReader) -> Branch:
     """The branch of the name: the one that is there where it goes on, or a new one."""
     partitions, number = log.partitions(CONVERSATION_TURNS.name), number_of(log)
     if request.partition is not None and not 0 <= request.partition < partitions:
@@ -151,59 +169,35 @@ def _branch(settings: Settings, request: RebuildRequest, log: LogReader) -> Bran
         found = read_branch(settings, request.name)
         is_of_log = (found.partitions, found.of_log, found.has_log) == (partitions, number, False)
         if found.kind != "rebuild" or not is_of_log:
-            raise RequestError(
-                f"the branch {request.name} is another one; choose another --name, or remove it"
-                f" with `palimpsest replay drop {request.name}`"
-            )
+            raise another_branch(request.name)
         return found
-    branch = Branch(
-        name=request.name,
-        kind="rebuild",
-        created_at=utc_now(),
-        partitions=partitions,
-        of_log=number,
-    )
+    branch = Branch(name=request.name, partitions=partitions, of_log=number)
     make_branch(settings, branch)
     return branch
 
 
-@contextlib.contextmanager
-def working_on(settings: Settings, name: str) -> Iterator[None]:
+def working_on(settings: Settings, name: str) -> AbstractContextManager[None]:
     """No one else works on this branch. Raises RequestError."""
-    folder = branch_folder(settings, name)
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = FolderLock(folder, WORKING)
-    except FolderInUse as error:
-        raise RequestError(f"another process is at work on the branch {name}: {error}") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def sequences_file(own: Settings, partition: int) -> Path:
-    """Where in a branch the write sequences of a partition are kept."""
-    return own.data_dir / f"sequences-{partition}.sqlite"
+    busy = f"another process is at work on the branch {name}; wait until it is done, or stop it"
+    return locked(branch_folder(settings, name), WORKING, busy)
 
 
 def make_branch(settings: Settings, branch: Branch) -> None:
     """A branch with an empty log, so that its stores can be read."""
     folder = branch_folder(settings, branch.name)
     folder.mkdir(parents=True, exist_ok=True)
-    EmbeddedLog.open(folder / "log", branch.partitions, utc_now, "publish").close()
+    EmbeddedLog(folder / "log", branch.partitions, utc_now, "publish").close()
     keep_branch(settings, branch)
 
 
 @dataclass
 class _Work:
     settings: Settings
-    request: RebuildRequest
+    request: Rebuild
     branch: Branch
     log: LogReader
-    report: Report
-    stopping: Callable[[], bool]
-    _folded: dict[int, Offsets] = field(default_factory=dict)
+    watch: Watch
+    _jobs: Sequence[FoldJob] = ()
 
     @property
     def own(self) -> Settings:
@@ -218,41 +212,32 @@ class _Work:
     async def fold(self, alone: bool = False) -> Rebuilt:
         """Fold all partitions, and compare them with the live ones. `alone`: no worker runs."""
         done = Rebuilt(self.branch.name)
-        self.report(Progress("copying the live stores", 0, len(self.partitions), "partitions"))
-        folder = branch_folder(self.settings, self.branch.name) / COPIES
-        try:
-            copies = await copy_live(self.settings, self.log, self.partitions, folder, alone)
-            stored = tuple(copy.path for copy in copies if isinstance(copy, LiveCopy))
-            jobs = [await self._job(copy, stored) for copy in copies]
-            for copy, result in zip(
-                copies, await fold_jobs(jobs, self.report, self.stopping), strict=True
-            ):
-                ends = self._folded[copy.partition]
-                done.records += result.records
-                done.turns += ends.get("audit", {}).get(CONVERSATION_TURNS.name, 0)
-                done.stopped |= result.stopped
-                if not done.stopped:
-                    found = await asyncio.to_thread(self._compared, copy, result.embedded)
-                    done.partitions.append(found)
+        self.watch.report(
+            Progress("copying the live stores", 0, len(self.partitions), "partitions")
+        )
+        name = self.branch.name
+        async with live_copies(self.settings, self.log, name, self.partitions, alone) as copies:
+            stored = tuple(copy.path for copy in copies if not copy.missing)
+            self._jobs = [await self._job(copy, stored) for copy in copies]
+            results = await fold_jobs(self._jobs, self.watch)
+            done.count(self._jobs, results)
             if done.stopped:
                 return done
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        self._note(done)
-        return done
-
-    def _note(self, done: Rebuilt) -> None:
+            for copy, job, result in zip(copies, self._jobs, results, strict=True):
+                offset = job.ends.get("apply-writes", {}).get(MEMORY_WRITES.name, 0)
+                found = await asyncio.to_thread(self._compared, copy, offset, result.embedded)
+                done.partitions.append(found)
         read = {**self.branch.read_through, **{p.partition: p.offset for p in done.partitions}}
         whole = len(read) == self.branch.partitions
-        self.branch = self.branch.model_copy(update={"read_through": read, "whole": whole})
-        keep_branch(self.settings, self.branch)
+        self.branch = keep_branch(self.settings, self.branch, read_through=read, whole=whole)
+        return done
 
-    def _ends(self, copy: LiveCopy | NoLiveStore) -> Offsets:
+    def _ends(self, copy: LiveCopy) -> Offsets:
         if self.request.until is not None:
-            return followed(self.log, copy.partition, self._until(copy.partition))
-        if isinstance(copy, LiveCopy):
+            return followed(self.settings, self.log, copy.partition, self._until(copy.partition))
+        if not copy.missing:
             return copy.cursors()
-        return known_to_log(self.log, copy.partition)
+        return known_to_log(self.settings, self.log, copy.partition)
 
     def _until(self, partition: int) -> int:
         """The offset of memory-writes. Of other partitions than that of which it was named: what
@@ -268,58 +253,45 @@ class _Work:
         assert until is not None
         return offset_at(self.log, partition, until)
 
-    async def _job(self, copy: LiveCopy | NoLiveStore, stored: tuple[Path, ...]) -> FoldJob:
-        """What is to be folded, from where the branch's shard is. Raises RequestError."""
-        ends = self._folded[copy.partition] = self._ends(copy)
+    async def _job(self, copy: LiveCopy, stored: tuple[Path, ...]) -> FoldJob:
+        """What is to be folded, from where the branch's shard is. Raises RequestError where more
+        is folded than is wanted."""
+        ends = self._ends(copy)
         model = embedding_model(self.own)
         shard = open_shard(self.own, copy.partition, shard_options(self.own, model))
         try:
-            self._check(copy, shard, ends)
+            # Without a live store to ask, what was folded to where it was then is no less right.
+            lost = copy.missing is not None and self.request.until is None
+            for stage, topics in ends.items():
+                for topic, end in topics.items():
+                    done = shard.cursor_of(stage, topic)
+                    if done > end and not lost:
+                        raise RequestError(
+                            f"the branch {self.branch.name} holds more than is wanted now: it is as"
+                            " of a later moment. Choose another --name, or remove it with"
+                            f" `palimpsest replay drop {self.branch.name}`"
+                        )
+                    topics[topic] = max(done, end)
             note_log(shard, self.log)
         finally:
             shard.close()
             await model.close()
-        file = sequences_file(self.own, copy.partition) if self.request.sequences else None
-        return FoldJob(self.settings, self.own, copy.partition, ends, stored, file)
+        return FoldJob(self.settings, self.own, copy.partition, ends, stored)
 
-    def _check(self, copy: LiveCopy | NoLiveStore, shard: Shard, ends: Offsets) -> None:
-        """Raises RequestError where more is folded than is wanted. Where there is no live store to
-        ask, what was folded to where it was then is no less right."""
-        name = self.branch.name
-        lost = isinstance(copy, NoLiveStore) and self.request.until is None
-        for stage, topics in ends.items():
-            for topic, end in topics.items():
-                done = shard.cursor_of(stage, topic)
-                if done > end and not lost:
-                    raise RequestError(
-                        f"the branch {name} holds more than is wanted now: it is as of a later"
-                        " moment. Choose another --name, or remove it with `palimpsest replay drop"
-                        f" {name}`"
-                    )
-                topics[topic] = max(done, end)
-
-    def _compared(self, copy: LiveCopy | NoLiveStore, embedded: int) -> RebuiltPartition:
-        ends = self._folded[copy.partition]
-        offset = ends.get("apply-writes", {}).get(MEMORY_WRITES.name, 0)
-        files = {"rebuilt": shard_folder(self.own, copy.partition) / DATABASE_FILE}
-        why = copy.reason if isinstance(copy, NoLiveStore) else None
+    def _compared(self, copy: LiveCopy, offset: int, embedded: int) -> RebuiltPartition:
+        self.watch.report(Progress("comparing", 0, 1, "partitions"))
+        files = [shard_folder(self.own, copy.partition) / DATABASE_FILE]
+        live, why = [] if copy.missing else [copy], copy.missing
         if self.request.until is not None:
-            why = "as of a moment"
-        elif isinstance(copy, LiveCopy):
-            files["live"] = copy.path
-        self.report(Progress("comparing", 0, 1, "partitions"))
-        with attached(files) as connection:
-            differing = {}
-            if why is None:
-                assert isinstance(copy, LiveCopy)
-                try:
-                    live = f"live.{copy.schema}"
-                    differing = differing_rows(connection, "rebuilt.internal", live)
-                except duckdb.Error as error:
-                    why = unreadable(error)
-            rows = row_count(connection, "rebuilt.internal")
-            connection.execute("USE rebuilt.internal")
-            digest = state_hash(connection, times=True)
+            live, why = [], "as of a moment"
+        try:
+            [found] = compare_stores(live, files)
+        except duckdb.Error as error:
+            if not live:
+                raise
+            why = unreadable(error)
+            [found] = compare_stores([], files)
+        rows, digest, differing = found
         return RebuiltPartition(copy.partition, offset, rows, digest, why, differing, embedded)
 
     # --- swap ----------------------------------------------------------------------------------
@@ -327,37 +299,101 @@ class _Work:
     async def swap(self, done: Rebuilt) -> None:
         """Put the stores in the place of the live ones, unless they differ. Raises RequestError."""
         with without_worker(self.settings):
-            await self._catch_up(done)
+            is_embedded = self.settings.log.kind == "embedded"
+            if is_embedded and any(
+                live_cursors(self.settings, job.partition) != job.ends for job in self._jobs
+            ):
+                # Fold what came since, now that nothing comes any more.
+                again = await self.fold(alone=True)
+                done.partitions, done.stopped = again.partitions, again.stopped
+                done.records += again.records
             if done.stopped or not (done.is_equal or self.request.anyway):
                 return
-            with shards_locked(self.settings, self.partitions):
-                kept = self._kept()
-                folders = tuple(f"shards/{partition}" for partition in self.partitions)
-                swap = Swap(branch=self.branch.name, kept=kept, folders=folders)
-                await asyncio.to_thread(swap_folders, self.settings.data_dir, swap)
-            done.kept = kept
+            folders = tuple(f"shards/{partition}" for partition in self.partitions)
+            swapped = (self.settings, self.branch, self.branch, self.partitions, folders)
+            done.kept = await asyncio.to_thread(exchange, *swapped)
 
-    async def _catch_up(self, done: Rebuilt) -> None:
-        """Fold what came since, now that nothing comes any more."""
-        if self.settings.log.kind == "embedded" and any(
-            live_cursors(self.settings, each.partition) != self._folded[each.partition]
-            for each in done.partitions
-        ):
-            again = await self.fold(alone=True)
-            done.partitions, done.stopped = again.partitions, again.stopped
-            done.records += again.records
 
-    def _kept(self) -> str:
-        """The branch that what is live now will lie in."""
-        name = kept_name()
-        kept = Branch(
-            name=name,
-            kind="rebuild",
-            created_at=utc_now(),
-            partitions=self.branch.partitions,
-            read_through=self.branch.read_through,
-            of_log=self.branch.of_log,
-            whole=True,
-        )
-        make_branch(self.settings, kept)
-        return name
+# --- exchanging -----------------------------------------------------------------------------------
+# Who must not work while live folders are exchanged, and where what was live goes.
+
+READERS_SECONDS = 10.0
+"""How long a reader may have a log or store open that is to be exchanged."""
+STOP_FIRST = (
+    "To swap, stop the worker, say the same again (it goes on from where it is), and start the"
+    " worker"
+)
+
+
+@contextlib.contextmanager
+def without_worker(settings: Settings, advice: str = STOP_FIRST) -> Iterator[None]:
+    """No worker runs here and none begins. On Kafka that is known by the folders of the stores
+    alone. Raises RequestError, with the `advice`."""
+    if settings.log.kind == "kafka":
+        yield
+        return
+    try:
+        with unexchanged(settings.data_dir):
+            lock = LogLock.acquire(log_lock(settings), utc_now())
+    except LogInUse as error:
+        raise RequestError(f"{error}. {advice}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def exchange(
+    settings: Settings,
+    branch: Branch,
+    live: Branch,
+    partitions: Iterable[int],
+    folders: tuple[str, ...],
+    check: Callable[[], object] = lambda: None,
+) -> str:
+    """Swaps these folders of the branch for the live ones, which then lie in a new branch that is
+    like `live` otherwise; `partitions` are those of the live stores among them. `check` may still
+    refuse it. Returns the name of the new branch. Blocks. Raises RequestError and LogError, without
+    having changed anything."""
+    now = utc_now()
+    name = f"replaced-{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}"
+    kept = live.model_copy(update={"name": name, "created_at": now, "whole": True})
+    keep = keep_branch if kept.has_log else make_branch
+    keep(settings, kept)
+    try:
+        with shards_locked(settings, partitions):
+            swap = Swap(branch=branch.name, kept=name, folders=folders)
+            swap_folders(settings.data_dir, swap, check)
+    except (RequestError, LogError):  # raised before the swap is decided
+        drop_branch(settings, name)
+        raise
+    return name
+
+
+@contextlib.contextmanager
+def shards_locked(settings: Settings, partitions: Iterable[int]) -> Iterator[None]:
+    """No one has these live stores open. Raises RequestError."""
+    deadline = time.monotonic() + READERS_SECONDS
+    with contextlib.ExitStack() as undo:
+        for folder in (shard_folder(settings, partition) for partition in partitions):
+            while folder.exists():
+                try:
+                    undo.callback(FolderLock(folder, "shard").release)
+                    break
+                except FolderInUse as error:
+                    if time.monotonic() > deadline:
+                        raise RequestError(f"{error}. {STOP_FIRST}") from error
+                    time.sleep(0.02)
+        yield
+
+
+def check_log_is_closed(settings: Settings) -> None:
+    """Wait until no one has the live log open, to write or to read. Raises RequestError."""
+    deadline = time.monotonic() + READERS_SECONDS
+    while not is_alone(log_folder(settings) / FILE_NAME):
+        if time.monotonic() > deadline:
+            raise RequestError(
+                f"another process has the log in {log_folder(settings)} open, to publish or to"
+                " read, and what it appends would be lost. End it, and say the same again"
+            )
+        time.sleep(0.02)

@@ -10,136 +10,50 @@ import asyncio
 import contextlib
 import hashlib
 import heapq
-import shutil
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Final, Literal
-
-import duckdb
 
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.errors import NotFoundError, RequestError
-from palimpsest.ops.log_folder import log_lock, worker_runs
-from palimpsest.ops.maintenance.upkeep import Upkeep
+from palimpsest.ops.maintenance.process import Upkeep
 from palimpsest.ops.opening import number_of
-from palimpsest.ops.parts import SetupError, embedding_model, language_model, shard_folder, utc_now
+from palimpsest.ops.parts import SetupError, embedding_model, language_model, utc_now
 from palimpsest.ops.recorded_replies import recorded_replies
 from palimpsest.ops.replay.branches import (
-    COPIES,
     Branch,
     Selection,
     branch_folder,
     branch_settings,
+    check_log,
+    drop_unused,
     keep_branch,
     read_branch,
 )
-from palimpsest.ops.replay.budget import Budget, BudgetedModel
-from palimpsest.ops.replay.counterparts import Counterparts
-from palimpsest.ops.replay.curation import Curation
-from palimpsest.ops.replay.feeding import FedClock, Feeding, Pacing
-from palimpsest.ops.replay.ledger import Ledger, Spent
-from palimpsest.ops.replay.live_log import LiveLog, blocks, check_whole, decoded
-from palimpsest.ops.replay.live_stores import attached
-from palimpsest.ops.replay.progress import Report, unreported
-from palimpsest.ops.replay.recorded import reading_log
-from palimpsest.ops.replay.standing import check_log, drop_unused
-from palimpsest.ops.replay.stored_embeddings import StoredEmbeddings, table_in
-from palimpsest.ops.service.queries import queries
+from palimpsest.ops.replay.feeding import Budget, BudgetedModel, FedClock, Feeding, Pacing, size_of
+from palimpsest.ops.replay.live_log import Ledger, LiveLog, Spent, check_whole
+from palimpsest.ops.replay.live_stores import StoredEmbeddings, live_embeddings
+from palimpsest.ops.replay.log_reading import decoded, intent_of, reading_log, recorded
+from palimpsest.ops.replay.requests import Reextract, Report, unreported
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import with_overrides
-from palimpsest.schemas.messages import FactsExtracted, NormalizedTurn
+from palimpsest.schemas.extraction import Fact, FactsExtracted, ModelCall
+from palimpsest.schemas.messages import NormalizedTurn, ProposalsIntent
 from palimpsest.schemas.redaction import is_mark
-from palimpsest.schemas.topics import DEAD_LETTERS, FACTS_EXTRACTED, MEMORY_WRITES, TURNS_NORMALIZED
-from palimpsest.stores.database.view_columns import quoted
-from palimpsest.stores.lock import FolderInUse, FolderLock
-from palimpsest.stores.shard import DATABASE_FILE
+from palimpsest.schemas.topics import (
+    DEAD_LETTERS,
+    FACTS_EXTRACTED,
+    MEMORY_WRITES,
+    TURNS_NORMALIZED,
+    Topic,
+)
 from palimpsest.streams.logs.base import LogReader
-from palimpsest.streams.models.base import EmbeddingModel, LanguageModel, Vector
-from palimpsest.streams.models.recorded import RecordedReplies
+from palimpsest.streams.models.base import LanguageModel, Prices
 from palimpsest.streams.models.settings import LlmSettings
-from palimpsest.streams.runtime.source import Interrupted
+from palimpsest.streams.prompting.prompts import decision_prompt, extraction_prompt
 from palimpsest.streams.stage import Context, Emit, Message, Process, Stage, Step
-
-# --- recorded extraction --------------------------------------------------------------------------
-# The stage extract of a branch reuses the live extraction for turns that are not extracted again.
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """The recorded extraction of a turn; `body` is None if nothing was extracted."""
-
-    body: FactsExtracted | None
-
-
-def recorded_extraction(stage: Stage, recorded: Callable[[Message], Recorded | None]) -> Stage:
-    """Returns the stage extract that calls a model only for turns without a `recorded`
-    extraction."""
-
-    def process(message: Message, context: Context) -> Process:
-        known = recorded(message)
-        if known is None:
-            return (yield from stage.process(message, context))
-        if known.body is None:
-            return Step()
-        return Step(emits=(Emit(FACTS_EXTRACTED, known.body, "facts"),))
-
-    return replace(stage, process=process)
-
-
-# --- selecting ------------------------------------------------------------------------------------
-# Selects the turns to extract again.
-
-
-def is_among(message: Message, selection: Selection) -> bool:
-    """Returns whether a turn is within the scope and the time of the selection."""
-    told = message.occurred_at
-    return (
-        selection.scope in (None, message.scope)
-        and (selection.since is None or told >= selection.since)
-        and (selection.until is None or told < selection.until)
-    )
-
-
-def chosen_turns(reader: LogReader, selection: Selection) -> Iterator[Message]:
-    """Yields all turns within the selection's scope and time that the live memory sent to a model,
-    partition by partition. Blocks."""
-    topic = TURNS_NORMALIZED
-    for partition in range(reader.partitions(topic.name)):
-        end = reader.end_offset(topic.name, partition)
-        for records in blocks(reader, topic, partition, 0, end):
-            for record in records:
-                message = decoded(record)
-                body = None if message is None else message.body
-                if message is None or not isinstance(body, NormalizedTurn):
-                    continue
-                if is_among(message, selection) and not is_mark(body.content):
-                    yield message
-
-
-def hashed_order(message_id: str) -> bytes:
-    """Returns a turn's sort key in an order independent of its time and scope."""
-    return hashlib.sha256(message_id.encode()).digest()
-
-
-# --- reextraction ---------------------------------------------------------------------------------
-
-UNTOLD: Final = "api_key"
-"""The suffix of the names of settings that are never shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reextraction:
-    """A request. `overrides` are the settings that differ, as `--set` takes them; `rate` is in
-    turns per second; `budget_tokens` limits the tokens that all runs of this branch read and
-    write."""
-
-    branch: str
-    overrides: tuple[str, ...] = ()
-    selection: Selection = Selection()
-    rate: float | None = None
-    budget_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +70,29 @@ class Reextracted:
     dead: int
 
 
+def reextracted_json(done: Reextracted) -> dict[str, object]:
+    """Returns the result of a re-extraction for programs; `notes` say what is left to do."""
+    told = {**asdict(done), "branch": done.branch.model_dump(mode="json")}
+    return {**told, "notes": [*_notes(done)]}
+
+
+def _notes(done: Reextracted) -> Iterator[str]:
+    if done.dead:
+        yield f"the branch has {done.dead:,} dead letters; `dead-letters list` shows them"
+    if done.waiting:
+        yield (
+            f"{done.waiting:,} records of the live memory are not finished there; feed the branch"
+            " again when they are"
+        )
+    if done.ended == "budget":
+        yield "the budget of tokens is used up; the same command with a larger one goes on"
+    if done.ended == "stopped":
+        yield "stopped; the same command goes on from there"
+
+
 async def reextract(
     settings: Settings,
-    asked: Reextraction,
+    asked: Reextract,
     report: Report = unreported,
     stopping: asyncio.Event | None = None,
 ) -> Reextracted:
@@ -168,19 +102,15 @@ async def reextract(
     try:
         return await _reextract(settings, asked, report, stopping or asyncio.Event())
     except SetupError:
-        _drop_unfed(settings, asked.branch)
+        # A branch whose models could not be used would occupy its name.
+        with contextlib.suppress(RequestError):  # there is none, or another process feeds it
+            if not read_branch(settings, asked.branch).read_through:
+                drop_unused(settings, asked.branch)
         raise
 
 
-def _drop_unfed(settings: Settings, name: str) -> None:
-    """Drops a branch whose models could not be used: it would occupy its name."""
-    with contextlib.suppress(RequestError):  # there is none, or another process feeds it
-        if not read_branch(settings, name).read_through:
-            drop_unused(settings, name)
-
-
 async def _reextract(
-    settings: Settings, asked: Reextraction, report: Report, stop: asyncio.Event
+    settings: Settings, asked: Reextract, report: Report, stop: asyncio.Event
 ) -> Reextracted:
     with reading_log(settings) as reader:
         branch = the_branch(settings, asked, reader)
@@ -190,20 +120,22 @@ async def _reextract(
             if branch.selection and branch.selection.sample and not ledger.has_sample:
                 await asyncio.to_thread(_take_sample, live, branch.selection)
             budget = Budget(ledger, asked.budget_tokens)
-            async with _branch_application(settings, branch, live, budget) as (app, clock):
-                feeding = _feeding(settings, asked, branch, live, app, clock, budget, report, stop)
-                async with _stopping(app, stop):
-                    finished = await feeding.all()
-                    if finished and (feeding.fed.turns or feeding.fed.commands):
-                        await _keep_up(app, stop)
+            made = _branch_application(settings, branch, live, budget, stop)
+            async with made as (app, clock):
+                pacing = Pacing(asked.rate)
+                feeding = Feeding(settings, app, live, clock, branch, budget, pacing, report, stop)
+                finished = await feeding.all()
+                if finished and (feeding.turns or feeding.commands):
+                    # A worker's upkeep, once: missing vectors, LanceDB's copy.
+                    await Upkeep(app.opened, app.tracker(publishes=False)).finish(stop)
                 return Reextracted(
                     branch=feeding.branch,
                     ended="done" if finished else "budget" if budget.is_exhausted else "stopped",
-                    turns=feeding.fed.turns,
-                    commands=feeding.fed.commands,
+                    turns=feeding.turns,
+                    commands=feeding.commands,
                     spent=ledger.spent(),
-                    waiting=feeding.fed.waiting,
-                    dead=_dead_letters(app),
+                    waiting=feeding.waiting,
+                    dead=sum(app.log.end_offset(DEAD_LETTERS.name, each) for each in app.shards),
                 )
 
 
@@ -218,47 +150,46 @@ def differing(
     that fits only the live provider, for secrets, since anyone may read the branch's file, and for
     settings of the log, since a branch reads the live one."""
     with_overrides(settings, overrides)
-    given = {flag.partition("=")[0].strip() for flag in overrides}
-    secret = sorted(key for key in given if key.endswith(UNTOLD))
+    values = {key.strip(): value for key, _, value in (flag.partition("=") for flag in overrides)}
+    secret = sorted(key for key in values if key.endswith("api_key"))
     if secret:
         raise RequestError(
             f"{', '.join(secret)} is a secret, and a branch's settings are kept in its file: set it"
             " in the environment or in palimpsest.toml for this command"
         )
-    fixed = sorted(key for key in given if key == "data_dir" or key.startswith(("log.", "kafka.")))
+    fixed = sorted(key for key in values if key == "data_dir" or key.startswith(("log.", "kafka.")))
     if fixed:
         raise RequestError(f"{', '.join(fixed)}: a branch reads the live log; it has no other")
     if provider is not None and provider != settings.llm.provider:
-        if model is None and settings.llm.model is not None and "llm.model" not in given:
+        if model is None and settings.llm.model is not None and "llm.model" not in values:
             raise RequestError(
                 f"llm.model is {settings.llm.model}, of {settings.llm.provider}: name the model of"
                 f" {provider} with --model"
             )
-        if settings.llm.base_url is not None and "llm.base_url" not in given:
+        if settings.llm.base_url is not None and "llm.base_url" not in values:
             raise RequestError(
                 f"llm.base_url is {settings.llm.base_url}, of {settings.llm.provider}: name the"
                 f" address of {provider} with --set llm.base_url=…"
             )
-    own = (("llm.provider", provider), ("llm.model", model))
-    flags = [*overrides, *(f"{key}={value}" for key, value in own if value is not None)]
-    values = {key.strip(): value for key, _, value in (flag.partition("=") for flag in flags)}
+    own = {"llm.provider": provider, "llm.model": model}
+    values |= {key: value for key, value in own.items() if value is not None}
     return tuple(f"{key}={value}" for key, value in sorted(values.items()))
 
 
-def the_branch(settings: Settings, asked: Reextraction, reader: LogReader) -> Branch:
+def the_branch(settings: Settings, asked: Reextract, reader: LogReader) -> Branch:
     """Returns the requested branch and creates it if it does not exist. Raises RequestError if a
     different branch has this name."""
     branch_folder(settings, asked.branch)  # reports an invalid name as such
+    selection = _selection_of(asked)
     try:
         branch = read_branch(settings, asked.branch)
     except NotFoundError:
         branch = Branch(
             name=asked.branch,
             kind="reextraction",
-            created_at=utc_now(),
             partitions=reader.partitions(MEMORY_WRITES.name),
             settings=asked.overrides,
-            selection=asked.selection,
+            selection=selection,
             of_log=number_of(reader),
         )
         branch_settings(settings, branch)  # reports invalid settings before creating anything
@@ -270,11 +201,11 @@ def the_branch(settings: Settings, asked: Reextraction, reader: LogReader) -> Br
             f" or remove it with `palimpsest replay drop {branch.name}`"
         )
     check_log(branch, reader)
-    unsaid = (asked.overrides, asked.selection) == ((), Selection())
-    if not unsaid and (asked.overrides, asked.selection) != (branch.settings, branch.selection):
+    unsaid = (asked.overrides, selection) == ((), Selection())
+    if not unsaid and (asked.overrides, selection) != (branch.settings, branch.selection):
         raise RequestError(
             f"the branch {branch.name} was made with {_told(branch.settings, branch.selection)},"
-            f" not with {_told(asked.overrides, asked.selection)}: choose another name, name the"
+            f" not with {_told(asked.overrides, selection)}: choose another name, name the"
             " same settings or none, or remove it with `palimpsest replay drop"
             f" {branch.name}`"
         )
@@ -288,206 +219,214 @@ def _told(overrides: Sequence[str], selection: Selection | None) -> str:
 
 
 def _take_sample(live: LiveLog, selection: Selection) -> None:
-    """Fixes the sample: the turns with the smallest hashes among all present ones."""
-    ids = (message.id for message in chosen_turns(live.reader, selection))
-    live.ledger.note_sampled(heapq.nsmallest(selection.sample or 0, ids, key=hashed_order))
+    """Fixes the sample: the turns with the smallest hashes among all present ones, in an order
+    independent of time and scope."""
+    ids = (message.id for message in _chosen_turns(live.reader, selection))
+    smallest = heapq.nsmallest(
+        selection.sample or 0, ids, key=lambda each: hashlib.sha256(each.encode()).digest()
+    )
+    live.ledger.note_sampled(smallest)
 
 
 @contextlib.asynccontextmanager
 async def _branch_application(
-    settings: Settings, branch: Branch, live: LiveLog, budget: Budget
+    settings: Settings, branch: Branch, live: LiveLog, budget: Budget, stop: asyncio.Event
 ) -> AsyncIterator[tuple[Application, FedClock]]:
-    """Yields the branch's own stages on its own log. Raises SetupError for an unusable model."""
+    """Yields the branch's own stages on its own log, which finish the work in progress once `stop`
+    is set. Raises SetupError for an unusable model."""
+
+    def make_language(llm: LlmSettings) -> LanguageModel:
+        # Recorded replies are found before a request reaches the budget.
+        model = language_model(llm)
+        return model if llm.provider == "rules" else BudgetedModel(model, budget)
+
     clock = FedClock(utc_now())
-    selection = branch.selection or Selection()
-
-    def recorded(message: Message) -> Recorded | None:
-        if is_among(message, selection) and (
-            selection.sample is None or live.ledger.is_sampled(message.id)
-        ):
-            return None
-        body = message.body
-        is_erased = isinstance(body, NormalizedTurn) and is_mark(body.content)
-        return Recorded(None if is_erased else live.extracted(message))
-
-    def adapted(stage: Stage) -> Stage:
-        return recorded_extraction(stage, recorded) if stage.name == "extract" else stage
-
     own = branch_settings(settings, branch)
-
-    def embedding(own: Settings) -> EmbeddingModel:
-        return StoredEmbeddings(embedding_model(own), stored)
-
-    with _replies_of_live(settings, own) as replies:
-        async with (
-            live_embeddings(settings, branch, live.reader) as stored,
+    # Recorded replies, to any branch and to the live memory, lie in the live data folder and are
+    # erased there with their subject.
+    replies = recorded_replies(own.model_copy(update={"data_dir": settings.data_dir}), utc_now)
+    async with contextlib.AsyncExitStack() as undo:
+        if replies is not None:
+            undo.callback(replies.close)
+        stored = await undo.enter_async_context(live_embeddings(settings, branch, live.reader))
+        app = await undo.enter_async_context(
             application(
                 own,
                 clock=clock,
-                make_language=partial(branch_language_model, budget=budget),
-                make_embedding=embedding,
-                adapted=adapted,
+                make_language=make_language,
+                make_embedding=lambda own: StoredEmbeddings(embedding_model(own), stored),
+                adapted=partial(_extracting, branch.selection or Selection(), live),
                 replies=replies,
-            ) as app,
+            )
+        )
+        if app.gate.unusable is not None:
+            raise SetupError(
+                f"the language model of the branch cannot be used: {app.gate.unusable}\n"
+                "Nothing was fed; the same command goes on once it can be"
+            )
+        budget.exhausted = app.stop
+        stopping = asyncio.create_task(stop.wait())
+        stopping.add_done_callback(lambda done: None if done.cancelled() else app.stop())
+        undo.callback(stopping.cancel)
+        yield app, clock
+
+
+def _extracting(selection: Selection, live: LiveLog, stage: Stage) -> Stage:
+    """Returns the stage; extract calls a model only for the selected turns, and repeats the live
+    extraction of the others, if there is one."""
+
+    def process(message: Message, context: Context) -> Process:
+        if selection.has(message.scope, message.occurred_at) and (
+            selection.sample is None or live.ledger.is_sampled(message.id)
         ):
-            if app.gate.unusable is not None:
-                raise SetupError(
-                    f"the language model of the branch cannot be used: {app.gate.unusable}\n"
-                    "Nothing was fed; the same command goes on once it can be"
-                )
-            budget.exhausted = app.stop
-            yield app, clock
+            return (yield from stage.process(message, context))
+        turn = message.body
+        is_erased = isinstance(turn, NormalizedTurn) and is_mark(turn.content)
+        body = None if is_erased else live.extracted(message)
+        return Step() if body is None else Step(emits=(Emit(FACTS_EXTRACTED, body, "facts"),))
+
+    return replace(stage, process=process) if stage.name == "extract" else stage
 
 
-@contextlib.contextmanager
-def _replies_of_live(settings: Settings, own: Settings) -> Iterator[RecordedReplies | None]:
-    """Yields the recorded replies of models to any branch and to the live memory. They lie in the
-    live data directory and are erased there with their subject."""
-    replies = recorded_replies(own.model_copy(update={"data_dir": settings.data_dir}), utc_now)
-    try:
-        yield replies
-    finally:
-        if replies is not None:
-            replies.close()
+# --- selected turns -------------------------------------------------------------------------------
 
 
-def branch_language_model(settings: LlmSettings, budget: Budget) -> LanguageModel:
-    """Returns the language model of a branch's stages; nothing else creates it. Recorded replies
-    are found before a request reaches the budget."""
-    model = language_model(settings)
-    return model if settings.provider == "rules" else BudgetedModel(model, budget)
+def _selection_of(request: Reextract) -> Selection:
+    return Selection(**{name: getattr(request, name) for name in Selection.model_fields})
 
 
-def _feeding(
-    settings: Settings,
-    asked: Reextraction,
-    branch: Branch,
-    live: LiveLog,
-    app: Application,
-    clock: FedClock,
-    budget: Budget,
-    report: Report,
-    stopping: asyncio.Event,
-) -> Feeding:
-    async def drain() -> bool:
-        try:
-            return await app.drain()
-        except Interrupted:
-            if budget.is_exhausted:
-                return False
-            raise
-
-    async def embed(texts: Sequence[str]) -> Sequence[Vector | None]:
-        return (await app.models.embed(texts)).vectors
-
-    def curation(number: int) -> Curation:
-        return Curation(live, Counterparts(live, app.shards[number], embed, app.settings.near))
-
-    selection = branch.selection or Selection()
-    return Feeding(
-        app=app,
-        live=live,
-        clock=clock,
-        branch=branch,
-        keep=partial(keep_branch, settings),
-        drain=drain,
-        curation=curation,
-        partial=selection != Selection(),
-        pacing=Pacing(asked.rate),
-        report=report,
-        stopping=stopping,
-    )
+def _chosen_turns(reader: LogReader, selection: Selection) -> Iterator[Message]:
+    """Yields all turns within the selection's scope and time that the live memory sent to a model,
+    partition by partition. Blocks."""
+    for message in _messages(reader, TURNS_NORMALIZED, selection):
+        if isinstance(message.body, NormalizedTurn) and not is_mark(message.body.content):
+            yield message
 
 
-@contextlib.asynccontextmanager
-async def _stopping(app: Application, stopping: asyncio.Event) -> AsyncIterator[None]:
-    """Stops the stages once `stopping` is set; they finish the work in progress."""
-
-    async def watch() -> None:
-        await stopping.wait()
-        app.stop()
-
-    task = asyncio.create_task(watch())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+def _messages(reader: LogReader, topic: Topic, selection: Selection) -> Iterator[Message]:
+    for partition in range(reader.partitions(topic.name)):
+        for record in recorded(reader, topic.name, partition):
+            message = decoded(record)
+            if message is not None and selection.has(message.scope, message.occurred_at):
+                yield message
 
 
-async def _keep_up(app: Application, stopping: asyncio.Event) -> None:
-    """Runs a worker's background upkeep once: missing vectors, LanceDB's copy."""
-    shards = dict(enumerate(app.shards))
-    await Upkeep(lambda: shards, app.embedding, app.settings.pipeline).finish(stopping)
+# --- estimates ------------------------------------------------------------------------------------
+# Estimates the cost of a re-extraction without calling a model.
+
+BYTES_PER_TOKEN: Final = 4.0
+"""Bytes of a prompt per token where no recorded call shows it: about the ratio for English."""
+EXTRACTED_TOKENS: Final = 150
+DECIDED_TOKENS: Final = 60
+"""Tokens of a reply where no recorded call shows them."""
+FACTS_OF_A_TURN: Final = 2.0
+CANDIDATE_TOKENS: Final = 40
 
 
-def _dead_letters(app: Application) -> int:
-    partitions: Iterable[int] = range(len(app.shards))
-    return sum(app.log.end_offset(DEAD_LETTERS.name, number) for number in partitions)
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """`turns` would go to the model, out of `all_turns` that were extracted from live. `recorded`
+    is whether the tokens come from live calls; otherwise they are estimated from the prompts'
+    bytes. `seconds` assumes the speed of the live model and is None if it is unknown; `cost` is in
+    the currency of the prices, None without prices."""
+
+    turns: int
+    all_turns: int
+    input_tokens: int
+    output_tokens: int
+    recorded: bool
+    seconds: float | None
+    cost: float | None
 
 
-# Copies the vectors of the live stores for a branch, so that a text of the live memory is not
-# embedded again. The copies hold hashes of the texts, not the texts.
+@dataclass(slots=True)
+class _Calls:
+    """The usage of the live memory's calls of one purpose for the chosen turns; `told` of them with
+    their tokens. `facts` are those that they extracted."""
 
-LEAST_RECORDS: Final = 100
-"""Below this number of records, embedding costs less than copying."""
+    count: int = 0
+    told: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    milliseconds: float = 0.0
+    facts: int = 0
 
+    def add(self, call: ModelCall) -> None:
+        self.count += 1
+        self.milliseconds += call.latency_ms
+        if call.input_tokens is not None and call.output_tokens is not None:
+            self.told += 1
+            self.input_tokens += call.input_tokens
+            self.output_tokens += call.output_tokens
 
-@contextlib.asynccontextmanager
-async def live_embeddings(
-    settings: Settings, branch: Branch, reader: LogReader
-) -> AsyncIterator[Sequence[Path]]:
-    """Yields files with the live vectors, which exist as long as the block runs: none if the branch
-    uses another embedding model or has little to embed. Skips live stores that cannot be read."""
-    folder = branch_folder(settings, branch.name) / COPIES
-    shutil.rmtree(folder, ignore_errors=True)
-    own = branch_settings(settings, branch)
-    if own.embedding_model != settings.embedding_model or _behind(branch, reader) < LEAST_RECORDS:
-        yield ()
-        return
-    folder.mkdir(parents=True)
-    try:
-        yield await _copied(settings, range(branch.partitions), folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _behind(branch: Branch, reader: LogReader) -> int:
-    return sum(
-        reader.end_offset(MEMORY_WRITES.name, number) - branch.read_through.get(number, 0)
-        for number in range(branch.partitions)
-    )
+    def tokens(self, untold: tuple[float, float]) -> tuple[float, float]:
+        """Returns what a call reads and writes on average, or `untold`."""
+        if not self.told:
+            return untold
+        return self.input_tokens / self.told, self.output_tokens / self.told
 
 
-async def _copied(settings: Settings, partitions: Sequence[int], folder: Path) -> list[Path]:
-    copies = []
-    if settings.log.kind == "embedded" and not worker_runs(log_lock(settings)):
-        for partition in partitions:
-            with contextlib.suppress(FolderInUse, duckdb.Error, OSError):
-                copies.append(_of_store(shard_folder(settings, partition), partition, folder))
-        return copies
-    async with queries(settings) as found:
-        for partition in partitions:
-            whole = folder / f"{partition}.whole.duckdb"
-            with contextlib.suppress(RequestError, duckdb.Error, OSError):
-                await found.copy_shard(partition, whole)
-                copies.append(_vectors_of(whole, partition, folder))
-            whole.unlink(missing_ok=True)
-    return copies
+def estimate(settings: Settings, asked: Reextract) -> Estimate:
+    """Estimates from the live log and changes nothing. Raises RequestError, SettingsError,
+    LogError."""
+    branch = Branch(name=asked.branch, partitions=1, settings=asked.overrides)
+    own, selection = branch_settings(settings, branch), _selection_of(asked)
+    with reading_log(settings) as reader:
+        topic = TURNS_NORMALIZED.name
+        everything = sum(reader.end_offset(topic, each) for each in range(reader.partitions(topic)))
+        extractions, decisions = _recorded(reader, selection)
+        sizes = [_prompt_size(own, message) for message in _chosen_turns(reader, selection)]
+    turns = min(len(sizes), selection.sample or len(sizes))
+    tokens = _tokens(extractions, decisions, own, sum(sizes) / max(len(sizes), 1))
+    read, written = (round(each * turns) for each in tokens)
+    seconds = None if asked.rate is None else everything / asked.rate
+    if extractions.told and own.llm.provider != "rules":
+        spent = (extractions.milliseconds + decisions.milliseconds) / extractions.count
+        seconds = max(seconds or 0.0, turns * spent / 1000 / own.llm.concurrency)
+    cost, prices = None, (own.llm.input_price, own.llm.output_price)
+    if prices != (None, None):
+        cost = Prices(*(each or 0.0 for each in prices)).of(read, written)
+    return Estimate(turns, everything, read, written, extractions.told > 0, seconds, cost)
 
 
-def _of_store(store: Path, partition: int, folder: Path) -> Path:
-    lock = FolderLock(store, "shard")
-    try:
-        return _vectors_of(store / DATABASE_FILE, partition, folder)
-    finally:
-        lock.release()
+def _prompt_size(own: Settings, message: Message) -> int:
+    turn, limits = message.body, own.extraction
+    assert isinstance(turn, NormalizedTurn)
+    most = (limits.max_input_characters, limits.max_output_tokens)
+    return size_of(extraction_prompt(turn, message.occurred_at, turn.context or (), *most))
 
 
-def _vectors_of(store: Path, partition: int, folder: Path) -> Path:
-    path = folder / f"{partition}.duckdb"
-    with attached({"live": store}) as connection:
-        connection.execute(f"ATTACH {quoted(str(path))} AS vectors")
-        table = table_in(connection, "embeddings")
-        connection.execute(f"CREATE TABLE vectors.embeddings AS FROM live.{table}")
-    return path
+def _recorded(reader: LogReader, selection: Selection) -> tuple[_Calls, _Calls]:
+    """Returns the usage of extraction and that of decisions."""
+    extractions, decisions = _Calls(), _Calls()
+    for message in _messages(reader, FACTS_EXTRACTED, selection):
+        body = message.body
+        if isinstance(body, FactsExtracted) and not (body.round or body.is_of_session):
+            extractions.add(body.call)
+            extractions.facts += len(body.facts)
+    for message in _messages(reader, MEMORY_WRITES, selection):
+        intent = intent_of(message)
+        for proposal in intent.proposals if isinstance(intent, ProposalsIntent) else ():
+            if proposal.decider is not None:
+                decisions.add(proposal.decider)
+    return extractions, decisions
+
+
+def _tokens(
+    calls: _Calls, made: _Calls, own: Settings, bytes_of_a_prompt: float
+) -> tuple[float, float]:
+    """Returns the tokens read and written for one turn, decisions included."""
+    if own.llm.provider == "rules":
+        return 0.0, 0.0
+    read, written = calls.tokens((bytes_of_a_prompt / BYTES_PER_TOKEN, EXTRACTED_TOKENS))
+    if own.decider == "rules":
+        return read, written
+    if made.told:
+        a_turn = made.count / max(calls.count, 1)
+    else:
+        a_turn = calls.facts / calls.count if calls.count else FACTS_OF_A_TURN
+    fact = Fact(item_id="", content="", confidence=1.0)
+    frame = size_of(decision_prompt(fact, datetime.now(UTC), ())) / BYTES_PER_TOKEN
+    shown = CANDIDATE_TOKENS * (1 + own.decision.candidates)
+    more = made.tokens((frame + shown, DECIDED_TOKENS))
+    return read + a_turn * more[0], written + a_turn * more[1]

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import quote
 
 import httpx
 
 from palimpsest.ops.errors import ERRORS, RequestError, UnavailableError
+from palimpsest.ops.lifecycle.accesses import asker
 from palimpsest.ops.operations.operation import Json, Read
-from palimpsest.ops.requests import CopyRequest, ExportRequest, JsonObject, SqlRequest
+from palimpsest.ops.requests import FileRequest, JsonObject, SqlRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from palimpsest.ops.service.announcement import Announcement
+    from palimpsest.ops.service.server import Announcement
 
+ASKER: Final = "x-asked-by"
+"""The header with the id of the actor who asks."""
 TIMEOUT_SECONDS = 60.0
 COPY_SECONDS = 3600.0
 """Maximum time for a worker to copy its store before it sends the first bytes."""
@@ -53,7 +57,8 @@ class RemoteQueries:
         return state
 
     async def answer(self, operation: Read[Any]) -> Json:
-        response = await self._post(f"/ask/{operation.slug}", operation.set_fields())
+        patience = getattr(operation, "wait", 0.0) + TIMEOUT_SECONDS
+        response = await self._post(f"/ask/{operation.slug}", operation.set_fields(), patience)
         return response.json()
 
     async def table(self, request: SqlRequest) -> pa.Table:
@@ -64,16 +69,11 @@ class RemoteQueries:
         table: pa.Table = ipc.open_stream(response.content).read_all()
         return table
 
-    async def copy_shard(self, partition: int, path: Path) -> None:
-        await self._download("/copy", asdict(CopyRequest(partition)), path)
-
-    async def export_scope(self, request: ExportRequest, path: Path) -> None:
-        await self._download("/export", asdict(request), path)
-
-    async def _download(self, place: str, body: JsonObject, path: Path) -> None:
+    async def write_file(self, request: FileRequest, path: Path) -> None:
         timeout = httpx.Timeout(TIMEOUT_SECONDS, read=COPY_SECONDS)
         try:
-            async with self._client.stream("POST", place, json=body, timeout=timeout) as response:
+            asked = self._client.stream("POST", "/file", json=asdict(request), timeout=timeout)
+            async with asked as response:
                 if response.status_code != 200:
                     await response.aread()
                     raise _error(response)
@@ -88,7 +88,8 @@ class RemoteQueries:
     ) -> httpx.Response:
         try:
             timeout = httpx.Timeout(patience, connect=TIMEOUT_SECONDS)
-            response = await self._client.post(path, json=body, timeout=timeout)
+            headers = {} if asker.get() is None else {ASKER: quote(str(asker.get()))}
+            response = await self._client.post(path, json=body, timeout=timeout, headers=headers)
         except httpx.ConnectError as error:
             raise NotThereError(str(error)) from error
         except httpx.TimeoutException as error:

@@ -7,6 +7,7 @@ The interface listens only on loopback, on a free port, and requires the token i
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hmac
 import logging
@@ -17,7 +18,8 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias, TypeVar, cast
+from urllib.parse import unquote
 
 from pydantic import TypeAdapter, ValidationError
 from starlette.applications import Starlette
@@ -26,22 +28,31 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from palimpsest.ops.errors import RequestError
+from palimpsest.ops.lifecycle.accesses import asker
+from palimpsest.ops.maintenance.process import Process
 from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.operation import Read
-from palimpsest.ops.requests import CopyRequest, ExportRequest, SqlRequest
-from palimpsest.ops.service.announcement import Announcement, announce
+from palimpsest.ops.operations.pipeline import Status
+from palimpsest.ops.parts import SetupError
+from palimpsest.ops.requests import FileRequest, JsonObject, SqlRequest
+from palimpsest.ops.service.client import ASKER
+from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.queries import Queries
-from palimpsest.ops.service.server import listening, served
+from palimpsest.ops.service.server import Announcement, announce, listening, own_folder, served
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.sources import Sources
 from palimpsest.ops.sql.output import ARROW_TYPE, as_arrow
+from palimpsest.ops.sql.queries import remove_abandoned
 from palimpsest.schemas.codec import describe
-from palimpsest.streams.kafka.waiting import Wait
+from palimpsest.streams.kafka.cluster import Wait
+
+if TYPE_CHECKING:
+    from palimpsest.ops.http.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 MAX_BODY_BYTES = 1024 * 1024
-FILE_TYPE = "application/vnd.duckdb"
-LINES_TYPE = "application/x-ndjson"
 
 RequestT = TypeVar("RequestT")
 Shown: TypeAlias = "Callable[[str], Awaitable[tuple[bytes, str]]]"
@@ -99,27 +110,28 @@ def interface(
     shown: Shown | None = None,
     waiting: Waiting = lambda: None,
 ) -> Starlette:
-    """The routes: `POST /ask/{name}` returns JSON, `POST /sql` an Arrow stream, `POST /copy` a
-    DuckDB file and `POST /export` lines, which are written in `folder` first; `GET /metrics`
-    returns the metrics from `shown`."""
+    """The routes: `POST /ask/{name}` returns JSON, `POST /sql` an Arrow stream, `POST /file` the
+    file of a FileRequest, which is written in `folder` first; `GET /metrics` returns the metrics
+    from `shown`."""
 
     async def ask(http: HttpRequest, body: bytes) -> Response:
         kind = OPERATIONS.get(http.path_params["name"])
         if kind is None or not issubclass(kind, Read):
             raise _RefusedError(404, f"there is no read {http.path_params['name']}")
+        by = http.headers.get(ASKER)
+        asker.set(None if by is None else unquote(by)[:256])
         return JSONResponse(await queries.answer(_parsed(kind, body)))
 
     async def sql(_: HttpRequest, body: bytes) -> Response:
         table = await queries.table(_parsed(SqlRequest, body))
         return Response(as_arrow(table), media_type=ARROW_TYPE)
 
-    async def copy(_: HttpRequest, body: bytes) -> Response:
-        number = _parsed(CopyRequest, body).partition
-        return await _file(lambda path: queries.copy_shard(number, path), FILE_TYPE, folder)
-
-    async def export(_: HttpRequest, body: bytes) -> Response:
-        request = _parsed(ExportRequest, body)
-        return await _file(lambda path: queries.export_scope(request, path), LINES_TYPE, folder)
+    async def file(_: HttpRequest, body: bytes) -> Response:
+        request: FileRequest = _parsed(FileRequest, body)  # type: ignore[arg-type]
+        copied = await written(lambda path: queries.write_file(request, path), folder)
+        # With a Content-Length, so that the client detects a truncated copy.
+        length = {"content-length": str(os.fstat(copied.fileno()).st_size)}
+        return StreamingResponse(read_parts(copied), headers=length)
 
     async def metrics(http: HttpRequest, _: bytes) -> Response:
         if shown is None:
@@ -132,7 +144,7 @@ def interface(
         reason = None if wait is None else wait.as_json()
         return JSONResponse({"pid": os.getpid(), "partitions": [*partitions()], "waiting": reason})
 
-    posted = {"/ask/{name}": ask, "/sql": sql, "/copy": copy, "/export": export, "/ping": ping}
+    posted = {"/ask/{name}": ask, "/sql": sql, "/file": file, "/ping": ping}
     routes = [
         Route(path, _answered(token, each), methods=["POST"]) for path, each in posted.items()
     ]
@@ -161,15 +173,6 @@ async def _failed(http: HttpRequest, error: Exception) -> Response:
     logger.error("%s: %s\n%s", http.url.path, type(error).__name__, frames)
     text = f"the worker failed over this ({type(error).__name__}); see its own output"
     return JSONResponse({"error": text}, 500)
-
-
-async def _file(
-    write: Callable[[Path], Awaitable[None]], form: str, folder: Path | None
-) -> Response:
-    file = await written(write, folder)
-    # With a Content-Length, so that the client detects a truncated copy.
-    length = {"content-length": str(os.fstat(file.fileno()).st_size)}
-    return StreamingResponse(read_parts(file), media_type=form, headers=length)
 
 
 async def written(write: Callable[[Path], Awaitable[None]], folder: Path | None) -> BinaryIO:
@@ -204,3 +207,94 @@ def _parsed(kind: type[RequestT], body: bytes) -> RequestT:
         return TypeAdapter(kind).validate_json(body)
     except ValidationError as error:
         raise _RefusedError(400, f"not a request of this kind: {describe(error)}") from None
+
+
+# ---- a running application ----
+def sources_of(app: Process) -> Sources:
+    """The sources of reads, from the parts of the application."""
+    return Sources(
+        settings=app.settings,
+        log=app.log,
+        shards=app.shards,
+        partitions=app.log.partitions("conversation-turns"),
+        embedding=app.embedding,
+        loaded=app.embeddings,
+        append=app.log.append,
+        running=frozenset(runner.stage.name for runner in app.runners),
+        outages=app.models.outages,
+        unusable=lambda: app.gate.unusable,
+        run_job=app.scheduler.run_now,
+        waiting=lambda: app.wait,
+        accesses=app.accesses,
+    )
+
+
+@contextlib.asynccontextmanager
+async def serving_reads(app: Process) -> AsyncIterator[Sources]:
+    """Answers other processes until the context exits."""
+    sources = sources_of(app)
+    await asyncio.to_thread(remove_abandoned, app.settings.data_dir)
+    try:
+        async with _answering(app, sources):
+            yield sources
+    finally:
+        sources.sql.close()
+
+
+@contextlib.asynccontextmanager
+async def _answering(app: Process, sources: Sources) -> AsyncIterator[None]:
+    queries = DirectQueries(sources)
+    shown = _shown(app, queries)
+    if app.settings.log.kind != "kafka":
+        async with local_interface(queries, app.settings.data_dir, shown=shown):
+            yield
+        return
+    # Workers that share a data folder announce themselves in separate folders.
+    folder = own_folder(app.settings.data_dir)
+    try:
+        async with local_interface(
+            queries,
+            folder,
+            listen_address(app.settings),
+            lambda: [*sources.shards],
+            shown,
+            sources.waiting,
+        ):
+            yield
+    finally:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _shown(app: Process, queries: DirectQueries) -> Shown:
+    """The metrics of this process, created on first request."""
+    metrics: list[Metrics] = []
+
+    async def status() -> JsonObject:
+        return cast("JsonObject", await queries.answer(Status()))
+
+    async def shown(accept: str) -> tuple[bytes, str]:
+        if not metrics:
+            try:
+                from palimpsest.ops.http.metrics import Metrics
+            except ModuleNotFoundError as error:
+                raise RequestError(f"metrics need the extra `serve` ({error.name})") from None
+            metrics.append(Metrics(status, lambda: app.runners, app.models.usage, lambda: app.wait))
+        return await metrics[0].shown(accept)
+
+    return shown
+
+
+def listen_address(settings: Settings) -> ListenAddress:
+    """The address of a worker on Kafka. Raises SetupError for an open address without a secret."""
+    kafka = settings.kafka
+    if kafka.worker_token is None:
+        from palimpsest.ops.transport.sending import is_loopback
+
+        if not is_loopback(kafka.listen):
+            raise SetupError(
+                f"kafka.listen is {kafka.listen}: others than this machine could read the memory;"
+                " set kafka.worker_token, the same for all workers and readers"
+            )
+        return ListenAddress(kafka.listen, kafka.listen_port)
+    return ListenAddress(kafka.listen, kafka.listen_port, kafka.worker_token.get_secret_value())

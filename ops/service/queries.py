@@ -1,33 +1,24 @@
-"""Answers reads for a folder: from its stores, from the worker that has them open, or from the
-workers of a cluster."""
+"""Opens what answers reads for a folder: its stores, the worker that has them open, or the workers
+of a cluster."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
-
-from palimpsest.ops import exporting
-from palimpsest.ops.errors import NotOpenError, RequestError
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.operation import Json, Read
-from palimpsest.ops.requests import ExportRequest, SqlRequest
-from palimpsest.ops.sql.queries import sql
-from palimpsest.ops.threads import in_thread_of
-from palimpsest.stores.database.cursors import StoreClosed
-from palimpsest.stores.database.damage import StoreDamaged
-from palimpsest.stores.database.snapshot import copy_shard
+from palimpsest.ops.requests import FileRequest, SqlRequest
 from palimpsest.stores.lock import FolderInUse
-from palimpsest.streams.logs.base import LogError, LogUnavailable
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from palimpsest.ops.settings.sections import Settings
-    from palimpsest.ops.sources import Sources
     from palimpsest.streams.logs.base import Outgoing
 
 
@@ -38,56 +29,11 @@ class Queries(Protocol):
 
     async def table(self, request: SqlRequest) -> pa.Table: ...
 
-    async def copy_shard(self, partition: int, path: Path) -> None:
-        """Writes a consistent snapshot of a partition's tables to a new file."""
-        ...
-
-    async def export_scope(self, request: ExportRequest, path: Path) -> None:
-        """Writes a consistent snapshot of a scope to a new file, as lines."""
+    async def write_file(self, request: FileRequest, path: Path) -> None:
+        """Writes a consistent snapshot to a new file."""
         ...
 
 
-class DirectQueries:
-    """Answers from open stores. Blocking reads run in threads, each with its own cursor."""
-
-    def __init__(self, sources: Sources) -> None:
-        self.sources = sources
-
-    async def answer(self, operation: Read[Any]) -> Json:
-        with _as_request_errors():
-            if operation.surface.routing == "folder":
-                return await asyncio.to_thread(operation.read_folder, self.sources.settings)
-            if inspect.iscoroutinefunction(operation.read):
-                return await operation.read(self.sources)
-            if operation.surface.overview:
-                return await in_thread_of("overview", operation.read, self.sources)
-            return await asyncio.to_thread(operation.read, self.sources)
-
-    async def table(self, request: SqlRequest) -> pa.Table:
-        with _as_request_errors():
-            return await sql(self.sources, request)
-
-    async def copy_shard(self, partition: int, path: Path) -> None:
-        with _as_request_errors():
-            shard = self.sources.shard(partition)
-            await in_thread_of("export", copy_shard, shard, partition, path)
-
-    async def export_scope(self, request: ExportRequest, path: Path) -> None:
-        with _as_request_errors():
-            await in_thread_of("export", exporting.export_scope, self.sources, request, path)
-
-
-@contextlib.contextmanager
-def _as_request_errors() -> Iterator[None]:
-    try:
-        yield
-    except (StoreClosed, LogUnavailable) as error:
-        raise NotOpenError(str(error)) from error
-    except (LogError, StoreDamaged) as error:
-        raise RequestError(str(error)) from error
-
-
-# ---- opening it ----
 PATIENCE_SECONDS = 10.0
 """Maximum wait of a reader for a starting worker, or for another reader to finish."""
 LOOK_AGAIN_SECONDS = 0.05
@@ -99,17 +45,20 @@ async def queries(settings: Settings) -> AsyncIterator[Queries]:
     read, and the errors of opening log and stores."""
     from palimpsest.ops.log_folder import has_log, log_lock, worker_runs
 
-    if settings.log.kind == "kafka":
-        async with _of_cluster(settings) as routed:
-            yield routed
-        return
-    if not has_log(settings):
-        raise RequestError(
-            f"there is no memory in {settings.data_dir} yet; publish turns with `palimpsest"
-            " ingest FILE`, or name another folder with --data-dir"
-        )
-    deadline = time.monotonic() + PATIENCE_SECONDS
     async with contextlib.AsyncExitStack() as undo:
+        if settings.log.kind == "kafka":
+            from palimpsest.ops.service.routing import RoutedQueries
+
+            routed = RoutedQueries(settings, settings.cluster.partitions)
+            undo.push_async_callback(routed.close)
+            yield routed
+            return
+        if not has_log(settings):
+            raise RequestError(
+                f"there is no memory in {settings.data_dir} yet; publish turns with `palimpsest"
+                " ingest FILE`, or name another folder with --data-dir"
+            )
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             late = time.monotonic() > deadline
             found = (
@@ -123,22 +72,11 @@ async def queries(settings: Settings) -> AsyncIterator[Queries]:
         yield found
 
 
-@contextlib.asynccontextmanager
-async def _of_cluster(settings: Settings) -> AsyncIterator[Queries]:
-    from palimpsest.ops.service.routing import RoutedQueries
-
-    routed = RoutedQueries(settings, settings.cluster.partitions)
-    try:
-        yield routed
-    finally:
-        await routed.close()
-
-
 async def _of_worker(
     settings: Settings, undo: contextlib.AsyncExitStack, late: bool
 ) -> Queries | None:
-    from palimpsest.ops.service.announcement import announced
     from palimpsest.ops.service.client import NotThereError, RemoteQueries
+    from palimpsest.ops.service.server import announced
 
     announcement = announced(settings.data_dir)
     if announcement is not None:
@@ -162,6 +100,7 @@ async def _of_folder(
     settings: Settings, undo: contextlib.AsyncExitStack, late: bool
 ) -> Queries | None:
     from palimpsest.ops.opening import open_log, readers
+    from palimpsest.ops.service.direct_queries import DirectQueries
     from palimpsest.ops.sources import Sources
 
     try:
@@ -175,7 +114,8 @@ async def _of_folder(
         with open_log(settings, "publish") as log:
             return log.append(outgoing)
 
-    shards = dict(enumerate(opened.shards))
+    shards = opened.shards
     sources = Sources(settings, opened.log, shards, len(shards), opened.embedding, append)
+    undo.push_async_callback(sources.embeddings.close)
     undo.callback(sources.sql.close)
     return DirectQueries(sources)

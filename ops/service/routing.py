@@ -19,23 +19,18 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from palimpsest.ops.errors import (
-    NotFoundError,
-    NotOpenError,
-    RequestError,
-    UnavailableError,
-)
+from palimpsest.ops.errors import NotFoundError, NotOpenError, RequestError, UnavailableError
 from palimpsest.ops.operations.dead_letters import Redrive
 from palimpsest.ops.operations.operation import Json, Read
 from palimpsest.ops.operations.pipeline import Status
-from palimpsest.ops.requests import ExportRequest, JsonObject, SqlRequest
+from palimpsest.ops.requests import ExportRequest, FileRequest, JsonObject, SqlRequest
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
-from palimpsest.ops.service.workers import announcements
+from palimpsest.ops.service.server import announcements
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sql.processes import QueryProcesses
 from palimpsest.ops.sql.queries import joined, limits_of, numbered, refusals_told, rest
-from palimpsest.stores.database.sql_united import UnitedQuery
-from palimpsest.streams.kafka.waiting import Awaited
+from palimpsest.stores.database.sql import UnitedQuery
+from palimpsest.streams.kafka.cluster import Awaited
 from palimpsest.streams.logs.base import partition_for
 
 T = TypeVar("T")
@@ -172,12 +167,13 @@ class RoutedQueries:
             ]
         return await joined(self._sql, request, parts, rest(limits, deadline))
 
-    async def copy_shard(self, partition: int, path: Path) -> None:
-        await self._persisted(partition, lambda owner: owner.copy_shard(partition, path))
-
-    async def export_scope(self, request: ExportRequest, path: Path) -> None:
-        number = partition_for(request.scope, self._partitions)
-        await self._persisted(number, lambda owner: owner.export_scope(request, path))
+    async def write_file(self, request: FileRequest, path: Path) -> None:
+        number = (
+            partition_for(request.scope, self._partitions)
+            if isinstance(request, ExportRequest)
+            else request.partition
+        )
+        await self._persisted(number, lambda owner: owner.write_file(request, path))
 
     async def _part(self, number: int, request: SqlRequest) -> pa.Table:
         query = replace(request, partition=number)
@@ -196,12 +192,12 @@ class RoutedQueries:
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
     async def _from_all(self, operation: Read[Any]) -> list[Json]:
-        """Retries if a worker goes away meanwhile, unless it may have begun a change."""
+        """Retries if a worker or partition goes away meanwhile, unless a change may have begun."""
         deadline = time.monotonic() + self._patience
         while True:
             try:
                 answers = [await client.answer(operation) for client in await self._all()]
-            except NotThereError as error:
+            except (NotThereError, NotOpenError) as error:
                 if isinstance(operation, Redrive) or time.monotonic() > deadline:
                     raise UnavailableError(f"a worker went away meanwhile: {error}") from error
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)

@@ -4,13 +4,201 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
+import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from palimpsest.ops.service.connections import BACKLOG, USUAL, ConnectionLimits, protocol
+from palimpsest.ops.log_folder import write_private
+
+# ---- connections ----
+KEPT_BACK: Final = 256
+"""File descriptors for stores, log, files and other processes."""
+LEAST: Final = 16
+BACKLOG: Final = 128
+"""Maximum number of connections that wait to be accepted."""
+GUARDED: Final = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
+"""Headers of every response, against content sniffing and caching."""
+STALL_SECONDS: Final = 30.0
+"""Maximum time that a response waits for the client to read on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """`most` concurrent connections; `head_seconds` until the head of a request has arrived, from
+    the start of the connection or from the previous response."""
+
+    most: int = 512
+    head_seconds: float = 10.0
+
+
+USUAL: Final = ConnectionLimits()
+
+
+def with_file_descriptors(wanted: ConnectionLimits) -> ConnectionLimits:
+    """Raises the process's limit of file descriptors to its maximum, and returns the wanted number
+    of connections, reduced if necessary to keep `KEPT_BACK` descriptors for everything else."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted.most + KEPT_BACK
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    room = max(LEAST, soft - KEPT_BACK, soft // 4)
+    return ConnectionLimits(min(wanted.most, room), wanted.head_seconds)
+
+
+def protocol(limits: ConnectionLimits) -> type[H11Protocol]:
+    """Returns the protocol class of a server's connections."""
+
+    class Limited(_Limited):
+        granted = limits
+        silent: ClassVar[dict[_Limited, None]] = {}
+
+    return Limited
+
+
+class _Limited(H11Protocol):
+    granted = USUAL
+    silent: ClassVar[dict[_Limited, None]]
+    """This server's connections without a first request, oldest first, and some with one since."""
+    _began = 0.0
+    _head: asyncio.TimerHandle | None = None
+    _stall: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._began = self.loop.time()
+        self.silent[self] = None
+        self._await_head()
+        if len(self.connections) > self.granted.most:
+            self._replaced().transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.silent.pop(self, None)
+        for timer in (self._head, self._stall):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        self._await_head()
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers invalid HTTP, which no application sees, with the headers of every response."""
+        headers = {"content-type": "text/plain; charset=utf-8", "connection": "close", **GUARDED}
+        for event in (
+            h11.Response(status_code=400, reason=b"Bad Request", headers=[*headers.items()]),
+            h11.Data(data=msg.encode("ascii")),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event))
+        self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stall = self.loop.call_later(STALL_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+        super().resume_writing()
+
+    @property
+    def _answers(self) -> bool:
+        """Whether a request is being answered."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _replaced(self) -> _Limited:
+        """The connection to close for a new one: the oldest without any request, else the oldest
+        that is idle, else this one."""
+        while self.silent:  # each connection leaves it once: it is not searched by each new one
+            oldest = next(iter(self.silent))
+            del self.silent[oldest]
+            if oldest.cycle is None:
+                return oldest
+        others = [each for each in self.connections if isinstance(each, _Limited)]
+        waiting = [each for each in others if not each._answers]
+        return min(waiting, key=lambda each: each._began, default=self)
+
+    def _await_head(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+        self._head = self.loop.call_later(self.granted.head_seconds, self._end_if_silent)
+
+    def _end_if_silent(self) -> None:
+        if not self._answers:
+            self.transport.abort()
+
+
+# ---- the server ----
+FILE_NAME = "worker.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """Address and secret of a worker's local interface."""
+
+    pid: int
+    port: int
+    token: str
+
+
+def announce(folder: Path, announcement: Announcement) -> Path:
+    path = folder / FILE_NAME
+    write_private(path, json.dumps(asdict(announcement)))
+    return path
+
+
+def announced(folder: Path) -> Announcement | None:
+    """Reads the file; None if it is missing or incomplete."""
+    try:
+        content = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
+        return Announcement(int(content["pid"]), int(content["port"]), str(content["token"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def workers_folder(data_dir: Path) -> Path:
+    return data_dir / "workers"
+
+
+def own_folder(data_dir: Path) -> Path:
+    """Creates the folder in which this process announces itself, readable only by its user."""
+    folder = workers_folder(data_dir) / str(os.getpid())
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def announcements(data_dir: Path) -> dict[str, str]:
+    """Addresses and tokens of the running workers that share this folder."""
+    places: dict[str, str] = {}
+    folder = workers_folder(data_dir)
+    for announcing in sorted(folder.glob("*/")) if folder.is_dir() else []:
+        announcement = announced(announcing)
+        if announcement is not None and _runs(announcement.pid):
+            places[f"http://127.0.0.1:{announcement.port}"] = announcement.token
+    return places
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 class _Server(uvicorn.Server):
@@ -40,10 +228,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 @contextlib.asynccontextmanager
 async def served(
-    app: Any,
-    listener: socket.socket,
-    limits: ConnectionLimits = USUAL,
-    **options: Any,
+    app: Any, listener: socket.socket, limits: ConnectionLimits = USUAL, **options: Any
 ) -> AsyncIterator[None]:
     """Serves an ASGI application on the socket until the context exits, without logging; `options`
     are uvicorn's."""

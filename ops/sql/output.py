@@ -51,16 +51,16 @@ def _in_csv(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         begins = pc.match_substring_regex(column, FORMULA)
         return pc.if_else(begins, pc.binary_join_element_wise("'", column, ""), column)
-    if not pa.types.is_nested(column.type):
-        return column
-    values = column.to_pylist()
-    return pa.array(
-        [
-            None if value is None else json.dumps(json_value(value), ensure_ascii=False)
-            for value in values
-        ],
-        pa.string(),
-    )
+    if pa.types.is_nested(column.type) or pa.types.is_interval(column.type):
+        return _as_text(column)
+    return column
+
+
+def _as_text(column: pa.ChunkedArray) -> pa.Array:
+    """The values as JSON text; an interval is [months, days, nanoseconds]."""
+    values = (json_value(value) for value in column.to_pylist())
+    texts = [value if value is None else json.dumps(value, ensure_ascii=False) for value in values]
+    return pa.array(texts, pa.string())
 
 
 def as_arrow(table: pa.Table) -> bytes:
@@ -72,8 +72,10 @@ def as_arrow(table: pa.Table) -> bytes:
 
 
 def as_parquet(table: pa.Table) -> bytes:
+    """Returns Parquet; intervals, which it lacks, are JSON text."""
     sink = pa.BufferOutputStream()
-    parquet.write_table(table.rename_columns(_apart(table.column_names)), sink)
+    columns = [_as_text(c) if pa.types.is_interval(c.type) else c for c in table.columns]
+    parquet.write_table(pa.table(columns, names=_apart(table.column_names)), sink)
     return _bytes(sink)
 
 

@@ -21,8 +21,7 @@ from pyarrow import ipc
 
 from palimpsest.ops.errors import RequestError, UnavailableError
 from palimpsest.stores.database.query_process import IDLE_SECONDS
-from palimpsest.stores.database.sql import QueryTooLarge, QueryTooSlow
-from palimpsest.stores.database.sql_check import QueryInvalid, QueryRefused
+from palimpsest.stores.database.sql import QueryInvalid, QueryRefused, QueryTooLarge, QueryTooSlow
 from palimpsest.stores.settings import StoreSettings
 
 P = ParamSpec("P")
@@ -36,9 +35,11 @@ START_SECONDS: Final = 30.0
 """Time that a process has to start, which does not count as the query's time."""
 MOST_QUERIES: Final = 100
 """Maximum number of queries of one process: memory that its libraries leak goes with it."""
-REFUSED: Final = {
-    kind.__name__: kind for kind in (QueryRefused, QueryInvalid, QueryTooLarge, QueryTooSlow)
+RAISED: Final = {
+    **{kind.__name__: kind for kind in (QueryRefused, QueryInvalid, QueryTooLarge, QueryTooSlow)},
+    **{"CopyOutdated": UnavailableError, "StoreDamaged": RequestError},
 }
+"""Errors that a process reports by name."""
 
 
 class QueryProcess:
@@ -129,10 +130,8 @@ class _GoneError(Exception):
 
 
 def _checked(told: dict[str, Any]) -> dict[str, Any]:
-    if "refused" in told:
-        raise REFUSED[told["refused"]](told["text"])
-    if "damaged" in told:
-        raise RequestError(told["damaged"])
+    if "raised" in told:
+        raise RAISED[told["raised"]](told["text"])
     if "errno" in told:
         raise OSError(told["errno"], told["text"])
     if "failed" in told:

@@ -35,8 +35,15 @@ from palimpsest.ops.sources import Sources
 from palimpsest.ops.sql.processes import QueryProcess, QueryProcesses
 from palimpsest.stores.database.balance import progress_of
 from palimpsest.stores.database.query_process import complete
-from palimpsest.stores.database.sql import AS_OF_NOW, QueryLimits, QueryTooLarge, QueryTooSlow
-from palimpsest.stores.database.sql_check import MAX_CHARACTERS, QueryInvalid, QueryRefused
+from palimpsest.stores.database.sql import (
+    AS_OF_NOW,
+    MAX_CHARACTERS,
+    QueryInvalid,
+    QueryLimits,
+    QueryRefused,
+    QueryTooLarge,
+    QueryTooSlow,
+)
 from palimpsest.stores.shard import DATABASE_FILE, Shard
 from palimpsest.streams.in_flight import items_in_flight
 
@@ -46,10 +53,7 @@ LEAST_SECONDS = 0.001
 COPY_TRIES: Final = 3
 """Attempts to copy a file between two checkpoints; in the last one commits wait for the copy."""
 NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}
-_KINDS = {
-    QueryInvalid: SqlInvalidError,
-    QueryTooLarge: SqlTooLargeError,
-}
+_KINDS = {QueryInvalid: SqlInvalidError, QueryTooLarge: SqlTooLargeError}
 
 
 async def sql(sources: Sources, request: SqlRequest) -> pa.Table:
@@ -230,7 +234,8 @@ async def _copy(
     if any(view in query.lower() for view in AS_OF_NOW):
         find = partial(items_in_flight, sources.log, number, sources.admit)
         items = await sources.sql.in_thread(lambda: [asdict(each) for each in find(*known)])
-    return {"partition": number, "path": place["to"], "items": items}
+    own = str(shard.folder.absolute())
+    return {"partition": number, "path": place["to"], "shard": own, "items": items}
 
 
 def _first(shard: Shard, process: QueryProcess, place: dict[str, str]) -> list[int]:

@@ -72,3 +72,13 @@ GROUP BY ALL ORDER BY e.mentions DESC, e.times_told DESC, e.scope, e.name LIMIT 
         + ",\n       bool_and(holds) AS holds\nFROM pipeline_total",
     ),
 }
+
+COLUMNS: Final = """
+SELECT "view", "column", type, meaning FROM (
+    SELECT view_name AS "view", '{partition}' AS "column", 'BIGINT' AS type,
+        'the partition of log and stores that the row lies in' AS meaning, -1 AS place
+    FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal
+    UNION ALL SELECT table_name, column_name, data_type, comment, column_index
+    FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal
+        AND column_name <> '{partition}'){named} ORDER BY "view", place"""
+"""The columns of the views in order, with types and meanings; `named` is a condition, or empty."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, get_origin
 
 import typer
 
@@ -15,17 +15,21 @@ from palimpsest.ops.cli.common import (
     Cli,
     command,
     not_done,
+    parse_moment,
+    parse_object,
     parse_time,
     print_json,
     usage_error,
     warn,
 )
-from palimpsest.ops.operations.operation import Operation, Parameter, Write, parameters
+from palimpsest.ops.operations.operation import Operation, Parameter, Read, Write, parameters
 
 if TYPE_CHECKING:
     from palimpsest.ops.operations.operation import Json
 
 AnyOperation = type[Operation[Any]]
+Answered: TypeAlias = Callable[[Cli, Any], Any]
+"""Executes an operation and returns its answer as JSON."""
 LARGEST_SHOWN = 10**9
 SAME_WHEN_EMPTY = ("flags", "stats")
 """Reads whose answers do not show that a scope does not exist."""
@@ -41,16 +45,17 @@ def register(
             continue
         group, _, word = kind.surface.command.rpartition(" ")
         panel = {} if group else {"rich_help_panel": kind.surface.panel}
-        reads = not issubclass(kind, Write)
+        reads = issubclass(kind, Read)
         command(groups[group] if group else app, word, reads=reads, **panel)(as_function(kind))
 
 
-def as_function(kind: AnyOperation) -> Callable[..., None]:
-    """Returns the command as a function whose signature typer reads."""
+def as_function(kind: AnyOperation, answered: Answered = Cli.execute) -> Callable[..., None]:
+    """Returns the command as a function whose signature typer reads; `answered` executes the
+    request."""
     taken = [each for each in parameters(kind) if each.on("command")]
 
     def run(cli: Cli, json: bool = False, **values: Any) -> None:
-        execute(cli, kind, {each.name: values[each.name] for each in taken}, json)
+        execute(cli, kind, {each.name: values[each.name] for each in taken}, json, answered)
 
     options = [inspect.Parameter("cli", inspect.Parameter.KEYWORD_ONLY, annotation=Cli)]
     options += [_option(each) for each in sorted(taken, key=lambda each: not each.doc.argument)]
@@ -64,11 +69,16 @@ def as_function(kind: AnyOperation) -> Callable[..., None]:
     return run
 
 
-def execute(cli: Cli, kind: AnyOperation, values: dict[str, Any], as_json: bool) -> None:
+def execute(
+    cli: Cli,
+    kind: AnyOperation,
+    values: dict[str, Any],
+    as_json: bool,
+    answered: Answered = Cli.execute,
+) -> None:
     """Executes the operation and prints its answer. Raises Exit with code 1 if it was not executed,
     and with 2 for invalid values."""
-    from palimpsest.ops.command_kinds import CommandError
-    from palimpsest.ops.errors import RequestError
+    from palimpsest.ops.errors import CommandError, RequestError
     from palimpsest.ops.operations.checking import checked
     from palimpsest.ops.operations.executing import NotYetAppliedError, refusal
 
@@ -78,7 +88,7 @@ def execute(cli: Cli, kind: AnyOperation, values: dict[str, Any], as_json: bool)
     except RequestError as error:
         raise usage_error(str(error)) from None
     try:
-        answer = cli.execute(operation)
+        answer = answered(cli, operation)
     except NotYetAppliedError as pending:
         _print_pending(cli, pending, as_json)
         return
@@ -90,8 +100,7 @@ def execute(cli: Cli, kind: AnyOperation, values: dict[str, Any], as_json: bool)
             raise typer.Exit(1) from None
         raise
     _print(cli, operation, answer, as_json)
-    refused_part = refusal(answer, operation)
-    if refused_part is not None or _is_failure(kind, answer):
+    if refusal(answer, operation) is not None or not operation.is_done(answer):
         raise typer.Exit(1)
 
 
@@ -121,10 +130,12 @@ def is_empty(answer: Json) -> bool:
 
 
 def warn_if_unknown(cli: Cli, scope: str) -> None:
-    """Warns on stderr about an unknown scope, with the nearest name. This is not a failure: a scope
-    exists from its first turn on."""
+    """Warns on stderr about an unknown scope, with the nearest name, and what no worker has read
+    yet. This is not a failure: a scope exists from its first turn on."""
     import difflib
 
+    from palimpsest.ops.commanding import worker_is_there
+    from palimpsest.ops.operations.pipeline import Status
     from palimpsest.ops.operations.scopes import Scopes
 
     known = [str(row["scope"]) for row in cli.execute(Scopes())["scopes"]]
@@ -133,15 +144,12 @@ def warn_if_unknown(cli: Cli, scope: str) -> None:
     near = difflib.get_close_matches(scope, known, n=1, cutoff=0.5)
     meant = f"; did you mean {near[0]}?" if near else "."
     warn(f"there is no scope {scope} yet{meant} `palimpsest scopes` lists them all")
-
-
-def _is_failure(kind: AnyOperation, answer: Json) -> bool:
-    """Whether an answer reports a problem, for the exit code."""
-    if not isinstance(answer, dict):
-        return False
-    if kind.slug == "diagnostics":
-        return bool(answer["status"] == "unhealthy")
-    return bool(answer.get("refused")) or answer.get("error") is not None
+    if worker_is_there(cli.settings):
+        return
+    stages = cli.execute(Status())["stages"]
+    unread = sum(stage["lag"] for stage in stages if stage["stage"] == "normalize")
+    if unread:
+        warn(f"{unread} published records wait for a worker; `palimpsest run` processes them")
 
 
 def _print_pending(cli: Cli, pending: Any, as_json: bool) -> None:
@@ -158,6 +166,13 @@ def _print_pending(cli: Cli, pending: Any, as_json: bool) -> None:
 
 
 # ---- options from fields ----
+PARSED: Final[dict[Any, tuple[Callable[[str], object], str]]] = {
+    datetime: (parse_time, "TIME"),
+    int | datetime: (parse_moment, "OFFSET|TIME"),
+}
+"""By type: how a text is read, and what the help calls it."""
+
+
 def _option(parameter: Parameter) -> inspect.Parameter:
     doc = parameter.doc
     about: dict[str, Any] = {"help": f"{doc.text[0].upper()}{doc.text[1:]}.", "show_default": False}
@@ -169,9 +184,10 @@ def _option(parameter: Parameter) -> inspect.Parameter:
     if parameter.plain_type in (int, float):
         # A bound that nobody reaches only clutters the help.
         about |= {"min": doc.ge, "max": None if (doc.le or 0) > LARGEST_SHOWN else doc.le}
-    if parameter.plain_type is datetime:
-        about["parser"] = parse_time
-        about["metavar"] = "TIME"
+    if parameter.plain_type in PARSED:
+        about["parser"], about["metavar"] = PARSED[parameter.plain_type]
+    if get_origin(parameter.plain_type) is dict:
+        about |= {"parser": parse_object, "metavar": "JSON"}
     option = (
         typer.Argument(**about) if doc.argument else typer.Option(*_spelling(parameter), **about)
     )
@@ -188,6 +204,9 @@ def _option_type(parameter: Parameter) -> Any:
     plain = parameter.plain_type
     if parameter.repeated:
         return list[str] if parameter.required else list[str] | None
+    if plain in PARSED:
+        plain = datetime  # read by a parser; typer knows no unions
+        return plain if parameter.required else plain | None
     return plain if plain is parameter.type else plain | None
 
 
@@ -195,5 +214,5 @@ def _spelling(parameter: Parameter) -> tuple[str, ...]:
     doc = parameter.doc
     if doc.option is None:
         return (f"--{parameter.name.replace('_', '-')}",) if parameter.repeated else ()
-    long, _, short = doc.option.partition("/")
-    return (long, short) if short.startswith("-") and not short.startswith("--") else (doc.option,)
+    is_flag = parameter.plain_type is bool
+    return (doc.option,) if is_flag else tuple(doc.option.split("/"))

@@ -14,7 +14,6 @@ from pydantic import BaseModel, create_model
 from pydantic_core import to_json
 
 from palimpsest.ops.http.answers import Accepted
-from palimpsest.ops.http.callers import Caller, CallerAccess
 from palimpsest.ops.http.problems import Problem
 from palimpsest.ops.http.routing import JSON_TYPE, WITH_BODY, errors, router
 from palimpsest.ops.http.service import (
@@ -25,6 +24,7 @@ from palimpsest.ops.http.service import (
     check_permission,
     permitted,
 )
+from palimpsest.ops.http.tokens import Caller
 from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.checking import Strict, built, checked, field_type, model_of
 from palimpsest.ops.operations.executing import NotYetAppliedError, refusal
@@ -51,13 +51,6 @@ class Waiting(Strict):
     """The query parameter `wait`."""
 
     wait: WaitSeconds = None
-
-
-def add_operations(api: APIRouter) -> None:
-    """Adds a route for each operation that has a path."""
-    for kind in OPERATIONS.values():
-        if kind.surface.http is not None:
-            _add(api, kind, *kind.surface.http)
 
 
 def _add(api: APIRouter, kind: Kind, method: str, path: str) -> None:
@@ -174,12 +167,8 @@ async def _answer(
     service: Service, caller: Caller, operation: Operation[Any], actor_type: ActorType | None
 ) -> Json | Response:
     """Returns the executor's answer, or a 202 response for a pending command."""
-    if isinstance(operation, Write):
-        rate = operation.counts_against()
-        if rate is not None:
-            service.rates.count(caller.id, rate)
     try:
-        answer = await service.execute(operation, CallerAccess(caller, actor_type))
+        answer = await service.perform(caller, operation, actor_type)
     except NotYetAppliedError as error:
         pending = {"command_id": error.command_id, "applied": False, "scope": error.scope}
         return _json(pending, 202, {"Location": f"/api/commands/{error.command_id}"})
@@ -223,6 +212,8 @@ async def rpc(
 def api_routes() -> APIRouter:
     """The routes generated from the catalogue."""
     api = router()
-    add_operations(api)
+    for kind in OPERATIONS.values():
+        if kind.surface.http is not None:
+            _add(api, kind, *kind.surface.http)
     api.add_api_route("/rpc/{slug}", rpc, methods=["POST"], include_in_schema=False)
     return api

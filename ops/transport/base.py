@@ -12,9 +12,8 @@ from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from palimpsest.ops.command_kinds import CommandError
 from palimpsest.ops.documents.settings import DocumentSettings
-from palimpsest.ops.errors import RequestError
+from palimpsest.ops.errors import CommandError, RequestError
 from palimpsest.ops.operations.answers import MemoryChange
 from palimpsest.ops.operations.checking import typed
 from palimpsest.ops.operations.executing import refusal
@@ -33,32 +32,20 @@ CLOSED: Final = "the memory was closed in the meantime; what was published is du
 _OPEN: weakref.WeakSet[BackgroundTransport] = weakref.WeakSet()
 
 
-class NotDoneError(RequestError):
+class NotDoneError(CommandError):
     """A command, or part of it, was refused. `kind` is the reason (see
-    `palimpsest.ops.command_kinds.Kind`), of the first refused memory if `changes` has the outcome
+    `palimpsest.ops.errors.Kind`), of the first refused memory if `changes` has the outcome
     of each."""
 
     code = "not_done"
 
-    def __init__(
-        self,
-        text: str,
-        kind: str = "failed",
-        changes: tuple[MemoryChange, ...] = (),
-        command_id: str | None = None,
-    ) -> None:
-        super().__init__(text)
-        self.kind = kind
-        self.changes = changes
-        self.command_id = command_id
-
-    @classmethod
-    def of(cls, error: CommandError) -> NotDoneError:
-        answer: Any = error.answer or {}
+    @property
+    def changes(self) -> tuple[MemoryChange, ...]:
+        """The outcome of each memory, where the command was executed."""
+        answer: Any = self.answer or {}
         # The answer itself is the outcome of a command on one memory.
         rows = answer.get("changes", [answer] if "id" in answer else [])
-        changes = typed(tuple[MemoryChange, ...], rows)
-        return cls(str(error), error.kind, changes, error.command_id)
+        return typed(tuple[MemoryChange, ...], rows)  # type: ignore[no-any-return]
 
 
 def waited_for(status: Json) -> str:
@@ -84,8 +71,11 @@ class Transport(ABC):
             refused = refusal(answer, operation)
             if refused is not None:
                 raise refused
+        except NotDoneError:
+            raise
         except CommandError as error:
-            raise NotDoneError.of(error) from error
+            known = (error.kind, str(error), error.command_id, error.answer)
+            raise NotDoneError(*known) from error
         result: R = typed(answer_type(type(operation)), answer)
         return result
 

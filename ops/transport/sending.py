@@ -9,12 +9,69 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, cast
 
 import httpx
 
-from palimpsest.ops.errors import RequestError, UnavailableError
-from palimpsest.ops.transport.problems import AWAY, error_of, place
+from palimpsest.ops.errors import ERRORS, KINDS, Kind, RequestError, UnavailableError
+from palimpsest.ops.transport.base import NotDoneError
+
+PROBLEM_TYPE: Final = "application/problem+json"
+CONFLICT: Final = 409
+AWAY: Final = (502, 503, 504)
+"""Statuses of a temporarily unavailable service, or of a proxy in front of it."""
+
+
+class RateLimitedError(RequestError):
+    """Too many requests of the kind; more are allowed after `retry_after` seconds."""
+
+    code = "rate_limited"
+
+    def __init__(self, text: str, retry_after: float) -> None:
+        super().__init__(text)
+        self.retry_after = retry_after
+
+
+def problem_of(answer: httpx.Response) -> dict[str, Any] | None:
+    """The problem details; None for a response without, for example from a proxy."""
+    if answer.headers.get("content-type", "").partition(";")[0] != PROBLEM_TYPE:
+        return None
+    try:
+        found = answer.json()
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("code"), str) else None
+
+
+def error_of(answer: httpx.Response, retry_after: float) -> RequestError:
+    """The error of an unsuccessful response."""
+    found = problem_of(answer)
+    if found is None:
+        text = f"{place(answer.url)} answered {answer.status_code} {answer.reason_phrase}"
+        if answer.status_code in AWAY:
+            return UnavailableError(text)
+        return RequestError(f"{text}, which is not how the service answers; check the base_url")
+    code, text = str(found["code"]), str(found.get("detail", ""))
+    kind = {"invalid": "invalid_request", "command_failed": "failed"}.get(code, code)
+    of_command = "command_id" in found or answer.status_code == CONFLICT or code == "frozen"
+    if kind in KINDS | {"deleted"} and of_command:
+        outcome = {**found, "status": kind}
+        return NotDoneError(cast("Kind", kind), text, found.get("command_id"), outcome)
+    match code:
+        case "rate_limited":
+            return RateLimitedError(text, retry_after)
+        case "failed":
+            return RequestError(f"the service failed: {text}")
+        case _:
+            known = ERRORS.get(code) or ERRORS.get(str(found.get("kind"))) or RequestError
+            return known(text)
+
+
+def place(url: httpx.URL) -> str:
+    """The address of a service, without parts that may contain secrets or queries."""
+    port = "" if url.port is None else f":{url.port}"
+    return f"{url.scheme}://{url.host}{port}{url.path}"
+
 
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
@@ -72,11 +129,12 @@ def connected(url: httpx.URL, token: str | None, retries: RetryPolicy) -> httpx.
         timeout=httpx.Timeout(retries.timeout, pool=None),
         verify=url.scheme == "https",  # plain HTTP need not load certificates
         # A proxy cannot reach this machine's loopback.
-        trust_env=not _is_this_machine(url.host),
+        trust_env=not is_loopback(url.host),
     )
 
 
-def _is_this_machine(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, which only its own users can reach."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

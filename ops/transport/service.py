@@ -137,13 +137,19 @@ class Service(BackgroundTransport):
         return None if state is None else outcome(kind, command_id, state)
 
     async def table(self, request: SqlRequest) -> pa.Table:
-        from palimpsest.ops.transport.arrow import ARROW_TYPE, read
+        from pyarrow import ArrowInvalid, ipc
+
+        from palimpsest.ops.sql.output import ARROW_TYPE
 
         body = {"query": request.query, "partition": request.partition}
         headers = {"Accept": ARROW_TYPE}
         call = Call("POST", "/api/sql", body=body, headers=headers, seconds=request.seconds)
-        answer = await self._send(call)
-        return await asyncio.to_thread(read, answer.content)
+        content = (await self._send(call)).content
+        try:
+            table: pa.Table = await asyncio.to_thread(lambda: ipc.open_stream(content).read_all())
+        except (ArrowInvalid, OSError):
+            raise RequestError("the answer is no Arrow stream; check the base_url") from None
+        return table
 
     # --- turns ----------------------------------------------------------------------------------
 

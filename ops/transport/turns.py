@@ -8,9 +8,8 @@ from datetime import datetime
 from typing import TypeAlias
 
 from palimpsest.ops.errors import RequestError
-from palimpsest.ops.ingest.base import Bad
+from palimpsest.ops.ingest.base import Bad, ReadOptions
 from palimpsest.ops.ingest.lines import Watch, turn_of
-from palimpsest.ops.ingest.records import RecordOptions
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.sensitive.policy import Policy
@@ -31,7 +30,7 @@ def turn_records(
     """Returns the records in order, and the ids of their future memories. `defaults` fill missing
     fields; a turn without a `turn_id` is new, one without a time gets `now`. Raises RequestError
     with the number of an invalid turn; then nothing is published."""
-    options = RecordOptions(scope, max_bytes, now, policy=policy)
+    options = ReadOptions(scope, max_bytes, now, policy=policy)
     watch = Watch()
     items = [turns] if isinstance(turns, str | Mapping) else turns
     records, ids = [], []

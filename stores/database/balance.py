@@ -8,30 +8,23 @@ and a balance that loses anything does not hold.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import duckdb
 import pyarrow as pa
 
+from palimpsest.schemas.enumerations import FactOutcome
 from palimpsest.stores.database.cursors import Readable
-from palimpsest.stores.database.outcome_words import told_word
-from palimpsest.streams.store_port import FindItems, LogItem
+from palimpsest.stores.database.derivations import TOLD, told_word
+from palimpsest.streams.store_port import FindItems
 
 TURN_STATES = ("stored", "rejected", "dead", "in_flight", "lost")
 FACT_STATES = (
-    "created",
-    "updated",
-    "deleted",
-    "none",
-    "deduped",
-    "skipped",
-    "blocked",
-    "shadowed",
-    "dropped",
-    "dead",
-    "in_flight",
-    "lost",
+    *(TOLD.get(event, event) for event in get_args(FactOutcome)),
+    *("dead", "in_flight", "lost"),
 )
 
 _ITEMS = f"""
@@ -39,7 +32,7 @@ known AS (
     SELECT 'turn' AS item_kind, item_id, scope FROM internal.accepted_turns
     UNION SELECT 'fact', item_id, scope FROM internal.fact_rows
     UNION SELECT item_kind, unnest(item_ids), scope FROM internal.dead_letter_rows
-        WHERE item_kind IN ('turn', 'fact')
+        WHERE item_kind IN ('turn', 'fact') AND status <> 'redriven'
     UNION SELECT item_kind, item_id, scope FROM log_items WHERE found_as = 'known'
 ), items AS (
     SELECT item_kind, item_id, min(scope) AS scope FROM known GROUP BY ALL
@@ -96,42 +89,35 @@ WITH log_items AS (
 """The items as the store alone tells them: `in_flight` is all that is not settled."""
 STORED_BALANCE = _balance(by_scope=True).replace("FROM pipeline", "FROM main.pipeline")
 STORED_TOTAL = _balance(by_scope=False).replace("FROM pipeline", "FROM main.pipeline")
+_TOTAL_NOW = _balance(by_scope=False).replace("pipeline_items", f"(WITH {_ITEMS})")
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Numbers of items by state; `scope` is None for all together. The law holds when nothing is
-    lost."""
+    """Numbers of items by state. The law holds when nothing is lost."""
 
-    scope: str | None
     turns: Mapping[str, int]
     facts: Mapping[str, int]
     holds: bool
 
 
-def read_balance(shard: Readable, find_items: FindItems) -> list[Balance]:
-    """The balance of one partition: all scopes together first, then each scope by name."""
-    with shard.reading() as reader:
-        install_balance(reader, find_items)
-        return [
-            _balance_of(dict(zip(names, row, strict=True)))
-            for view in ("total_now", "balance_now")
-            for names, rows in [_rows(reader, f"SELECT * FROM temp.{view}")]
-            for row in rows
-        ]
-
-
-def _rows(
-    reader: duckdb.DuckDBPyConnection, query: str
-) -> tuple[list[str], list[tuple[object, ...]]]:
-    result = reader.execute(query)
-    return [column[0] for column in result.description or ()], result.fetchall()
+def read_balance(shard: Readable, find_items: FindItems) -> Balance:
+    """The balance of one partition, over all scopes."""
+    with shard.reading() as reader, _log_items(reader, find_items):
+        result = reader.execute(_TOTAL_NOW)
+        names = [column[0] for column in result.description or ()]
+        [values] = result.fetchall()
+    row = dict(zip(names, values, strict=True))
+    turns, facts = (
+        {name.removeprefix(kind): row[name] for name in names if name.startswith(kind)}
+        for kind in ("turns_", "facts_")
+    )
+    return Balance(turns, facts, row["holds"])
 
 
 def add_balances(balances: Sequence[Balance]) -> Balance:
     """The balances of several partitions as one."""
     return Balance(
-        scope=None,
         turns=_summed([balance.turns for balance in balances], ("accepted", *TURN_STATES)),
         facts=_summed([balance.facts for balance in balances], ("extracted", *FACT_STATES)),
         holds=all(balance.holds for balance in balances),
@@ -140,20 +126,36 @@ def add_balances(balances: Sequence[Balance]) -> Balance:
 
 def install_balance(connection: duckdb.DuckDBPyConnection, find_items: FindItems) -> None:
     """Give this connection the views `items_now`, `balance_now` and `total_now`: what the views
-    `pipeline_items`, `pipeline_balance` and `pipeline_total` of the store are, as of now.
+    `pipeline_items`, `pipeline_balance` and `pipeline_total` of the store are, as of now."""
+    with _log_items(connection, find_items):
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE items_now AS WITH {_ITEMS}")
+    for name, by_scope in (("balance_now", True), ("total_now", False)):
+        query = _balance(by_scope).replace("FROM pipeline_items", "FROM temp.items_now")
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {query}")
+
+
+@contextlib.contextmanager
+def _log_items(connection: duckdb.DuckDBPyConnection, find_items: FindItems) -> Iterator[None]:
+    """Gives the enclosed queries the table `log_items`.
 
     Order matters. One transaction fixes what is seen of the store; only then is the log read.
     """
     connection.execute("BEGIN TRANSACTION")
     try:
-        _materialize(connection, [*find_items(*progress_of(connection))])
+        items = [*find_items(*progress_of(connection))]
+        columns = ("item_kind", "item_id", "scope", "found_as", "place")
+        table = {
+            name: pa.array([getattr(each, name) for each in items], pa.string()) for name in columns
+        }
+        connection.register("log_items", pa.table(table))
+        try:
+            yield
+        finally:
+            connection.unregister("log_items")
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
-    for name, by_scope in (("balance_now", True), ("total_now", False)):
-        query = _balance(by_scope).replace("FROM pipeline_items", "FROM temp.items_now")
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {query}")
 
 
 def progress_of(
@@ -170,35 +172,6 @@ def progress_of(
         "SELECT topic, value FROM internal.outbox WHERE value IS NOT NULL ORDER BY stage, seq"
     ).fetchall()
     return cursors, outbox
-
-
-def _materialize(connection: duckdb.DuckDBPyConnection, items: Sequence[LogItem]) -> None:
-    columns = ("item_kind", "item_id", "scope", "found_as", "place")
-    table = pa.table(
-        {name: pa.array([getattr(item, name) for item in items], pa.string()) for name in columns}
-    )
-    connection.register("log_items", table)
-    try:
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE items_now AS WITH {_ITEMS}")
-    finally:
-        connection.unregister("log_items")
-
-
-def _balance_of(row: Mapping[str, object]) -> Balance:
-    def numbers(prefix: str) -> dict[str, int]:
-        return {
-            name.removeprefix(prefix): int(str(value))
-            for name, value in row.items()
-            if name.startswith(prefix)
-        }
-
-    scope = row.get("scope")
-    return Balance(
-        None if scope is None else str(scope),
-        numbers("turns_"),
-        numbers("facts_"),
-        bool(row["holds"]),
-    )
 
 
 def _summed(parts: Sequence[Mapping[str, int]], names: Sequence[str]) -> dict[str, int]:

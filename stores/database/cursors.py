@@ -1,4 +1,4 @@
-"""Cursors to read a store with, which may be closed at any moment.
+"""Connections to files, and cursors to read a store with, which may be closed at any moment.
 
 DuckDB may refuse to close a connection while one of its cursors is at work, or close it and let the
 query go on without an owner; and it forgets an interrupt that comes just before a query begins. So
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Protocol
 
 import duckdb
@@ -29,6 +30,24 @@ class Readable(Protocol):
 
 Reading = Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]
 """A cursor of its own for the length of a block. Raises StoreClosed."""
+
+
+def connected(
+    path: Path | str, memory_mib: int, threads: int = 1, **config: str | int
+) -> duckdb.DuckDBPyConnection:
+    """Opens a database file. No query loads an extension, times are in UTC, and nothing is printed:
+    in a process that another one started, DuckDB draws progress bars on the standard output."""
+    given: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": f"{memory_mib}MiB",
+        "threads": threads,
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        **config,
+    }
+    connection = duckdb.connect(str(path), config=given)
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    connection.execute("SET enable_progress_bar = false")
+    return connection
 
 
 def cursor_of(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:

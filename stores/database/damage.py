@@ -1,4 +1,5 @@
-"""Files of a store that cannot be read any more, and what is done about them."""
+"""Files of a store that cannot be read any more, and what is done about them. DuckDB's errors where
+Arrow fetches the rows: it hands on their text alone."""
 
 from __future__ import annotations
 
@@ -31,3 +32,17 @@ class StoreDamaged(Exception):
 def is_damage(error: BaseException) -> bool:
     """Whether the database says that its file is not what it wrote."""
     return isinstance(error, duckdb.Error) and any(words in str(error) for words in _SAID)
+
+
+_KINDS: Final[dict[str, type[duckdb.Error]]] = {
+    "INTERRUPT": duckdb.InterruptException,
+    "Out of Memory": duckdb.OutOfMemoryException,
+}
+
+
+def as_duckdb_error(error: Exception) -> Exception:
+    """DuckDB's own error that another one tells of; the same where it tells of none."""
+    for words, kind in _KINDS.items():
+        if words in str(error):
+            return kind(str(error))
+    return error

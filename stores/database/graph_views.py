@@ -1,20 +1,19 @@
 """The graph as analysts and recall see it: entities made of their names.
 
-The tables keep relations and mentions per name (schemas/rows.py), and mentions of each text that a
-memory has had. These views join names that denote the same entity, and count only active memories'
-present texts. So nothing has to be rewritten when a name becomes an alias, or a text is
+The tables keep relations and mentions per name (schemas/rows/graph.py), and mentions of each text
+that a memory has had. These views join names that denote the same entity, and count only active
+memories' present texts. So nothing has to be rewritten when a name becomes an alias, or a text is
 replaced."""
 
 from __future__ import annotations
 
-from palimpsest.schemas.rows import AspectRow, AttributeRow, MentionRow, NameRow, RelationRow
+from palimpsest.schemas.rows.graph import LEAST_WEIGHT, MOST_WEIGHT, VAGUE_TYPES
 from palimpsest.stores.database.view_columns import View
 
-VAGUE = ("extracted", "unknown", "")
-"""Uninformative types of entities: any other name's type takes precedence."""
-VAGUE_TYPES = str(VAGUE)
-
 _ORDER = "CASE WHEN name_id = entity_id THEN '0' ELSE '1' END || canonical_name"
+
+WEIGHT = f"greatest({LEAST_WEIGHT}, least({MOST_WEIGHT}, a.weight + coalesce(w.gain, 0)))"
+"""The weight of an aspect `a` by what is known of it in `aspect_weights w`."""
 
 RELATION_KEY = r"""(SELECT left(word, greatest(3, length(word) - 2)) FROM (
     SELECT list_sort(list_transform(regexp_split_to_array(lower(e.relation_type), '[\s_]+'),
@@ -48,44 +47,48 @@ INTERNAL_GRAPH_VIEWS: dict[str, str] = {
            FROM internal.mention_rows m JOIN internal.name_rows n USING (name_id)
                JOIN internal.memory_rows r ON r.memory_id = m.memory_id
            WHERE r.is_deleted OR r.embedding_key <> m.text_key OR r.valid_until <= now()""",
-    # Lost texts that mention both ends of a relation; `by_fact`: not only turns are.
-    "lost_relations": f"""SELECT e.scope, e.source_name_id, e.target_name_id, e.relation_type,
-               s.entity_id AS source_id, t.entity_id AS target_id, p.by_fact,
-               {RELATION_KEY} AS relation_key
-           FROM internal.relation_rows e JOIN internal.name_rows s ON s.name_id = e.source_name_id
-               JOIN internal.name_rows t ON t.name_id = e.target_name_id
-               JOIN (SELECT a.scope, a.entity_id AS source_id, b.entity_id AS target_id,
-                         bool_or(NOT a.is_turn) AS by_fact
-                     FROM internal.lost_mentions a JOIN internal.lost_mentions b
-                         ON b.memory_id = a.memory_id AND b.text_key = a.text_key
-                         AND b.scope = a.scope AND b.entity_id <> a.entity_id
-                     GROUP BY ALL) p
-                   ON p.scope = e.scope AND p.source_id = s.entity_id AND p.target_id = t.entity_id
-        """,
-    # Those of them that a living memory supports, as in `stores.index.scope_graph`.
-    "supported_relations": """WITH told AS (
+    # Relations as they are shown: while a memory supports them, where one ever did, as in
+    # `stores.index.scope_graph`. `lost`: lost texts that mention both ends of a relation, `by_fact`
+    # where not only turns do. `supported`: those that a living memory supports all the same.
+    "living_relations": f"""WITH gone AS MATERIALIZED (FROM internal.lost_mentions),
+           lost AS MATERIALIZED (
+               SELECT e.scope, e.source_name_id, e.target_name_id, e.relation_type,
+                   s.entity_id AS source_id, t.entity_id AS target_id, p.by_fact,
+                   {RELATION_KEY} AS relation_key
+               FROM internal.relation_rows e
+                   JOIN internal.name_rows s ON s.name_id = e.source_name_id
+                   JOIN internal.name_rows t ON t.name_id = e.target_name_id
+                   JOIN (SELECT a.scope, a.entity_id AS source_id, b.entity_id AS target_id,
+                             bool_or(NOT a.is_turn) AS by_fact
+                         FROM gone a JOIN gone b ON b.memory_id = a.memory_id
+                             AND b.text_key = a.text_key AND b.scope = a.scope
+                             AND b.entity_id <> a.entity_id
+                         GROUP BY ALL) p ON p.scope = e.scope AND p.source_id = s.entity_id
+                             AND p.target_id = t.entity_id),
+           ends AS (SELECT scope, source_id AS entity_id FROM lost
+               UNION SELECT scope, target_id FROM lost),
+           told AS (
                SELECT r.memory_id, r.scope, r.content, r.type = 'episodic' AS is_turn,
                    n.entity_id, bool_or(contains(r.content, m.mention_text)) AS stands
-               FROM internal.mention_rows m JOIN internal.name_rows n USING (name_id)
+               FROM ends JOIN internal.name_rows n USING (entity_id, scope)
+                   JOIN internal.mention_rows m ON m.name_id = n.name_id
                    JOIN internal.memory_rows r ON r.memory_id = m.memory_id
                        AND r.embedding_key = m.text_key AND NOT r.is_deleted
                WHERE r.valid_until IS NULL OR r.valid_until > now() GROUP BY ALL),
            tells AS (
                SELECT q.source_name_id, q.target_name_id, q.relation_type, q.source_id,
                    q.target_id, a.memory_id, contains(lower(a.content), q.relation_key) AS tells
-               FROM internal.lost_relations q
-                   JOIN told a ON a.scope = q.scope AND a.entity_id = q.source_id
+               FROM lost q JOIN told a ON a.scope = q.scope AND a.entity_id = q.source_id
                    JOIN told b ON b.scope = q.scope AND b.entity_id = q.target_id
                        AND b.memory_id = a.memory_id
-               WHERE CASE WHEN a.is_turn THEN NOT q.by_fact ELSE a.stands AND b.stands END)
-           SELECT DISTINCT source_name_id, target_name_id, relation_type FROM tells
-           QUALIFY tells OR NOT bool_or(tells) OVER (PARTITION BY memory_id, source_id, target_id)
-        """,
-    # Relations as they are shown: while a memory supports them, where one ever did.
-    "living_relations": """SELECT e.* FROM internal.relation_rows e
-           LEFT JOIN internal.lost_relations q USING (source_name_id, target_name_id, relation_type)
-           LEFT JOIN internal.supported_relations k
-               USING (source_name_id, target_name_id, relation_type)
+               WHERE CASE WHEN a.is_turn THEN NOT q.by_fact ELSE a.stands AND b.stands END),
+           supported AS (
+               SELECT DISTINCT source_name_id, target_name_id, relation_type FROM tells
+               QUALIFY tells
+                   OR NOT bool_or(tells) OVER (PARTITION BY memory_id, source_id, target_id))
+           SELECT e.* FROM internal.relation_rows e
+           LEFT JOIN lost q USING (source_name_id, target_name_id, relation_type)
+           LEFT JOIN supported k USING (source_name_id, target_name_id, relation_type)
            WHERE q.scope IS NULL OR k.relation_type IS NOT NULL""",
     # Which active memory names which entity in its present text, and how.
     "memory_entity_mentions": """SELECT memory_id, entity_id, scope,
@@ -100,20 +103,22 @@ GRAPH_VIEWS: dict[str, View] = {
         """SELECT m.*, e.name AS entity_name, e.entity_type
            FROM internal.memory_entity_mentions m
                JOIN internal.known_entities e USING (entity_id, scope)""",
-        rows=(MentionRow, NameRow),
     ),
     "entities": View(
         "Who and what memories name: the nodes of the graph.",
         """SELECT e.entity_id, e.scope, e.name, e.canonical_name, e.entity_type, e.aliases,
-               e.summary, coalesce(c.memories, 0) AS mentions, e.times_told, e.pinned,
-               e.first_seen, e.updated_at
+               coalesce(e.summary, p.content) AS summary, coalesce(c.memories, 0) AS mentions,
+               e.times_told, e.pinned, e.first_seen, e.updated_at
            FROM internal.known_entities e LEFT JOIN (
                SELECT entity_id, scope, count(*) AS memories FROM internal.memory_entity_mentions
                GROUP BY entity_id, scope) c USING (entity_id, scope)
-           WHERE c.memories > 0 OR e.pinned OR (e.entity_id, e.scope) NOT IN
-               (SELECT (entity_id, scope) FROM internal.lost_mentions)""",
+               LEFT JOIN (SELECT scope, source_id, content FROM internal.memory_rows
+                   WHERE type = 'profile' AND NOT is_deleted) p
+                   ON p.scope = e.scope AND p.source_id = e.entity_id
+           WHERE c.memories > 0 OR e.pinned OR ((e.times_told > 0 OR len(e.aliases) > 0)
+               AND (e.entity_id, e.scope) NOT IN
+                   (SELECT (entity_id, scope) FROM internal.lost_mentions))""",
         {"mentions": "active memories that mention it: its rows in mentions"},
-        rows=(NameRow,),
     ),
     "relations": View(
         "Relations between entities, the edges of the graph, while a memory supports them.",
@@ -125,29 +130,38 @@ GRAPH_VIEWS: dict[str, View] = {
                JOIN internal.name_rows s ON s.name_id = r.source_name_id
                JOIN internal.name_rows t ON t.name_id = r.target_name_id
            GROUP BY s.entity_id, t.entity_id, r.relation_type, r.scope""",
-        rows=(RelationRow,),
+        {
+            "mentions": "how often it was told",
+            "confidence": "the average of all that told it, from 0 to 1",
+        },
     ),
     "entity_aspects": View(
         "Facets of entities, under which attributes are grouped.",
-        """SELECT min(a.aspect_id) AS aspect_id, n.entity_id, a.scope, min(a.name) AS name,
-               a.canonical_name, max(a.weight) AS weight, max(a.updated_at) AS updated_at
+        f"""SELECT min(a.aspect_id) AS aspect_id, n.entity_id, a.scope, min(a.name) AS name,
+               a.canonical_name, max({WEIGHT}) AS weight, max(a.updated_at) AS updated_at,
+               CAST(coalesce(sum(w.confirmations), 0) AS BIGINT) AS confirmations,
+               max(w.used_at) AS used_at, max(w.decayed_at) AS decayed_at
            FROM internal.aspect_rows a JOIN internal.name_rows n USING (name_id)
+               LEFT JOIN internal.aspect_weights w ON w.aspect_id = a.aspect_id
            GROUP BY n.entity_id, a.canonical_name, a.scope""",
-        rows=(AspectRow,),
     ),
     "entity_attributes": View(
-        "Memories that say something about an aspect; superseded once a memory is forgotten.",
-        """SELECT f.aspect_id, t.memory_id, t.scope, min(t.kind) AS kind,
+        "Memories that say something about an aspect; superseded once a memory is forgotten. What a"
+        " model said of a text is left out once the memory has another text.",
+        """SELECT f.aspect_id, t.memory_id, t.scope,
+               coalesce(min(t.kind) FILTER (WHERE t.text_key IS NULL), min(t.kind)) AS kind,
                CASE WHEN bool_or(coalesce(r.is_deleted, false)) AND min(t.status) = 'active'
                    THEN 'superseded' ELSE min(t.status) END AS status,
-               max(t.confidence) AS confidence, max(t.importance) AS importance
+               max(t.confidence) AS confidence, max(t.importance) AS importance,
+               bool_and(t.text_key IS NOT NULL) AS by_model
            FROM internal.attribute_rows t JOIN internal.aspect_rows a ON a.aspect_id = t.aspect_id
                JOIN internal.name_rows n USING (name_id)
                JOIN main.entity_aspects f ON f.entity_id = n.entity_id
                    AND f.canonical_name = a.canonical_name
                LEFT JOIN internal.memory_rows r ON r.memory_id = t.memory_id
+           WHERE t.text_key IS NULL OR t.text_key = r.embedding_key
            GROUP BY f.aspect_id, t.memory_id, t.scope""",
-        rows=(AttributeRow,),
+        {"by_model": "whether only a model said so"},
     ),
 }
 """What analysts see, each after those that it is made of."""

@@ -12,7 +12,7 @@ from typing import Final
 import duckdb
 
 from palimpsest.schemas.row_types import ROW_TYPES
-from palimpsest.schemas.rows import UNIQUE, Column, Row, columns_of
+from palimpsest.schemas.rows.columns import UNIQUE, Column, Row, columns_of
 from palimpsest.stores.database.tables import parsed
 
 _TYPES: Final[dict[type, str]] = {
@@ -22,6 +22,13 @@ _TYPES: Final[dict[type, str]] = {
 _ERASED_GRAPH: Final = """
 CREATE TABLE erased_graph (scope VARCHAR NOT NULL, id VARCHAR NOT NULL, PRIMARY KEY (scope, id))"""
 """Names and relations that an import must not bring back, by their ids."""
+_JOB_RUNS: Final = """
+CREATE TABLE job_runs (
+    job VARCHAR PRIMARY KEY, scheduled_for TIMESTAMPTZ NOT NULL, started_at TIMESTAMPTZ,
+    ended_at TIMESTAMPTZ, outcome VARCHAR, detail VARCHAR NOT NULL DEFAULT '',
+    failures BIGINT NOT NULL DEFAULT 0)"""
+"""The newest run of each scheduled job: when something ran is this store's own, what it did is in
+the log. Without an `outcome` the job has not run yet."""
 _BOOKKEEPING: Final = (
     # Caches of what memories hold.
     """CREATE TABLE embeddings (
@@ -35,7 +42,7 @@ _BOOKKEEPING: Final = (
     # The runner's own.
     """CREATE TABLE cursors (
         stage VARCHAR, topic VARCHAR, next_offset BIGINT NOT NULL, PRIMARY KEY (stage, topic))""",
-    # Without an index: see stores/database/seen_messages.py.
+    # Without an index: see stores/state.py.
     """CREATE TABLE seen_messages (
         stage VARCHAR NOT NULL, message_id VARCHAR NOT NULL, seen_offset BIGINT NOT NULL)""",
     """CREATE TABLE outbox (
@@ -49,6 +56,24 @@ _BOOKKEEPING: Final = (
 )
 """Tables without rows of `schemas`, as of the oldest version that is migrated. None of it is
 memory, so none of it is in the state hash."""
+
+FEWER_INDEXES: Final = 24
+"""The migration since which only rows that are `INDEXED` have an index of their key."""
+_UNINDEXED: Final = {
+    "fts_docs": """CREATE TABLE fts_docs (
+        memory_id VARCHAR NOT NULL, scope VARCHAR NOT NULL, length BIGINT NOT NULL)""",
+    "outbox": """CREATE TABLE outbox (
+        stage VARCHAR NOT NULL, seq BIGINT NOT NULL, topic VARCHAR NOT NULL,
+        scope VARCHAR NOT NULL, record_key VARCHAR NOT NULL, value BLOB)""",
+}
+
+
+def _made_again(table: str, definition: str) -> Iterator[str]:
+    """A table with its rows under a new definition, which only a new table can have."""
+    yield f"ALTER TABLE {table} RENAME TO before_{table}"
+    yield definition
+    yield f"INSERT INTO {table} BY NAME FROM before_{table}"
+    yield f"DROP TABLE before_{table}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +140,48 @@ MIGRATIONS: Final = (
             "DELETE FROM seen_messages WHERE stage = 'decide'",
         ),
     ),
+    Migration(
+        19,
+        "recalls-and-decay",
+        fill=(
+            # What has lain unread for years must not be gone after the first night.
+            """INSERT INTO shard_state
+        SELECT 'decay_since', CAST(max(updated_at) AS VARCHAR) FROM memory_rows
+        HAVING count(*) > 0""",
+        ),
+    ),
+    Migration(20, "jobs-and-retention", (_JOB_RUNS,)),
+    Migration(
+        21,
+        "archive-files",
+        (
+            "CREATE TABLE archive_gone (memory_id VARCHAR PRIMARY KEY)",
+            # Of a store without files, until it is opened.
+            "CREATE VIEW archived_states AS FROM internal.memory_archive",
+        ),
+    ),
+    Migration(23, "embedding-models"),
+    Migration(
+        FEWER_INDEXES,
+        "fewer-indexes",
+        tuple(each for name in _UNINDEXED for each in _made_again(name, _UNINDEXED[name])),
+    ),
+    Migration(
+        25,
+        "name-links",
+        fill=(
+            """INSERT INTO name_links
+                (name_id, alias_id, scope, is_active, command_id, updated_at)
+        SELECT n.entity_id, n.name_id, n.scope, true, (SELECT min(c.command_id)
+            FROM command_results c WHERE c.scope = n.scope AND c.command = 'alias'
+                AND c.error IS NULL AND (c.result->>'name' = n.name
+                OR list_contains(json_extract_string(c.result, '$.aliases[*]'), n.name))),
+            n.updated_at
+        FROM name_rows n WHERE n.entity_id <> n.name_id""",
+        ),
+    ),
+    Migration(28, "retained-confidence"),
+    Migration(29, "aspects"),
 )
 """Append only: one that was released is never edited."""
 
@@ -134,8 +201,9 @@ def _create(row_type: type[Row], known: Collection[int]) -> str:
     """The table of these migrations, its columns in the order in which they came."""
     columns = sorted(columns_of(row_type).values(), key=lambda column: column.since)
     parts = [_definition(each) for each in columns if not each.since or each.since in known]
-    key = f"PRIMARY KEY ({', '.join(row_type.KEY)})"
-    return f"CREATE TABLE {row_type.TABLE} ({', '.join((*parts, key))})"
+    if row_type.INDEXED or FEWER_INDEXES not in known:
+        parts.append(f"PRIMARY KEY ({', '.join(row_type.KEY)})")
+    return f"CREATE TABLE {row_type.TABLE} ({', '.join(parts)})"
 
 
 def _additions(number: int, row_types: Sequence[type[Row]]) -> Iterator[str]:
@@ -147,6 +215,8 @@ def _additions(number: int, row_types: Sequence[type[Row]]) -> Iterator[str]:
         for column in columns_of(row_type).values():
             if column.since == number:
                 yield f"ALTER TABLE {row_type.TABLE} ADD COLUMN {_definition(column)}"
+        if number == FEWER_INDEXES and not row_type.INDEXED and number > row_type.SINCE:
+            yield from _made_again(row_type.TABLE, _create(row_type, range(1, number + 1)))
 
 
 _IN_MAIN: Final = """

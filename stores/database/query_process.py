@@ -29,11 +29,17 @@ import duckdb
 import pyarrow as pa
 from pyarrow import ipc
 
-from palimpsest.stores.database.cursors import cursor_of
+from palimpsest.stores.database.archive import files_of, paths_of
+from palimpsest.stores.database.cursors import connected, cursor_of
 from palimpsest.stores.database.damage import StoreDamaged, is_damage
-from palimpsest.stores.database.sql import QueryLimits, install_terms, read_only_query
-from palimpsest.stores.database.sql_check import QueryRefused
-from palimpsest.stores.database.sql_united import UnitedQuery
+from palimpsest.stores.database.sql import (
+    QueryLimits,
+    QueryRefused,
+    UnitedQuery,
+    install_terms,
+    read_only_query,
+)
+from palimpsest.stores.database.view_columns import quoted
 from palimpsest.streams.store_port import LogItem
 
 MIB: Final = 2**20
@@ -53,22 +59,20 @@ Command = dict[str, Any]
 class Copy:
     """A store's copy as `read_only_query` reads a store."""
 
-    def __init__(self, path: Path, memory_mib: int, language: str) -> None:
-        self._connection = duckdb.connect(
-            str(path),
-            read_only=True,
-            config={
-                "memory_limit": f"{memory_mib}MiB",
-                "threads": 1,
-                "temp_directory": str(path.parent / "spilled"),
-                "max_temp_directory_size": f"{memory_mib}MiB",
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-            },
+    def __init__(self, path: Path, shard: Path, memory_mib: int, language: str) -> None:
+        """`shard` is the folder of the store that it is a copy of: that of its archive's files."""
+        self._connection = connected(
+            path,
+            memory_mib,
+            access_mode="READ_ONLY",
+            temp_directory=str(path.parent / "spilled"),
+            max_temp_directory_size=f"{memory_mib}MiB",
         )
+        self._archive = paths_of(shard, files_of(self._connection))
+        allowed = ", ".join(map(quoted, self._archive))
+        self._connection.execute(f"SET GLOBAL allowed_paths = [{allowed}]")
         # After the folder of what is spilled was named, which it else forbids.
         self._connection.execute("SET enable_external_access = false")
-        self._connection.execute("SET GLOBAL TimeZone = 'UTC'")
         install_terms(self._connection, language)
         # What was read of it stays readable; nothing is left if the machine stops now.
         for each in (path, _wal(path)):
@@ -82,8 +86,17 @@ class Copy:
         finally:
             cursor.close()
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether files have gone that it was to read, as when something was erased meanwhile."""
+        return not all(map(os.path.exists, self._archive))
+
     def close(self) -> None:
         self._connection.close()
+
+
+class CopyOutdated(Exception):
+    """The copy cannot be read any more; another one can."""
 
 
 def main() -> None:
@@ -142,14 +155,12 @@ def _answer(command: Command, source: BinaryIO, answers: BinaryIO, memory_mib: i
         elif command["do"] != "begin":
             table = _table(command, source, memory_mib)
             reply = {"table": True}
-    except QueryRefused as error:
-        reply = {"refused": type(error).__name__, "text": str(error)}
-    except StoreDamaged as error:
-        reply = {"damaged": str(error)}
+    except (QueryRefused, CopyOutdated, StoreDamaged) as error:
+        reply = {"raised": type(error).__name__, "text": str(error)}
     except OSError as error:
         reply = {"errno": error.errno, "text": os.strerror(error.errno or errno.EIO)}
     except MemoryError:
-        reply = {"refused": "QueryTooLarge", "text": "the query needs more memory than it may have"}
+        reply = {"raised": "QueryTooLarge", "text": "the query needs more memory than it may have"}
     except Exception as error:
         # Without the message, which may quote a person.
         sys.stderr.write("".join(traceback.format_tb(error.__traceback__)))
@@ -227,9 +238,16 @@ def _over_copies(command: Command, limits: QueryLimits, memory_mib: int) -> pa.T
         items = [LogItem(**item) for item in given["items"]]
         rest = max(LEAST_SECONDS, deadline - time.monotonic())
         within = replace(limits, seconds=rest) if part is not query else limits
-        made = _opened(Path(given["path"]), memory_mib, command["language"])
+        made = _opened(given, memory_mib, command["language"])
         with contextlib.closing(made) as store:
-            return read_only_query(store, lambda *_: items, part, within, given["partition"])
+            try:
+                return read_only_query(store, lambda *_: items, part, within, given["partition"])
+            except (QueryRefused, StoreDamaged) as error:
+                if store.is_outdated:
+                    raise CopyOutdated(
+                        "something was erased while the query ran; try again"
+                    ) from error
+                raise
 
     if not command["all"]:
         return of_one(0, query)
@@ -241,9 +259,9 @@ def _over_copies(command: Command, limits: QueryLimits, memory_mib: int) -> pa.T
         return united.answer(parts, replace(limits, seconds=rest))
 
 
-def _opened(path: Path, memory_mib: int, language: str) -> Copy:
+def _opened(given: Command, memory_mib: int, language: str) -> Copy:
     try:
-        return Copy(path, memory_mib, language)
+        return Copy(Path(given["path"]), Path(given["shard"]), memory_mib, language)
     except duckdb.Error as error:
         if is_damage(error):
             raise StoreDamaged(error) from error

@@ -8,33 +8,44 @@ tables below `shards/0`.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 import duckdb
 
-from palimpsest.stores.database.arrow_errors import as_duckdb_error
-from palimpsest.stores.database.cursors import Readable
+from palimpsest.schemas.row_types import ROW_TYPES
+from palimpsest.schemas.rows.memories import ArchiveRow
+from palimpsest.stores.database.archive import FILES_STATE, states_query
+from palimpsest.stores.database.cursors import Readable, connected
+from palimpsest.stores.database.damage import as_duckdb_error
 from palimpsest.stores.database.migrations import migrate
 from palimpsest.stores.database.view_columns import PARTITION, quoted
-from palimpsest.stores.database.views import INTERNAL_VIEWS, VIEWS, VIEWS_STATE
+from palimpsest.stores.database.views import INTERNAL_VIEWS, VIEWS, VIEWS_STATE, explain
+from palimpsest.stores.durable_files import synced
 
 SCHEMA = "palimpsest_snapshot"
 """Unlike what anybody names a file: DuckDB takes the name of a file for that of a catalog."""
+SOURCES: Mapping[str, str] = {each.TABLE: each.SOURCE for each in ROW_TYPES}
+"""What has all rows of a table, where that is not the table itself."""
 BATCH_ROWS = 10_000
 WRITTEN: Mapping[str, int] = {
-    # Each of some 30 tables takes a block or more: of DuckDB's usual 256 KiB, ten megabytes for an
-    # hour of talk. Of 16 KiB there are so many that checkpoints take twice as long.
     "default_block_size": 64 * 1024,
     # The token vectors of a text would be compressed with those of 2,047 others, by a twelfth, and
     # to read one would take as long as to read them all.
     "zstd_min_string_length": 1 << 30,
 }
 """How the files of stores and snapshots are written, which holds for those that are made now."""
+SMALL: Mapping[str, int] = {**WRITTEN, "default_block_size": 16 * 1024}
+"""How a store begins: each of some 30 tables takes a block or more. From 10 MB on the file would be
+larger by a tenth than with `WRITTEN`."""
+SMALL_BYTES = 16 * 1024 * 1024
+"""A file of more is rewritten with the larger blocks."""
 MEMORY_LIMIT_MIB = 512
 TABLES = "SELECT table_name FROM duckdb_tables() WHERE schema_name = ? AND NOT internal ORDER BY 1"
 _SHARDS_FILE = "snapshot.parquet"
@@ -57,16 +68,7 @@ class SnapshotShard:
 @contextmanager
 def opened(path: Path | str, **config: str | int) -> Iterator[duckdb.DuckDBPyConnection]:
     """A file that may attach others, for the length of a block."""
-    given: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": f"{MEMORY_LIMIT_MIB}MiB",
-        "threads": 1,
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-        **WRITTEN,
-        **config,
-    }
-    with duckdb.connect(str(path), config=given) as connection:
-        connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    with connected(path, MEMORY_LIMIT_MIB, 1, **{**WRITTEN, **config}) as connection:
         yield connection
 
 
@@ -77,14 +79,17 @@ def copy_shard(shard: Readable, partition: int, path: Path) -> None:
         target.execute(f"CREATE SCHEMA shard_{partition}")
         reader.execute("BEGIN TRANSACTION READ ONLY")
         for (table,) in reader.execute(TABLES, ["internal"]).fetchall():
-            target.register(
-                "batches", reader.sql(f"FROM internal.{table}").to_arrow_reader(BATCH_ROWS)
-            )
+            rows = f"FROM internal.{SOURCES.get(table, table)}"
+            if table == "shard_state":
+                rows += f" WHERE name <> {quoted(FILES_STATE)}"  # the copy has no files
+            target.register("batches", reader.sql(rows).to_arrow_reader(BATCH_ROWS))
             try:
                 target.execute(f"CREATE TABLE shard_{partition}.{table} AS FROM batches")
             except duckdb.Error as error:
                 raise as_duckdb_error(error) from error
             target.unregister("batches")
+        states = states_query().replace("internal.", f"shard_{partition}.")
+        target.execute(f"CREATE VIEW shard_{partition}.{ArchiveRow.SOURCE} AS {states}")
 
 
 def join_copies(copies: dict[int, Path], path: Path, partitions: int, taken_at: datetime) -> None:
@@ -127,23 +132,14 @@ def _install_views(target: duckdb.DuckDBPyConnection, partition: int) -> None:
 
 
 def _install_unions(target: duckdb.DuckDBPyConnection, partitions: Sequence[int]) -> None:
-    for name, view in VIEWS.items():
+    for name in VIEWS:
         union = " UNION ALL BY NAME ".join(
             f"SELECT {number}::BIGINT AS {PARTITION}, COLUMNS(lambda c: c <> '{PARTITION}')"
             f" FROM views_{number}.{name}"
             for number in partitions
         )
         target.execute(f"CREATE VIEW main.{name} AS {union}")
-        target.execute(f"COMMENT ON VIEW main.{name} IS {quoted(view.meaning)}")
-        columns = target.execute(
-            "SELECT column_name FROM duckdb_columns() WHERE schema_name = 'main'"
-            " AND table_name = ?",
-            [name],
-        ).fetchall()
-        for (column,) in columns:
-            comment = view.explained(column)
-            if comment is not None:
-                target.execute(f"COMMENT ON COLUMN main.{name}.{column} IS {quoted(comment)}")
+    explain(target)
 
 
 def export_parquet(snapshot: Path, folder: Path) -> None:
@@ -209,12 +205,16 @@ def restore_shard(snapshot: Path, partition: int, path: Path) -> None:
 
 
 def fill(target: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> None:
-    """Fill the tables of a migrated store, each from where its rows are; the views are left to
-    whoever opens it."""
+    """Fill the tables of a migrated store, each from where its rows are; the views stay as they
+    are, or are left to whoever opens it."""
+    views = target.execute("FROM internal.shard_state WHERE name = ?", [VIEWS_STATE]).fetchall()
+    target.execute("DELETE FROM internal.shard_state")
     for table, source in sources.items():
         if table != "migrations":
             target.execute(f"INSERT INTO internal.{table} BY NAME FROM {source}")
     target.execute("DELETE FROM internal.shard_state WHERE name = ?", [VIEWS_STATE])
+    for row in views:
+        target.execute("INSERT INTO internal.shard_state VALUES (?, ?)", row)
     target.execute("CHECKPOINT")
 
 
@@ -248,3 +248,100 @@ def _tables(connection: duckdb.DuckDBPyConnection, snapshot: Path, partition: in
     if odd:
         raise SnapshotError(f"{snapshot} has tables that no store has: {', '.join(odd)}")
     return sorted(found)
+
+
+SUFFIX = ".new"
+
+
+def rewrite(path: Path, empty: bytes) -> None:
+    """Write a closed store's file again, so that nothing is left of what its tables do not hold any
+    more: DuckDB keeps freed blocks, with what was in them, until it needs them. The copy takes the
+    file's place at once; a half-made one is removed by the next call. `empty` is the file of an
+    empty store of this version: a small one begins with it, as to make the tables and the views
+    takes longer than to fill them."""
+    new = path.with_name(path.name + SUFFIX)
+    discard_half(path)
+    small = path.stat().st_size < SMALL_BYTES
+    if small:
+        new.write_bytes(empty)
+    with opened(new, **(SMALL if small else WRITTEN)) as target:
+        target.execute(f"ATTACH {quoted(str(path))} AS source (READ_ONLY)")
+        known = target.execute("SELECT name FROM source.internal.migrations").fetchall()
+        rows = target.execute(
+            TABLES.replace("WHERE", "WHERE database_name = 'source' AND"), ["internal"]
+        ).fetchall()
+        migrate(target, [name for (name,) in known])
+        fill(target, {name: f"source.internal.{name}" for (name,) in rows})
+    synced(new)
+    for left in _logs(path):
+        left.unlink(missing_ok=True)
+    os.replace(new, path)
+    synced(path.parent)
+
+
+def discard_half(path: Path) -> None:
+    """Remove what an interrupted `rewrite` left alongside the store's file."""
+    new = path.with_name(path.name + SUFFIX)
+    for left in (new, *_logs(new)):
+        left.unlink(missing_ok=True)
+
+
+def _logs(path: Path) -> tuple[Path, ...]:
+    """DuckDB's write-ahead logs of a file: that in use, and that of a checkpoint under way."""
+    return tuple(path.with_name(path.name + end) for end in (".wal", ".wal.checkpoint"))
+
+
+_SCOPED: Final = """
+SELECT t.table_name FROM duckdb_tables() t JOIN duckdb_columns() c USING (database_name, table_oid)
+WHERE t.database_name = 'source_0' AND t.schema_name = 'internal' AND c.column_name = 'scope'
+    AND t.table_name <> 'outbox' ORDER BY 1"""
+
+
+def scopes_in(sources: Sequence[Path]) -> set[str]:
+    """All scopes that stores which no one has open have rows of."""
+    with _attached(":memory:", sources) as connection:
+        return {
+            scope
+            for _, source in _scoped(connection, len(sources))
+            for (scope,) in connection.execute(f"SELECT DISTINCT scope FROM {source}").fetchall()
+        }
+
+
+def gather_store(path: Path, sources: Sequence[Path], scopes: Collection[str]) -> None:
+    """Make a new store of what these stores have of these scopes. It has gone through no log: no
+    cursor, nothing to be sent."""
+    with _attached(path, sources) as target:
+        migrate(target)
+        target.execute("CREATE TEMP TABLE wanted AS SELECT unnest(?::VARCHAR[])", [[*scopes]])
+        for table, source in _scoped(target, len(sources)):
+            target.execute(
+                f"INSERT INTO internal.{table} BY NAME FROM {source}"
+                " WHERE scope IN (FROM temp.wanted)"
+            )
+        for number in range(len(sources)):
+            target.execute(
+                "INSERT OR IGNORE INTO internal.embeddings BY NAME"
+                f" FROM source_{number}.internal.embeddings WHERE embedding_key IN"
+                " (SELECT embedding_key FROM internal.memory_rows)"
+            )
+        target.execute(
+            "INSERT INTO internal.shard_state SELECT 'write_seq',"
+            " CAST(coalesce(max(write_seq), 0) AS VARCHAR) FROM internal.memory_rows"
+        )
+        target.execute("CHECKPOINT")
+
+
+@contextmanager
+def _attached(path: Path | str, sources: Sequence[Path]) -> Iterator[duckdb.DuckDBPyConnection]:
+    with opened(path) as connection:
+        for number, source in enumerate(sources):
+            connection.execute(f"ATTACH {quoted(str(source))} AS source_{number} (READ_ONLY)")
+        yield connection
+
+
+def _scoped(connection: duckdb.DuckDBPyConnection, sources: int) -> Iterator[tuple[str, str]]:
+    """The tables whose rows belong to a scope, each with what has all of its rows in a source;
+    without outboxes, which belong to a log."""
+    for (table,) in connection.execute(_SCOPED).fetchall():
+        for number in range(sources):
+            yield table, f"source_{number}.internal.{SOURCES.get(table, table)}"

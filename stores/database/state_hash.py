@@ -7,7 +7,7 @@ import hashlib
 import duckdb
 
 from palimpsest.schemas.row_types import ROW_TYPES
-from palimpsest.schemas.rows import APPEND_TIME, NOT_KNOWN_BEFORE, SCHEDULE, Row, columns_of
+from palimpsest.schemas.rows.columns import APPEND_TIME, NOT_KNOWN_BEFORE, SCHEDULE, Row, columns_of
 
 
 def state_hash(
@@ -28,58 +28,52 @@ def table_hashes(
     connection: duckdb.DuckDBPyConnection, times: bool = False, scope: str | None = None
 ) -> dict[str, str]:
     """The same by table, to tell where two stores differ."""
-    hashes = {}
-    for row_type in ROW_TYPES:
-        where = "" if scope is None else "WHERE scope = ?"
-        row = connection.execute(
-            "SELECT coalesce(sha256(string_agg(digest, '' ORDER BY digest)), '')"
-            f" FROM ({_digests(row_type, row_type.TABLE, times)} {where}) AS logical)",
-            [] if scope is None else [scope],
-        ).fetchone()
-        assert row is not None
-        hashes[row_type.TABLE] = str(row[0])
-    return hashes
+    where = "" if scope is None else "WHERE scope = $1"
+    # One statement for all tables: it takes half the time of one for each.
+    query = " UNION ALL ".join(
+        f"SELECT '{row_type.TABLE}', coalesce(sha256(string_agg(digest, '' ORDER BY digest)), '')"
+        f" FROM ({_digests(row_type, row_type.SOURCE, times, where)})"
+        for row_type in ROW_TYPES
+    )
+    found = dict(connection.execute(query, [] if scope is None else [scope]).fetchall())
+    return {row_type.TABLE: str(found[row_type.TABLE]) for row_type in ROW_TYPES}
 
 
 def differing_rows(
-    connection: duckdb.DuckDBPyConnection, one: str, other: str, scope: str | None = None
-) -> dict[str, int]:
-    """By table how many logical rows only one of two stores has, their append times included;
-    tables that are equal are left out. `one` and `other` are schemas, with the names under which
-    their files are attached. `scope` takes the rows of one scope only."""
-    where = "" if scope is None else "WHERE scope = $scope"
-    given = {} if scope is None else {"scope": scope}
+    connection: duckdb.DuckDBPyConnection, one: str, other: str
+) -> dict[str, dict[str, int]]:
+    """By table and scope how many logical rows only one of two stores has, their append times
+    included; what is equal is left out. `one` and `other` are schemas, with the names under which
+    their files are attached."""
     differing = {}
     for row_type in ROW_TYPES:
         first, second = (
-            f"({_digests(row_type, f'{schema}.{row_type.TABLE}', times=True)} {where}) AS logical)"
+            f"FROM ({_digests(row_type, f'{schema}.{row_type.SOURCE}', times=True)})"
             for schema in (one, other)
         )
-        row = connection.execute(
-            f"SELECT (SELECT count(*) FROM (FROM {first} EXCEPT ALL FROM {second}))"
-            f" + (SELECT count(*) FROM (FROM {second} EXCEPT ALL FROM {first}))",
-            given,
-        ).fetchone()
-        assert row is not None
-        if row[0]:
-            differing[row_type.TABLE] = int(row[0])
+        rows = connection.execute(
+            f"SELECT scope, count(*) FROM (({first} EXCEPT ALL {second})"
+            f" UNION ALL ({second} EXCEPT ALL {first})) GROUP BY scope ORDER BY scope"
+        ).fetchall()
+        if rows:
+            differing[row_type.TABLE] = dict(rows)
     return differing
 
 
 def row_count(connection: duckdb.DuckDBPyConnection, schema: str) -> int:
     """All logical rows."""
-    counts = " + ".join(f"(SELECT count(*) FROM {schema}.{each.TABLE})" for each in ROW_TYPES)
+    counts = " + ".join(f"(SELECT count(*) FROM {schema}.{each.SOURCE})" for each in ROW_TYPES)
     row = connection.execute(f"SELECT {counts}").fetchone()
     assert row is not None
     return int(row[0])
 
 
-def _digests(row_type: type[Row], table: str, times: bool) -> str:
-    """The query of the digests of a table's logical rows, but for a condition and its end."""
+def _digests(row_type: type[Row], table: str, times: bool, where: str = "") -> str:
+    """The query of the scopes and digests of a table's logical rows."""
     left_out = {SCHEDULE, NOT_KNOWN_BEFORE} | (set() if times else {APPEND_TIME})
     columns = columns_of(row_type).values()
     names = ", ".join(each.name for each in columns if not each.marks & left_out)
     return (
-        "SELECT sha256(CAST(to_json(logical) AS VARCHAR)) AS digest"
-        f" FROM (SELECT {names} FROM {table}"
+        "SELECT scope, sha256(CAST(to_json(logical) AS VARCHAR)) AS digest"
+        f" FROM (SELECT {names} FROM {table} {where}) AS logical"
     )

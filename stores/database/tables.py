@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from palimpsest.schemas.row_types import ROW_TYPES
-from palimpsest.schemas.rows import Row, columns_of
+from palimpsest.schemas.rows.columns import Row, columns_of
+from palimpsest.streams.store_port import KeepVector
 
 RowT = TypeVar("RowT", bound=Row)
 
@@ -87,43 +88,34 @@ class Tables:
         self.insert_columns(type(rows[0]).TABLE, _columns(rows))
 
     def insert_new(self, rows: Sequence[Row]) -> None:
-        """Inserts rows of one type, ignoring those whose key exists.
-
-        Not for a table with another unique column than its key: DuckDB treats two NULLs of one
-        batch in such a column as a conflict, and drops the second row."""
-        self.insert_columns(type(rows[0]).TABLE, _columns(rows), "ON CONFLICT DO NOTHING")
-
-    def insert_least(self, rows: Sequence[Row], column: str) -> None:
-        """Inserts rows of one type, no key twice; if a key exists, the smaller value of `column`
-        stays."""
+        """Insert rows of one type, no key twice, ignoring those whose key exists: a unit of work
+        knows that already. The caller tells `KnownKeys` of them after the commit."""
         row_type = type(rows[0])
-        conflict = (
-            f"ON CONFLICT ({', '.join(row_type.KEY)}) DO UPDATE SET {column} = excluded.{column}"
-            f" WHERE excluded.{column} < {row_type.TABLE}.{column}"
-        )
-        self.insert_columns(row_type.TABLE, _columns(rows), conflict)
+        same = " AND ".join(f"stored.{name} = batch.{name}" for name in row_type.KEY)
+        known = f"WHERE NOT EXISTS (SELECT 1 FROM {row_type.TABLE} stored WHERE {same})"
+        self.insert_columns(row_type.TABLE, _columns(rows), known)
 
-    def insert_columns(
-        self, table: str, values: Mapping[str, list[Any]], conflict: str = ""
-    ) -> None:
-        """Insert given columns of equal length; `conflict` is an ON CONFLICT clause. Such a clause
-        takes DuckDB several times as long to plan as the rest."""
+    def insert_columns(self, table: str, values: Mapping[str, list[Any]], unless: str = "") -> None:
+        """Insert given columns of equal length; `unless` is a condition on `batch`, or an ON
+        CONFLICT clause, which takes DuckDB several times as long to plan as the rest."""
         self._with_batch(
-            f"INSERT INTO {table} ({', '.join(values)}) SELECT * FROM {{batch}} {conflict}",
+            f"INSERT INTO {table} ({', '.join(values)}) SELECT * FROM {{batch}} {unless}",
             table,
             values,
         )
 
-    def replace(self, rows: Sequence[Row]) -> None:
-        """Update all columns of rows of one type that are there already, by key."""
+    def replace(self, rows: Sequence[Row], names: Sequence[str] = ()) -> None:
+        """Updates columns of rows of one type that are there already, by key: all, or these. DuckDB
+        writes rows again whose lists or unique columns are set, but changes others in place."""
         row_type = type(rows[0])
-        others = [name for name in COLUMNS[row_type] if name not in row_type.KEY]
+        others = names or [name for name in COLUMNS[row_type] if name not in row_type.KEY]
+        known = {*row_type.KEY, *others}
         sets = ", ".join(f"{name} = batch.{name}" for name in others)
         where = " AND ".join(f"{row_type.TABLE}.{name} = batch.{name}" for name in row_type.KEY)
         self._with_batch(
             f"UPDATE {row_type.TABLE} SET {sets} FROM {{batch}} WHERE {where}",
             row_type.TABLE,
-            _columns(rows),
+            {name: values for name, values in _columns(rows).items() if name in known},
         )
 
     def _with_batch(self, statement: str, table: str, values: Mapping[str, list[Any]]) -> None:
@@ -174,7 +166,7 @@ def select(
 ) -> list[RowT]:
     """Rows of a type by a condition over the table's columns, with `?` for the parameters."""
     names = ", ".join(COLUMNS[row_type])
-    query = f"SELECT {names} FROM {row_type.TABLE} WHERE {where}"
+    query = f"SELECT {names} FROM {row_type.SOURCE} WHERE {where}"
     result = connection.execute(parsed(connection, query), list(parameters))
     return [from_tuple(row_type, values) for values in result.fetchall()]
 
@@ -203,3 +195,13 @@ def from_tuple(row_type: type[RowT], values: Iterable[object]) -> RowT:
         for number, value in enumerate(values)
     ]
     return row_type(**dict(zip(COLUMNS[row_type], plain, strict=True)))
+
+
+def embedding_columns(model: str, kept: Sequence[KeepVector]) -> dict[str, list[Any]]:
+    """The columns of `embeddings` for texts embedded by `model`, no text twice."""
+    return {
+        "embedding_key": [each.embedding_key for each in kept],
+        "model": [model] * len(kept),
+        "vector": [each.vector for each in kept],
+        "tokens": [each.tokens for each in kept],
+    }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from palimpsest.schemas.rows import Row, columns_of
 from palimpsest.stores.database.balance import FACT_STATES, TURN_STATES
 
 PARTITION = "partition"
@@ -62,20 +61,12 @@ PIPELINE_COLUMNS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`rows` are what it shows columns of, under their names; `columns` explains those that hold
-    something else there."""
+    """`columns` explains those that hold something else than the columns of their names in the
+    tables of the query."""
 
     meaning: str
     query: str
     columns: Mapping[str, str] = field(default_factory=dict)
-    rows: tuple[type[Row], ...] = ()
-
-    def explained(self, column: str) -> str | None:
-        """What a column holds; None for one that no one has described."""
-        if column in self.columns:
-            return self.columns[column]
-        shown = (columns_of(row_type).get(column) for row_type in self.rows)
-        return next((each.meaning for each in shown if each is not None), COLUMNS.get(column))
 
 
 def quoted(text: str) -> str:

@@ -9,39 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
+from collections.abc import Mapping
+from functools import cache
 
 import duckdb
 
-from palimpsest.schemas.audit_rows import DeadLetterRow, HistoryRow
-from palimpsest.schemas.privacy import PrivacyRow
-from palimpsest.schemas.promotion_rows import PromotionItemRow, PromotionRow
 from palimpsest.schemas.row_types import ROW_TYPES
-from palimpsest.schemas.rows import (
-    ArchiveRow,
-    DocumentMemoryRow,
-    DocumentRow,
-    EdgeRow,
-    ExtractionRow,
-    FactRow,
-    FlagsRow,
-    MemoryRow,
-    OutcomeRow,
-    PendingProposalRow,
-    ProposalRow,
-    SessionRow,
-    ShadowProposalRow,
-    ShortTermRow,
-    columns_of,
-)
+from palimpsest.schemas.rows.columns import columns_of
+from palimpsest.schemas.rows.memories import ArchiveRow
+from palimpsest.stores.database.archive import states_query
 from palimpsest.stores.database.balance import STORED_BALANCE, STORED_ITEMS, STORED_TOTAL
+from palimpsest.stores.database.derivations import told_word
 from palimpsest.stores.database.graph_views import GRAPH_VIEWS, INTERNAL_GRAPH_VIEWS
-from palimpsest.stores.database.outcome_words import told_word
-from palimpsest.stores.database.view_columns import (
-    COLUMNS,
-    PIPELINE_COLUMNS,
-    View,
-    quoted,
-)
+from palimpsest.stores.database.view_columns import COLUMNS, PIPELINE_COLUMNS, View, quoted
 
 # The views over what further deciders proposed, and what people made of decisions.
 
@@ -86,7 +67,6 @@ AGREEMENT_VIEWS: dict[str, View] = {
             "same_action": "whether both named the same action",
             "agrees": "whether both named the same action and the same memory",
         },
-        rows=(ShadowProposalRow,),
     ),
     "decision_verdicts": View(
         "Decisions that a person judged by what they did: a proposal applied or dismissed, and the"
@@ -113,7 +93,6 @@ AGREEMENT_VIEWS: dict[str, View] = {
             "is_right": "whether that agrees with it: applied and confirmed do",
             "judged_at": "when",
         },
-        rows=(PendingProposalRow,),
     ),
 }
 
@@ -147,15 +126,13 @@ DOCUMENT_VIEWS: dict[str, View] = {
            FROM internal.document_rows d LEFT JOIN ({_CHUNKS}) c USING (document_id)""",
         {
             "status": "queued (its text is to be fetched), extracting (its text is on its way),"
-            " chunking, embedding, indexing, done, failed or deleted",
+            " chunking, embedding, indexing, done, failed or deleted"
         },
-        rows=(DocumentRow,),
     ),
     "document_memories": View(
         "The chunks of documents, one row a position, with the memory that each is.",
         """SELECT l.document_id, l.position, l.memory_id, l.scope
            FROM internal.document_memory_rows l""",
-        rows=(DocumentMemoryRow,),
     ),
 }
 
@@ -168,13 +145,11 @@ PROMOTION_VIEWS: dict[str, View] = {
         """SELECT promotion_id, scope, number, branch, status, gained, changed, lost, kept, reason,
                promoted_by, recorded_at, rolled_back_by, updated_at
            FROM internal.promotion_rows""",
-        rows=(PromotionRow,),
     ),
     "promotion_items": View(
         "What promotions did with each memory, also what they left as it is.",
         """SELECT promotion_id, scope, memory_id, change, why, counterpart, version_before,
                version_after, rollback FROM internal.promotion_item_rows""",
-        rows=(PromotionItemRow,),
     ),
 }
 
@@ -196,7 +171,6 @@ VIEWS: dict[str, View] = {
                (SELECT string_agg(e.model, ', ' ORDER BY e.model) FROM internal.embeddings e
                 WHERE e.embedding_key = m.embedding_key) AS embedding_model
            FROM internal.memory_rows m WHERE NOT m.is_deleted""",
-        rows=(MemoryRow,),
     ),
     "memories_all": View(
         "Every state of every memory: active, tombstoned, and the archived ones before.",
@@ -204,19 +178,22 @@ VIEWS: dict[str, View] = {
                CASE WHEN is_deleted THEN 'tombstone' ELSE 'active' END AS state,
                updated_at AS at FROM internal.memory_rows
            UNION ALL SELECT memory_id, version, scope, type, content, false, 'archived',
-               archived_at FROM internal.memory_archive""",
+               archived_at FROM internal.archived_states""",
         {
             "state": "active, tombstone (forgotten) or archived (what an update replaced)",
             "at": "when it came to be in this state",
         },
-        rows=(MemoryRow, ArchiveRow),
+    ),
+    "memory_archive": View(
+        "Archived states alone, old ones in files included, each as it was before an update or"
+        " deletion.",
+        f"""SELECT * REPLACE ({told_word("reason")} AS reason) FROM internal.archived_states""",
     ),
     "turns": View(
         "Stored conversation turns that were not forgotten.",
         """SELECT memory_id, scope, session_id, who AS speaker, role, content, source_id,
                occurred_at, created_at FROM internal.memory_rows
            WHERE type = 'episodic' AND NOT is_deleted""",
-        rows=(MemoryRow,),
     ),
     "facts": View(
         "Every fact that was extracted, with what became of it.",
@@ -224,40 +201,31 @@ VIEWS: dict[str, View] = {
            FROM internal.fact_rows f LEFT JOIN internal.outcomes o
            ON o.item_kind = 'fact' AND o.item_id = f.item_id""",
         {"memory_id": "the memory that it became or was decided about"},
-        rows=(FactRow,),
     ),
     "proposals": View(
         "Every decision about a fact; one that was sent back has a row a round.",
         "SELECT * FROM internal.proposals",
-        rows=(ProposalRow,),
     ),
     "memory_history": View(
         "The audit events, one row for everything that was considered, done or not.",
         f"SELECT * REPLACE ({told_word('event')} AS event) FROM internal.history_rows",
-        rows=(HistoryRow,),
     ),
     **GRAPH_VIEWS,
     **DOCUMENT_VIEWS,
     **PROMOTION_VIEWS,
     **AGREEMENT_VIEWS,
-    "edges": View(
-        "Edges between memories.",
-        "SELECT * FROM internal.memory_edges",
-        rows=(EdgeRow,),
-    ),
+    "edges": View("Edges between memories.", "SELECT * FROM internal.memory_edges"),
     "sessions": View(
         "Sessions with their turns counted, and how each ended; those turns that name no session"
         " stand under the empty id, which never ends.",
         """SELECT scope, session_id, turns, first_turn, last_turn, first_at, last_at, ended_at,
                ended_by, ends, extracted_turns FROM internal.session_rows""",
-        rows=(SessionRow,),
     ),
     "short_term_memory": View(
         "What is kept of sessions for some hours; rows whose time is over go with the next turn of"
         " any session.",
         """SELECT scope, session_id, turns, turns_expire_at, summary, summary_by, summary_at,
                summary_expires_at, explicit_intent, expires_at FROM internal.short_term_rows""",
-        rows=(ShortTermRow,),
     ),
     "scopes": View(
         "The memory spaces, with how much is in each.",
@@ -281,26 +249,30 @@ VIEWS: dict[str, View] = {
     "scope_flags": View(
         "Flags that scopes have of their own; NULL leaves it to the settings.",
         "SELECT * FROM internal.scope_flags",
-        rows=(FlagsRow,),
     ),
     "privacy_levels": View(
         "Privacy levels that were set in scopes; who is not here has the level none.",
         "SELECT * EXCLUDE (recorded_at), recorded_at AS since FROM internal.privacy_rows",
-        {
-            "since": "from when on it holds",
-        },
-        rows=(PrivacyRow,),
+        {"since": "from when on it holds"},
+    ),
+    "recalls": View(
+        "Recalls, contexts and gets that were answered.",
+        """SELECT r.*, (SELECT count(*) FROM internal.recall_results f
+               WHERE f.recall_id = r.recall_id AND f.scope = r.scope) AS results
+           FROM internal.recalls r""",
+        {"results": "how many memories it returned; without those erased since"},
+    ),
+    "recall_results": View(
+        "Which memories each recall returned, best first.", "SELECT * FROM internal.recall_results"
     ),
     "dead_letters": View(
         "Records that could not be processed, with the reason.",
         "SELECT * EXCLUDE (value_base64) FROM internal.dead_letter_rows",
-        rows=(DeadLetterRow,),
     ),
     "extractions": View(
         "Every turn that facts were asked from, with how much came of it; one that was asked again"
         " has a row a round.",
         "SELECT * EXCLUDE (message_id) FROM internal.extractions",
-        rows=(ExtractionRow,),
     ),
     "model_calls": View(
         "Every model call whose result reached the store, with tokens, cost and latency.",
@@ -313,16 +285,10 @@ VIEWS: dict[str, View] = {
            UNION ALL SELECT 'shadow', scope, NULL, decider, NULL, input_tokens, output_tokens,
                cost, latency_ms, NULL, recorded_at FROM internal.shadow_proposals
            WHERE latency_ms IS NOT NULL""",
-        {
-            "stage": "the stage that asked, or shadow",
-        },
-        rows=(ExtractionRow,),
+        {"stage": "the stage that asked, or shadow"},
     ),
     "pipeline_items": View(
-        "Every turn and every fact with where it is now." + LATELY,
-        STORED_ITEMS,
-        PIPELINE_COLUMNS,
-        rows=(OutcomeRow, FactRow),
+        "Every turn and every fact with where it is now." + LATELY, STORED_ITEMS, PIPELINE_COLUMNS
     ),
     "pipeline_balance": View(
         "The conservation law, one row a scope: what went in, and what became of it." + LATELY,
@@ -343,6 +309,7 @@ VIEWS: dict[str, View] = {
 
 INTERNAL_VIEWS: dict[str, str] = {
     **INTERNAL_GRAPH_VIEWS,
+    ArchiveRow.SOURCE: states_query(),
     # In how many memories of its scope a term occurs.
     "fts_terms": "SELECT scope, term, count(*) AS df FROM internal.fts_postings GROUP BY ALL",
     # Documents of a scope and their average length in terms.
@@ -351,20 +318,43 @@ INTERNAL_VIEWS: dict[str, str] = {
 }
 
 
-def install_views(connection: duckdb.DuckDBPyConnection, macros: str) -> None:
+_ROWS = {row_type.SOURCE: row_type for row_type in ROW_TYPES}
+_READ = re.compile(r"\b(internal|main)\.(\w+)")
+
+
+@cache
+def columns_in(query: str) -> Mapping[str, str]:
+    """Returns the meanings of the columns of all tables that a view reads, also by other views; of
+    two with the same name that of the first."""
+    found: dict[str, str] = {}
+    for schema, name in dict.fromkeys(_READ.findall(query)):
+        if schema == "main":
+            meanings = dict(columns_in(VIEWS[name].query))
+        elif name in _ROWS:
+            meanings = {each.name: each.meaning for each in columns_of(_ROWS[name]).values()}
+        else:
+            meanings = dict(columns_in(INTERNAL_VIEWS.get(name, "")))
+        found = meanings | found
+    return found
+
+
+def install_views(
+    connection: duckdb.DuckDBPyConnection, macros: str, states: str = states_query()
+) -> None:
     """Make the views and `macros` those of this program's version, where they are not yet: a store
-    that is only read is then not written."""
-    version = _version(connection, macros)
+    that is only read is then not written. `states` is the query of its archived states."""
+    internal = {**INTERNAL_VIEWS, ArchiveRow.SOURCE: states}
+    version = _version(connection, macros, internal)
     state = "SELECT value FROM internal.shard_state WHERE name = ?"
     if connection.execute(state, [VIEWS_STATE]).fetchone() == (version,):
         return
     connection.execute("BEGIN")
     try:
-        for name, query in INTERNAL_VIEWS.items():
+        for name, query in internal.items():
             connection.execute(f"CREATE OR REPLACE VIEW internal.{name} AS {query}")
         for name, view in VIEWS.items():
             connection.execute(f"CREATE OR REPLACE VIEW main.{name} AS {view.query}")
-        _explain(connection)
+        explain(connection)
         connection.execute(macros)
         connection.execute(
             "INSERT OR REPLACE INTO internal.shard_state VALUES (?, ?)", [VIEWS_STATE, version]
@@ -376,7 +366,8 @@ def install_views(connection: duckdb.DuckDBPyConnection, macros: str) -> None:
         raise
 
 
-def _explain(connection: duckdb.DuckDBPyConnection) -> None:
+def explain(connection: duckdb.DuckDBPyConnection) -> None:
+    """Says in the database what its views and their columns mean."""
     columns = connection.execute(
         "SELECT table_name, column_name FROM duckdb_columns()"
         " WHERE schema_name = 'main' AND NOT internal"
@@ -385,15 +376,19 @@ def _explain(connection: duckdb.DuckDBPyConnection) -> None:
         f"COMMENT ON VIEW main.{name} IS {quoted(view.meaning)}" for name, view in VIEWS.items()
     ]
     for name, column in columns:
-        comment = VIEWS[name].explained(column) if name in VIEWS else None
-        if comment is not None:
-            statements.append(f"COMMENT ON COLUMN main.{name}.{column} IS {quoted(comment)}")
+        view = VIEWS.get(name)
+        known = {**COLUMNS, **columns_in(view.query), **view.columns} if view else {}
+        if column in known:
+            comment = quoted(known[column])
+            statements.append(f"COMMENT ON COLUMN main.{name}.{column} IS {comment}")
     connection.execute("; ".join(statements))
 
 
-def _version(connection: duckdb.DuckDBPyConnection, macros: str) -> str:
+def _version(
+    connection: duckdb.DuckDBPyConnection, macros: str, internal: Mapping[str, str]
+) -> str:
     """Of all that the views are made of. A migration may have given a table another column."""
     migrations = connection.execute("SELECT name FROM internal.migrations ORDER BY 1").fetchall()
-    parts = [duckdb.__version__, repr(VIEWS), repr(COLUMNS), repr(INTERNAL_VIEWS), macros]
+    parts = [duckdb.__version__, repr(VIEWS), repr(COLUMNS), repr(internal), macros]
     parts += [each.meaning for row_type in ROW_TYPES for each in columns_of(row_type).values()]
     return hashlib.sha256("\n".join([*parts, repr(migrations)]).encode()).hexdigest()

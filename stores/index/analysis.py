@@ -20,10 +20,10 @@ from __future__ import annotations
 import re
 import threading
 import unicodedata
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from sys import intern
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import Stemmer
 
@@ -55,14 +55,9 @@ _OTHER_SCRIPTS = frozenset(
 )
 
 
-def _listed(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
 # Function words, after case folding and accent removal. They are indexed; only queries drop them.
-STOP_WORDS: dict[str, frozenset[str]] = {
-    "english": _listed(
-        """
+_LISTED = {
+    "english": """
         a about above after again against all am an and any are as at be because been
         before being below between both but by can cannot could d did do does doing don
         down during each few for from further had has have having he her here hers herself
@@ -72,10 +67,8 @@ STOP_WORDS: dict[str, frozenset[str]] = {
         then there these they this those through to too under until up ve very was we were
         what when where which while who whom why will with would you your yours yourself
         yourselves aren couldn didn doesn hadn hasn haven shouldn wasn weren wouldn
-        """
-    ),
-    "german": _listed(
-        """
+    """,
+    "german": """
         aber alle allem allen aller alles als also am an auch auf aus bei bin bis bist da
         damit dann das dass dem den der des die dies diese diesem diesen dieser dieses
         doch du durch ein eine einem einen einer eines er es etwas euch euer fur hab habe
@@ -85,61 +78,49 @@ STOP_WORDS: dict[str, frozenset[str]] = {
         soll uber um und uns unser unter vom von vor wann war waren warum was weil welche
         welchem welchen welcher welches wem wen wenn wer werde werden wie wieder will wir
         wird wo wurde wurden zu zum zur
-        """
-    ),
-    "french": _listed(
-        """
+    """,
+    "french": """
         a ai as au aux avait avec avez avons c ce ces cet cette comme comment d dans de
         des donc du elle elles en est et etait ete etes eu eux il ils j je l la le les
         leur leurs lui m ma mais me meme mes mon n ne nos notre nous on ont ou par pas
         plus pour pourquoi qu quand que quel quelle quelles quels qui quoi s sa sans se
         ses si son sont sur t ta te tes toi ton tu un une vos votre vous y
-        """
-    ),
-    "spanish": _listed(
-        """
+    """,
+    "spanish": """
         a al algo ante antes aqui como con cual cuales cuando cuanto de del desde donde e
         el ella ellas ellos en entre era es esa esas ese eso esos esta estan estas este
         esto estos fue ha han hasta hay la las le les lo los mas me mi mis muy ni no nos
         nosotros o os otra otro para pero por porque que quien quienes se ser si sin sobre
         son su sus tambien te tiene tu tus un una uno unos y ya yo
-        """
-    ),
-    "italian": _listed(
-        """
+    """,
+    "italian": """
         a ad ai al alla alle anche c che chi ci come con cosa cui d da dal dalla dei del
         della delle di dove e ed era gli ha hai hanno ho i il in io l la le lei lo loro
         lui ma mi mia mio nei nel nella noi non o per perche piu qual quale quali quando
         quanto quello questa questo se si sono su sua sul sulla suo ti tra tu tuo un una
         uno vi voi
-        """
-    ),
-    "portuguese": _listed(
-        """
+    """,
+    "portuguese": """
         a ao aos as com como da das de dela dele do dos e ela elas ele eles em entre era
         essa esse esta este eu foi ha isso isto ja la lhe mais mas me meu minha na nao nas
         nem no nos nossa nosso num o onde os ou para pela pelo por porque qual quais
         quando que quem sao se sem ser seu sua so tambem te tem um uma voce
-        """
-    ),
-    "dutch": _listed(
-        """
+    """,
+    "dutch": """
         aan al als bij dan dat de der deze die dit doen door dus een en er had heb heeft
         hem het hier hij hoe hun ik in is ja je kan maar me met mij mijn na naar niet nog
         nu of om omdat onder ons ook op over te tot u uit uw van veel voor waar waarom
         wanneer want was wat we wel welke werd wie wij wil worden zal ze zich zij zijn zo
-        """
-    ),
-    "russian": _listed(
-        """
+    """,
+    "russian": """
         а без бы был была были было быть в вам вас во вот все всех вы где да для до его ее
         если есть еще же за зачем здесь и из или им их к как какая какие какой когда кого
         кто ли мне мной мои мой моя мы на над нам нас не него нее нет ни них но ну о об он
         она они оно от по под почему при с сам свои свой себя со так такой там тебя то
         тоже только том ты у уже чего чей чем что чтобы эта эти это этот я
-        """
-    ),
+    """,
 }
+STOP_WORDS = {language: frozenset(words.split()) for language, words in _LISTED.items()}
 
 # Letters' marks are not `\w` in Python, which would cut Hindi or Tamil words at every vowel sign.
 _MARKS = "".join(
@@ -171,7 +152,15 @@ _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 _LETTERS_THEN_DIGITS = re.compile(r"([^\W\d_]{2,})(\d+)")
 _LATIN_MARKS = dict.fromkeys([*range(0x0300, 0x0370), *range(0x064B, 0x0653)])
 
-_local = threading.local()
+
+class _Stemmers(threading.local):
+    """By language: a stemmer may not be shared between threads."""
+
+    def __init__(self) -> None:
+        self.of = cache(Stemmer.Stemmer)
+
+
+_STEMMERS = _Stemmers()
 
 
 def asks(text: str) -> bool:
@@ -219,10 +208,6 @@ def algorithm(language: str) -> str:
             f"no stemmer for language {language!r}; known: none, {', '.join(Stemmer.algorithms())}"
         )
     return name
-
-
-class _Stemmer(Protocol):
-    def stemWord(self, word: str) -> str: ...  # noqa: N802 - the library's name
 
 
 class _Word(NamedTuple):
@@ -327,11 +312,4 @@ def _language_of(word: str, language: str) -> str:
 def _stem(word: str, language: str) -> str:
     if language == "none" or word.isdecimal():
         return word
-    # A stemmer object may not be shared between threads.
-    stemmers: dict[str, _Stemmer] | None = getattr(_local, "stemmers", None)
-    if stemmers is None:
-        stemmers = _local.stemmers = {}
-    stemmer = stemmers.get(language)
-    if stemmer is None:
-        stemmer = stemmers[language] = Stemmer.Stemmer(language)
-    return stemmer.stemWord(word) or word
+    return _STEMMERS.of(language).stemWord(word) or word

@@ -8,15 +8,17 @@ import contextlib
 import ctypes
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from palimpsest.stores.database.cursors import Reading
 from palimpsest.stores.index.loading import CopiedVectors, load_index
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.search_plan import SearchPlan
+from palimpsest.stores.index.segment import Integers, Segment
 from palimpsest.stores.index.stored_scopes import StoredScope, StoredScopes
 from palimpsest.stores.settings import ShardOptions
 
@@ -80,6 +82,24 @@ class IndexCache:
         """Returns an index with what a search needs of a scope."""
         return self.scope(plan.scope).search(plan)
 
+    def naming(
+        self, scope: str, names: Mapping[str, Sequence[Sequence[str]]]
+    ) -> dict[str, set[str]]:
+        """Returns ids of the scope's active memories that have a term of each of the words of a
+        name, by name. Loads no index: that takes longer than to look into the postings."""
+        index = self.resident(scope)
+        if index is None:
+            return self._stored.naming(scope, names)
+        with index.lock:
+            return {
+                name: {
+                    segment.ids[place]
+                    for segment in index.segments
+                    for place in _with_all_words(segment, words)
+                }
+                for name, words in names.items()
+            }
+
     def warm(self, scope: str) -> ScopeIndex | None:
         """Returns the index of a scope that will be searched; None if it is too large to be
         resident."""
@@ -138,8 +158,10 @@ class IndexCache:
             return scope in self._resident or scope in self._loading
 
     def forget(self, scope: str) -> None:
+        """Lets the scope be read anew; an index that is being loaded is not kept."""
         with self._lock:
             self._resident.pop(scope, None)
+            self._loading.pop(scope, None)
 
     def clear(self) -> None:
         with self._lock:
@@ -163,14 +185,17 @@ class IndexCache:
                     self._copied,
                 )
         except BaseException:
-            with self._lock:
-                del self._loading[scope]
+            self.forget(scope)
             raise
         with self._lock:
-            for change in self._loading.pop(scope):
+            changes = self._loading.pop(scope, None)
+            for change in changes or ():
                 change(index)
-            self._resident[scope] = index
-            self._make_room()
+            if changes is not None:
+                self._resident[scope] = index
+                self._make_room()
+        if changes is None:
+            return self._load(scope)
         if sum(segment.places for segment in index.segments) >= MANY_PLACES:
             _give_back()
         return index
@@ -180,6 +205,16 @@ class IndexCache:
         while len(self._resident) > 1 and sum(used.values()) > self._options.store.index_bytes:
             scope, _ = self._resident.popitem(last=False)
             del used[scope]
+
+
+def _with_all_words(segment: Segment, words: Sequence[Sequence[str]]) -> list[int]:
+    having: Integers | None = None
+    for forms in words:
+        pairs = [segment.postings.get(form) for form in dict.fromkeys(forms)]
+        found_at = [pair[0].astype(np.int64) for pair in pairs if pair is not None]
+        here = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *found_at]))
+        having = here if having is None else np.intersect1d(having, here)
+    return [] if having is None else [*having[segment.alive[having]].tolist()]
 
 
 def _give_back() -> None:

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 import duckdb
 
 from palimpsest.schemas.memory_texts import index_text
-from palimpsest.schemas.rows import MemoryRow
+from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.index.analysis import tokens
-
-MAX_TERM_COUNT = 65_535
+from palimpsest.stores.index.segment import MAX_COUNT
 
 
 def terms_of(row: MemoryRow, language: str) -> Counter[str]:
@@ -52,13 +51,12 @@ def write_postings(
         },
     )
     postings = [
-        (row.scope, term, row.memory_id, min(count, MAX_TERM_COUNT))
+        (row.scope, term, row.memory_id, min(count, MAX_COUNT))
         for row, terms in entries
         for term, count in terms.items()
     ]
     if postings:
         scopes, terms, memory_ids, counts = map(list, zip(*postings, strict=True))
         tables.insert_columns(
-            "fts_postings",
-            {"scope": scopes, "term": terms, "memory_id": memory_ids, "tf": counts},
+            "fts_postings", {"scope": scopes, "term": terms, "memory_id": memory_ids, "tf": counts}
         )

@@ -17,24 +17,52 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import duckdb
-import lancedb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from lancedb.index import Bitmap, BTree, IvfSq
 
+from palimpsest.schemas.rows.memories import SOURCE_LIST
 from palimpsest.stores.database.cursors import Reading
 from palimpsest.stores.index.token_reader import HeldTokens
 from palimpsest.stores.index.vector_column import Vector
+
+_CLIENT: Final = "lance_namespace_urllib3_client"
+
+
+def _defer(name: str) -> None:
+    """Lets the modules of a package be imported without its `__init__`, which runs when one of its
+    names is asked for: that of LanceDB's client of a catalogue server takes 0.8 s, more than
+    all the rest, at the start of every worker."""
+    spec = None if name in sys.modules else find_spec(name)
+    if spec is None or spec.loader is None:
+        return
+    module, loader = module_from_spec(spec), spec.loader
+
+    def load(wanted: str) -> object:
+        del module.__getattr__
+        loader.exec_module(module)
+        return getattr(module, wanted)
+
+    module.__getattr__ = load  # type: ignore[method-assign]
+    sys.modules[name] = module
+
+
+_defer(_CLIENT)
+
+import lancedb  # noqa: E402
+from lancedb.index import Bitmap, BTree, IvfSq  # noqa: E402
 
 TABLE = "vectors"
 FOLDER = "vectors.lance"
@@ -68,7 +96,7 @@ _WANTED = (
     " WHERE NOT m.is_deleted"
 )
 _MEMORIES = (
-    "SELECT memory_id, scope, type IN ('episodic', 'document_chunk') AS is_turn, embedding_key"
+    f"SELECT memory_id, scope, type IN {SOURCE_LIST} AS is_turn, embedding_key"
     " FROM memory_rows WHERE NOT is_deleted AND memory_id IN (SELECT unnest($ids))"
 )
 _VECTORS = (
@@ -102,12 +130,7 @@ class VectorTable:
     thread."""
 
     def __init__(
-        self,
-        folder: Path,
-        model: str,
-        dimensions: int,
-        reading: Reading,
-        resident: int = 0,
+        self, folder: Path, model: str, dimensions: int, reading: Reading, resident: int = 0
     ) -> None:
         """A scope with more memories than may be `resident` is searched here."""
         self.folder = folder / FOLDER / _safe(model)
@@ -135,6 +158,34 @@ class VectorTable:
         with self._lock, self._reading() as reader:
             return self._sync(reader)
 
+    def compare(self) -> Synced:
+        """As the first sync: compares all ids, also those that are not known to have changed."""
+        with self._lock, self._reading() as reader:
+            self._table = None
+            return self._sync(reader)
+
+    def differing(self) -> dict[str, int]:
+        """The number of memories by scope whose row here is missing, obsolete or of another text,
+        though the sync has passed them. Nothing is compared while the table is not open or a sync
+        is under way."""
+        if not self._lock.acquire(blocking=False):
+            return {}
+        try:
+            if self._table is None:
+                return {}
+            with self._reading() as reader:
+                found = reader.execute(
+                    "SELECT id, scope FROM (SELECT unnest(?::VARCHAR[]) AS id)"
+                    " LEFT JOIN memory_rows ON memory_id = id WHERE coalesce(write_seq, 0) <= ?",
+                    [self._differing(reader), self._position],
+                ).fetchall()
+        finally:
+            self._lock.release()
+        scopes = Counter(scope for key, scope in found if scope and key not in self._late)
+        unknown = self._found(_listed([key for key, scope in found if not scope]), ["scope"])
+        scopes.update([] if unknown is None else unknown["scope"].to_pylist())
+        return scopes
+
     def held(self, scope: str) -> pa.Table | None:
         """`embedding_key` and `vector` of a scope's memories, in any order, as of the last sync.
 
@@ -149,18 +200,19 @@ class VectorTable:
         """As `held`, of these memories."""
         return self._found(_listed(memory_ids), ["embedding_key", "vector"])
 
-    def nearest(
-        self, scope: str, vector: Vector, count: int, facts_only: bool, exact: bool
-    ) -> pa.Table | None:
+    def nearest(self, scope: str, vector: Vector, count: int, facts_only: bool) -> pa.Table | None:
         """`memory_id` and `vector` of `count` memories of a scope whose product with a vector is
-        large, as of the last sync: nearly those with the largest, by the index if there is one; or
-        just those, by comparing all vectors. None if this table cannot be read."""
+        large, as of the last sync: nearly those with the largest, by the index if there is one; of
+        facts just those, by comparing all vectors. None if this table cannot be read."""
 
         def search(table: Any) -> pa.Table:
             here = f"scope = {_literal(scope)}" + (" AND NOT is_turn" if facts_only else "")
             query = table.search(vector, query_type="vector", vector_column_name="vector")
             query = query.distance_type("dot").where(here, prefilter=True).limit(count)
-            query = query.bypass_vector_index() if exact else _widely(query)
+            if facts_only:
+                query = query.bypass_vector_index()
+            else:
+                query = query.nprobes(PROBES).refine_factor(REFINED)
             return query.select(["memory_id", "vector", "_distance"]).to_arrow()
 
         return self._query(search)
@@ -212,12 +264,12 @@ class VectorTable:
         """Whether there is anything to search since the last sync."""
         return self._table is not None
 
-    def discard(self) -> None:
-        """Removes all files, those of other models too: compaction leaves the bytes of deleted rows
-        if they are few. The next sync creates the table again."""
+    def remove(self) -> None:
+        """Removes the table's files: compaction leaves the bytes of deleted rows if they are few.
+        The next sync creates the table again."""
         with self._lock:
             self._table = None
-            shutil.rmtree(self.folder.parent, ignore_errors=True)
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def close(self) -> None:
         """Closes the table, with nothing left to be merged in its files."""
@@ -398,10 +450,6 @@ class VectorTable:
 def _number(connection: duckdb.DuckDBPyConnection, query: str) -> int:
     rows = connection.execute(query).fetchall()
     return int(rows[0][0]) if rows else 0
-
-
-def _widely(query: Any) -> Any:
-    return query.nprobes(PROBES).refine_factor(REFINED)
 
 
 def _listed(memory_ids: Sequence[str]) -> str:

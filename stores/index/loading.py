@@ -30,17 +30,24 @@ _CHANGES = (
 )
 """As `ScopeIndex.has_changes`."""
 ROWS = (
-    "SELECT m.memory_id, m.type, m.content, m.source_id,"
+    "SELECT m.memory_id, m.type AS kind, m.content, m.source_id,"
     " m.content_hash, m.write_seq, coalesce(m.decision_order, -1) AS decision_order, m.version,"
     " epoch_us(m.occurred_at) AS occurred, epoch_us(m.created_at) AS created,"
-    f" coalesce(epoch_us(m.valid_until), {NEVER}) AS ends, m.access_count, m.importance, m.who,"
-    " m.role, m.session_id, coalesce(m.project, '') AS project, m.pinned, m.tags, m.categories,"
-    " m.metadata, d.length, m.embedding_key FROM memory_rows m"
+    f" coalesce(epoch_us(m.valid_until), {NEVER}) AS ends, m.access_count AS accesses,"
+    " epoch_us(coalesce(m.last_accessed, m.created_at)) AS accessed, m.importance, m.who,"
+    " m.role, m.session_id AS session, coalesce(m.project, '') AS project, m.pinned, m.tags,"
+    " m.categories, m.metadata, d.length, m.embedding_key FROM memory_rows m"
     " JOIN fts_docs d ON d.memory_id = m.memory_id"
     " WHERE m.scope = $scope AND d.scope = $scope AND NOT m.is_deleted{}"
     " ORDER BY m.write_seq, m.memory_id"
 )
 """The rows of a scope, those of a further condition."""
+_NUMBERS = (
+    *("write_seq", "decision_order", "version", "occurred", "created", "ends", "accesses"),
+    *("accessed", "importance", "pinned"),
+)
+_NAMES = ("kind", "who", "role", "session", "project")
+"""Columns of `META` as the rows have them: numbers, and names."""
 # Apart from the rows and in any order: sorting them would take several times their size.
 VECTORS = (
     "SELECT embedding_key, vector FROM embeddings"
@@ -108,7 +115,7 @@ def fill(
     edges (relation, source, target); `gap` slots are left empty between turns of a session that
     no edges join. `deleted` are the sessions of deleted turns, which may be recovered."""
     dimensions = index.turns.vectors.shape[1]
-    is_turn = pc.equal(rows["type"], "episodic")
+    is_turn = pc.equal(rows["kind"], "episodic")
     for segment, wanted in ((index.turns, is_turn), (index.facts, pc.invert(is_turn))):
         block = rows.filter(wanted)
         if block.num_rows:
@@ -152,19 +159,12 @@ def read(
 
 def _block(rows: pa.Table, segment: Segment, kept: Sequence[pa.Table], dimensions: int) -> Block:
     meta = np.zeros(rows.num_rows, dtype=META)
-    for field, column in (
-        ("write_seq", "write_seq"), ("decision_order", "decision_order"), ("version", "version"),
-        ("occurred", "occurred"), ("created", "created"), ("ends", "ends"),
-        ("accesses", "access_count"), ("importance", "importance"), ("pinned", "pinned"),
-    ):  # fmt: skip
-        meta[field] = rows[column].to_numpy()
+    for column in _NUMBERS:
+        meta[column] = rows[column].to_numpy()
+    for column in _NAMES:
+        meta[column] = [segment.numbers.of(name) for name in rows[column].to_pylist()]
     meta["digest"] = [digest(value) for value in rows["content_hash"].to_pylist()]
     meta["text"] = [digest(value) for value in rows["embedding_key"].to_pylist()]
-    for field, column in (
-        ("kind", "type"), ("who", "who"), ("role", "role"), ("session", "session_id"),
-        ("project", "project"),
-    ):  # fmt: skip
-        meta[field] = [segment.numbers.of(name) for name in rows[column].to_pylist()]
     vectors, has_vector = _vectors(rows["embedding_key"], kept, dimensions)
     return Block(
         ids=rows["memory_id"].to_pylist(),

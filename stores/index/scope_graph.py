@@ -2,25 +2,23 @@
 
 It is kept next to the scope's index and updated with it, under its lock. Relations and mentions are
 kept per name, as in the tables (stores/database/graph_views.py): names are resolved to entities,
-and mentions to those of present texts, when they are requested. `Graph` is what recall reads, of
-any scope."""
+and mentions to those of present texts, when they are requested."""
 
 from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from palimpsest.schemas.rows import MentionRow, NameRow, RelationRow
+from palimpsest.schemas.rows.graph import MentionRow, NameRow, RelationRow
 from palimpsest.stores.index.name_words import (
     MIN_TOKEN_CHARACTERS,
     folded,
@@ -30,29 +28,28 @@ from palimpsest.stores.index.name_words import (
 from palimpsest.stores.index.segment import Floats, Mask, Segment, digest, microseconds
 
 MemoryNumbers = NDArray[np.int32]
+MentionTable = NDArray[np.void]
+MENTION = np.dtype(
+    [
+        ("name", "i4"),
+        ("memory", "i4"),
+        ("text", "i8"),
+        ("confidence", "f8"),
+        ("words", "i4"),
+    ]
+)
+"""A mention: `memory` by its number in the graph, `text` by its digest, `name` (its id) and `words`
+by their numbers in the index."""
 
 Stated = tuple[int, float]
 """How often a relation was stated, and its confidence."""
+_NAME_FIELDS = [column.name for column in fields(NameRow)]
+NAME_COLUMNS = ", ".join(_NAME_FIELDS)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownName:
-    """The fields of a `NameRow` that recall needs."""
-
-    name_id: str
-    name: str
-    canonical_name: str
-    entity_id: str
-    entity_type: str
-    summary: str | None
-    mentions: int
-
-
-NAME_COLUMNS = tuple(column.name for column in fields(KnownName))
-
-
-def known_name(row: NameRow) -> KnownName:
-    return KnownName(*(getattr(row, column) for column in NAME_COLUMNS))
+def name_row(values: Sequence[object]) -> NameRow:
+    """The row that has these values of `NAME_COLUMNS`."""
+    return NameRow(**dict(zip(_NAME_FIELDS, values, strict=True)))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,52 +65,26 @@ class Mentions:
     column: Callable[[MemoryNumbers, str], Floats]
 
 
-class Graph(Protocol):
-    """The graph of one scope, in memory or in the tables; readable by any thread."""
-
-    def documents(self) -> int:
-        """Returns the number of memories of the scope."""
-
-    def named(
-        self, query: str, tokens: frozenset[str], language: str
-    ) -> Mapping[str, Sequence[KnownName]]:
-        """Returns all names of each entity, by its id, of which a name has one of the tokens as a
-        whole word, or is in a script without spaces and occurs in the folded query."""
-
-    def related(self, entity_ids: Collection[str]) -> Sequence[tuple[str, Stated]]:
-        """Returns the other entity of each living relation of these, in either direction, unless it
-        is one of them; and how the relation was stated."""
-
-    def mentions(self, entity_ids: Sequence[str]) -> Mentions: ...
-
-
-@dataclass(slots=True)
-class _NameMentions:
-    """Of one name, in columns: memory, digest of the text, confidence, number of the words."""
-
-    memories: array[int] = field(default_factory=lambda: array("i"))
-    texts: array[int] = field(default_factory=lambda: array("q"))
-    confidences: array[float] = field(default_factory=lambda: array("d"))
-    words: array[int] = field(default_factory=lambda: array("i"))
-
-    def add(self, memory: int, text: int, confidence: float, words: int) -> None:
-        """A repeat changes nothing."""
-        known = np.array(self.memories) == memory
-        if not np.any(known & (np.array(self.texts) == text)):
-            self.memories.append(memory)
-            self.texts.append(text)
-            self.confidences.append(confidence)
-            self.words.append(words)
-
-
 @dataclass(frozen=True, slots=True)
-class _AllMentions:
-    """Of all names: memory, digest of the text, and place of the name in `names`."""
+class GraphRemoval:
+    """What a scope's graph has lost: `mentions` as pairs of name and memory, `relations` as source,
+    target and type, `names` with all of theirs; and the present state of names that it `kept`."""
 
-    memories: MemoryNumbers
-    texts: NDArray[np.int64]
-    of_name: NDArray[np.intp]
-    names: list[str]
+    mentions: Sequence[tuple[str, str]] = ()
+    relations: Sequence[tuple[str, str, str]] = ()
+    names: Sequence[str] = ()
+    kept: Sequence[NameRow] = ()
+
+
+def best_of_each(
+    memories: MemoryNumbers, values: Floats
+) -> tuple[MemoryNumbers, NDArray[np.intp], Floats]:
+    """The distinct memories (m,), the place of each value's (n,) among them, and the largest of
+    the values of each (m,)."""
+    numbers, places = np.unique(memories, return_inverse=True)
+    best = np.full(len(numbers), -np.inf)
+    np.maximum.at(best, places, values)
+    return numbers, places, best
 
 
 class _NameTokens:
@@ -124,7 +95,7 @@ class _NameTokens:
         self.unspaced: dict[str, str] = {}
         self.read = 0
 
-    def catch_up(self, names: Sequence[KnownName], language: str) -> None:
+    def catch_up(self, names: Sequence[NameRow], language: str) -> None:
         for known in names[self.read :]:
             name = folded(known.canonical_name)
             if not stands_whole(name):
@@ -136,33 +107,33 @@ class _NameTokens:
 
 
 class ScopeGraph:
-    """The graph of a resident scope (`Graph`); written under the index's lock, which reading takes.
-    A memory has a number once it is mentioned; `ids` are the memories by number."""
+    """The graph of a resident scope; written under the index's lock, which reading takes. A memory
+    has a number once it is mentioned; `ids` are the memories by number."""
 
     def __init__(
         self, turns: Segment, facts: Segment, lock: AbstractContextManager[object]
     ) -> None:
         self._segments = (turns, facts)
+        self._interned = turns.numbers
         self._lock = lock
-        self.names: dict[str, KnownName] = {}
+        self.names: dict[str, NameRow] = {}
         self.ids: list[str] = []
-        self._first_known: list[KnownName] = []
+        self._first_known: list[NameRow] = []
         self._names_of: dict[str, set[str]] = {}
         self._relations: dict[str, dict[tuple[str, str, bool], Stated]] = {}
-        self._relation_count = 0
-        self._mentions: dict[str, _NameMentions] = {}
-        self._mention_count = 0
+        """By name: the other name, the type, and whether the relation starts at this one."""
+        self._mentions: dict[str, MentionTable] = {}
+        self._all_mentions: MentionTable | None = None
         self._numbers: dict[str, int] = {}
-        self._turns = array("b")
-        """Whether a memory is a turn, by number, also of one that was never here."""
-        self._all_mentions: _AllMentions | None = None
         self._slots = array("i")
         """Twice the place of a memory by number, one more in the facts; -1 where it never was."""
+        self._turns = array("b")
+        """Whether a memory is a turn, by number, also of one that was never here."""
         self._tokens: dict[str, _NameTokens] = {}
 
     # --- writing ---------------------------------------------------------------------------
 
-    def put_name(self, name: KnownName) -> None:
+    def put_name(self, name: NameRow) -> None:
         before = self.names.get(name.name_id)
         if before is None:
             self._first_known.append(name)
@@ -174,43 +145,56 @@ class ScopeGraph:
     def put_relation(self, row: RelationRow) -> None:
         source, target, kind = row.source_name_id, row.target_name_id, row.relation_type
         weight = (row.mentions, row.confidence)
-        self._relation_count += (target, kind, True) not in self._relations.get(source, {})
         self._relations.setdefault(source, {})[target, kind, True] = weight
         self._relations.setdefault(target, {})[source, kind, False] = weight
 
     def put_mention(self, row: MentionRow) -> None:
-        held = self._mentions.setdefault(row.name_id, _NameMentions())
-        self._mention_count -= len(held.memories)
-        number = self._number_of(row.memory_id)
-        words = self._segments[0].numbers.of(row.mention_text)
-        held.add(number, digest(row.text_key), row.confidence, words)
-        self._mention_count += len(held.memories)
+        """Takes the place of the mention of the same text, as the tables let it."""
+        held = self._mentions_by([row.name_id])
+        number, text = self._number_of(row.memory_id), digest(row.text_key)
+        others = held[(held["memory"] != number) | (held["text"] != text)]
+        of = self._interned.of
+        new = of(row.name_id), number, text, row.confidence, of(row.mention_text)
+        self._mentions[row.name_id] = np.append(others, np.array([new], MENTION))
+        self._all_mentions = None
+
+    def remove(self, removal: GraphRemoval) -> None:
+        """A repeat changes nothing."""
+        lost: dict[str, list[int]] = {}
+        for name_id, memory_id in removal.mentions:
+            lost.setdefault(name_id, []).append(self._numbers.get(memory_id, -1))
+        for name_id, numbers in lost.items():
+            held = self._mentions_by([name_id])
+            self._mentions[name_id] = held[~np.isin(held["memory"], numbers)]
+        for source, target, kind in removal.relations:
+            self._relations.get(source, {}).pop((target, kind, True), None)
+            self._relations.get(target, {}).pop((source, kind, False), None)
+        for name in removal.kept:
+            if name.name_id in self.names:
+                self.put_name(name)
+        gone = [self.names.pop(name_id) for name_id in removal.names if name_id in self.names]
+        for name in gone:
+            self._names_of[name.entity_id].discard(name.name_id)
+            self._mentions.pop(name.name_id, None)
+        if gone:
+            self._first_known = [each for each in self._first_known if each.name_id in self.names]
+            self._tokens.clear()
         self._all_mentions = None
 
     def load_mentions(self, rows: pa.Table) -> None:
         """`memory_id`, `text_key`, `name_id`, `confidence`, `mention_text` and `is_turn` of
         mentions, ordered by name; none is known yet."""
-        if not rows.num_rows:
-            return
-        memories = rows["memory_id"].combine_chunks().dictionary_encode()
-        numbers = np.array([self._number_of(i) for i in memories.dictionary.to_pylist()], np.int32)
-        of_row = numbers[memories.indices.to_numpy()]
-        np.frombuffer(self._turns, dtype=np.int8)[of_row] = rows["is_turn"].to_numpy()
-        number_of = self._segments[0].numbers.of
-        words = np.array([number_of(text) for text in rows["mention_text"].to_pylist()], np.int32)
-        texts = np.array([digest(key) for key in rows["text_key"].to_pylist()], np.int64)
-        confidences = rows["confidence"].to_numpy()
-        names = rows["name_id"].combine_chunks().dictionary_encode()
-        of_name = names.indices.to_numpy()
-        starts = [0, *(np.flatnonzero(np.diff(of_name)) + 1).tolist(), len(of_name)]
+        made = np.zeros(rows.num_rows, MENTION)
+        made["memory"] = _coded(rows["memory_id"], self._number_of)
+        made["text"] = _coded(rows["text_key"], digest)
+        made["name"] = _coded(rows["name_id"], self._interned.of)
+        made["words"] = _coded(rows["mention_text"], self._interned.of)
+        made["confidence"] = rows["confidence"].to_numpy()
+        turns = np.frombuffer(self._turns, dtype=np.int8)
+        turns[made["memory"]] = rows["is_turn"].to_numpy()
+        starts = np.flatnonzero(np.diff(made["name"], prepend=-1, append=-1)).tolist()
         for start, end in pairwise(starts):
-            self._mentions[names.dictionary[int(of_name[start])].as_py()] = _NameMentions(
-                array("i", of_row[start:end].tobytes()),
-                array("q", texts[start:end].tobytes()),
-                array("d", confidences[start:end].tobytes()),
-                array("i", words[start:end].tobytes()),
-            )
-        self._mention_count = rows.num_rows
+            self._mentions[self._interned.name(int(made["name"][start]))] = made[start:end]
 
     def note_place(self, memory_id: str) -> None:
         """Notes where a memory is now."""
@@ -240,11 +224,12 @@ class ScopeGraph:
     # --- reading ---------------------------------------------------------------------------
 
     def documents(self) -> int:
+        """Returns the number of memories of the scope."""
         return sum(map(len, self._segments))
 
-    def named(
-        self, query: str, tokens: frozenset[str], language: str
-    ) -> dict[str, list[KnownName]]:
+    def named(self, query: str, tokens: frozenset[str], language: str) -> dict[str, list[NameRow]]:
+        """Returns all names of each entity, by its id, of which a name has one of the tokens as a
+        whole word, or is in a script without spaces and occurs in the folded query."""
         with self._lock:
             index = self._tokens.setdefault(language, _NameTokens())
             index.catch_up(self._first_known, language)
@@ -254,13 +239,15 @@ class ScopeGraph:
             return {entity_id: self.names_of(entity_id) for entity_id in entities}
 
     def related(self, entity_ids: Collection[str]) -> list[tuple[str, Stated]]:
+        """Returns the other entity of each living relation of these, in either direction, unless it
+        is one of them; and how the relation was stated."""
         with self._lock:
             support = _Support(self, microseconds(datetime.now(UTC)))
             return [
                 (other.entity_id, stated)
                 for entity_id in entity_ids
                 for name in self.names_of(entity_id)
-                for other_id, kind, out, stated in self.relations_of(name.name_id)
+                for (other_id, kind, out), stated in self.relations_of(name.name_id).items()
                 if (other := self.names.get(other_id)) is not None
                 and other.entity_id not in entity_ids
                 and other.entity_id in self.names
@@ -268,44 +255,47 @@ class ScopeGraph:
             ]
 
     def mentions(self, entity_ids: Sequence[str]) -> Mentions:
+        numbers, confidences = [np.zeros(0, np.int32)], [np.zeros(0)]
         with self._lock:
-            present = [self._present_of(entity_id) for entity_id in entity_ids]
+            for entity_id in entity_ids:
+                held = self._mentions_by(self._names_of.get(entity_id, ()))
+                held = held[self._having(held)]
+                unique, _, surest = best_of_each(held["memory"], held["confidence"])
+                numbers.append(unique)
+                confidences.append(surest)
         return Mentions(
-            np.repeat(np.arange(len(present)), [len(numbers) for numbers, _ in present]),
-            np.concatenate([np.zeros(0, np.int32), *(numbers for numbers, _ in present)]),
-            np.concatenate([np.zeros(0), *(confidences for _, confidences in present)]),
+            np.repeat(np.arange(len(entity_ids)), [len(each) for each in numbers[1:]]),
+            np.concatenate(numbers),
+            np.concatenate(confidences),
             self.ids,
             self._column,
         )
 
-    def names_of(self, entity_id: str) -> list[KnownName]:
+    def names_of(self, entity_id: str) -> list[NameRow]:
         return [self.names[name_id] for name_id in self._names_of.get(entity_id, ())]
 
-    def relations_of(self, name_id: str) -> Iterator[tuple[str, str, bool, Stated]]:
-        """Yields the names related to this one: name, type, whether the relation starts at this
-        one, and how often and with what confidence it was stated."""
-        for (other, kind, out), stated in self._relations.get(name_id, {}).items():
-            yield other, kind, out, stated
+    def relations_of(self, name_id: str) -> Mapping[tuple[str, str, bool], Stated]:
+        """How the relations of a name were stated, by the other name, the type, and whether the
+        relation starts at this one."""
+        return self._relations.get(name_id, {})
 
     def lost_with(self, entity_id: str, now: int) -> dict[str, bool]:
         """The entities that occur in a lost text together with this one, and whether any of these
         texts is not a turn's. A text is lost when no memory has it any more, or only one that is
         deleted or ended before `now`, in microseconds."""
-        lost: set[tuple[int, int]] = set()
-        for name_id in self._names_of.get(entity_id, ()):
-            held = self._mentions.get(name_id)
-            if held is not None:
-                numbers, texts = np.array(held.memories, np.int32), np.array(held.texts, np.int64)
-                gone = ~self._having(numbers, texts, now)
-                lost.update(zip(numbers[gone].tolist(), texts[gone].tolist(), strict=True))
+        held = self._mentions_by(self._names_of.get(entity_id, ()))
+        lost = held[~self._having(held, now)]
         found: dict[str, bool] = {}
-        if not lost:
+        if not len(lost):
             return found
-        every = self._every_mention()
-        for place in np.flatnonzero(np.isin(every.memories, [n for n, _ in lost])).tolist():
-            key = int(every.memories[place]), int(every.texts[place])
-            name = self.names.get(every.names[int(every.of_name[place])])
-            if key in lost and name is not None and name.entity_id != entity_id:
+        texts = {*lost[["memory", "text"]].tolist()}
+        if self._all_mentions is None:
+            self._all_mentions = self._mentions_by(self._mentions)
+        every = self._all_mentions
+        for each in every[np.isin(every["memory"], lost["memory"])]:
+            name = self.names.get(self._interned.name(int(each["name"])))
+            key = int(each["memory"]), int(each["text"])
+            if key in texts and name is not None and name.entity_id != entity_id:
                 is_fact = not self._turns[key[0]]
                 found[name.entity_id] = found.get(name.entity_id, False) or is_fact
         return found
@@ -318,69 +308,36 @@ class ScopeGraph:
         for number in first.keys() & second.keys():
             slot = self._slots[number]
             text = self._segments[slot & 1].contents[slot >> 1]
-            if self._turns[number]:
-                names_both = with_turns
-            else:
+            if slot & 1:
                 names_both = all(any(w in text for w in each[number]) for each in (first, second))
+            else:
+                names_both = with_turns
             if names_both:
                 found.append(text)
         return found
 
     def _words_in_texts(self, entity_id: str, now: int) -> dict[int, list[str]]:
         """By the number of a living memory the words by which its text names the entity."""
+        held = self._mentions_by(self._names_of.get(entity_id, ()))
+        held = held[self._having(held, now)]
         found: dict[int, list[str]] = {}
-        for name_id in self._names_of.get(entity_id, ()):
-            held = self._mentions.get(name_id)
-            if held is not None:
-                numbers, texts = np.array(held.memories, np.int32), np.array(held.texts, np.int64)
-                for place in np.flatnonzero(self._having(numbers, texts, now)).tolist():
-                    words = self._segments[0].numbers.name(held.words[place])
-                    found.setdefault(int(numbers[place]), []).append(words)
+        for number, words in zip(held["memory"].tolist(), held["words"].tolist(), strict=True):
+            found.setdefault(number, []).append(self._interned.name(words))
         return found
 
-    def _every_mention(self) -> _AllMentions:
-        if self._all_mentions is None:
-            names = list(self._mentions)
-            held = list(self._mentions.values())
-            self._all_mentions = _AllMentions(
-                np.concatenate([np.array(each.memories, np.int32) for each in held]),
-                np.concatenate([np.array(each.texts, np.int64) for each in held]),
-                np.repeat(np.arange(len(held)), [len(each.memories) for each in held]),
-                names,
-            )
-        return self._all_mentions
+    def _mentions_by(self, name_ids: Collection[str]) -> MentionTable:
+        held = [self._mentions[name_id] for name_id in name_ids if name_id in self._mentions]
+        return held[0] if len(held) == 1 else np.concatenate([np.zeros(0, MENTION), *held])
 
-    def _present_of(self, entity_id: str) -> tuple[MemoryNumbers, Floats]:
-        """Returns the memories that mention the entity now, each once, with the confidence."""
-        found = [
-            self._present(held)
-            for name_id in self._names_of.get(entity_id, ())
-            if (held := self._mentions.get(name_id)) is not None
-        ]
-        if len(found) == 1:
-            return found[0]
-        numbers = np.concatenate([np.zeros(0, np.int32), *(numbers for numbers, _ in found)])
-        confidences = np.concatenate([np.zeros(0), *(confidences for _, confidences in found)])
-        unique, places = np.unique(numbers, return_inverse=True)
-        surest = np.full(len(unique), -np.inf)
-        np.maximum.at(surest, places, confidences)
-        return unique, surest
-
-    def _present(self, held: _NameMentions) -> tuple[MemoryNumbers, Floats]:
-        numbers = np.array(held.memories, dtype=np.int32)
-        live = self._having(numbers, np.array(held.texts, dtype=np.int64))
-        return numbers[live], np.array(held.confidences)[live]
-
-    def _having(
-        self, numbers: MemoryNumbers, texts: NDArray[np.int64], now: int | None = None
-    ) -> Mask:
-        """Which of these memories are active and have these texts, and have not ended `now`."""
-        slots = np.frombuffer(self._slots, dtype=np.int32)[numbers]
-        live = np.zeros(len(numbers), dtype=np.bool_)
+    def _having(self, mentions: MentionTable, now: int | None = None) -> Mask:
+        """Which of these are of active memories that have the text, and have not ended `now`."""
+        slots = np.frombuffer(self._slots, dtype=np.int32)[mentions["memory"]]
+        live = np.zeros(len(slots), dtype=np.bool_)
         for number, segment in enumerate(self._segments):
             here = np.flatnonzero((slots >= 0) & ((slots & 1) == number))
             places = slots[here] >> 1
-            live[here] = segment.alive[places] & (segment.meta["text"][places] == texts[here])
+            live[here] = segment.alive[places]
+            live[here] &= segment.meta["text"][places] == mentions["text"][here]
             if now is not None:
                 live[here] &= segment.meta["ends"][places] > now
         return live
@@ -397,8 +354,9 @@ class ScopeGraph:
 
     def bytes_used(self) -> int:
         """A close estimate of resident bytes."""
-        names = 900 * len(self.names) + 500 * self._relation_count
-        return names + 130 * len(self.ids) + 24 * self._mention_count
+        relations = sum(map(len, self._relations.values())) // 2
+        mentions = sum(held.nbytes for held in self._mentions.values())
+        return 900 * len(self.names) + 500 * relations + 130 * len(self.ids) + mentions
 
 
 @dataclass(slots=True)
@@ -428,7 +386,7 @@ class _Support:
         kinds = {
             kind
             for name in self.graph.names_of(source)
-            for other, kind, out, _ in self.graph.relations_of(name.name_id)
+            for other, kind, out in self.graph.relations_of(name.name_id)
             if out and other in targets
         }
         left = set(kinds)
@@ -444,7 +402,15 @@ def _relation_key(kind: str) -> str:
     return word[: max(3, len(word) - 2)]
 
 
-NAMES = f"SELECT {', '.join(NAME_COLUMNS)} FROM name_rows WHERE scope = $scope"
+def _coded(column: pa.ChunkedArray, number_of: Callable[[str], int]) -> NDArray[np.int64]:
+    """The numbers of texts, each text asked for once."""
+    encoded = column.combine_chunks().dictionary_encode()
+    numbers = np.array([number_of(text) for text in encoded.dictionary.to_pylist()], np.int64)
+    found: NDArray[np.int64] = numbers[encoded.indices.to_numpy(zero_copy_only=False)]
+    return found
+
+
+NAMES = f"SELECT {NAME_COLUMNS} FROM name_rows WHERE scope = $scope"
 RELATIONS = (
     "SELECT source_name_id, target_name_id, relation_type, scope, mentions, confidence"
     " FROM relation_rows WHERE scope = $scope"
@@ -461,7 +427,7 @@ def fill_graph(graph: ScopeGraph, names: pa.Table, relations: pa.Table, mentions
     """Put the rows of `NAMES`, `RELATIONS` and `MENTIONS` into an empty graph, once its memories
     have their places."""
     for name in names.to_pylist():
-        graph.put_name(KnownName(**name))
+        graph.put_name(NameRow(**name))
     for relation in relations.to_pylist():
         graph.put_relation(RelationRow(**relation))
     graph.load_mentions(mentions)

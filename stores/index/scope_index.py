@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from palimpsest.schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, RelationRow
+from palimpsest.schemas.rows.graph import MentionRow, NameRow, RelationRow
+from palimpsest.schemas.rows.memories import EdgeRow, MemoryRow
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.fulltext import terms_of
-from palimpsest.stores.index.postings import Places
-from palimpsest.stores.index.scope_graph import ScopeGraph, known_name
+from palimpsest.stores.index.scope_graph import GraphRemoval, ScopeGraph
 from palimpsest.stores.index.search_plan import SearchPlan
-from palimpsest.stores.index.segment import Segment, StringInterner
+from palimpsest.stores.index.segment import Places, Segment, StringInterner
 from palimpsest.stores.index.vector_column import Codes, Vector
 
 DERIVED_FROM = "derived_from"
@@ -51,7 +51,6 @@ class ScopeIndex:
         """Ids that a memory was derived from, by its id."""
         self._pairs = np.zeros((16, 2), dtype=np.int32)
         self._pair_count = 0
-        self._gone: tuple[dict[str, int], dict[str, int]] = ({}, {})
         self.has_changes = False
         """Whether any memory was ever changed or deleted, has an end, or is to be changed when a
         person says so; once true, it stays."""
@@ -130,7 +129,8 @@ class ScopeIndex:
         """A turn that was deleted before it was ever seen here still has its place in the session,
         as the edges between turns have it."""
         session = self.numbers.of(row.session_id)
-        if row.type != "episodic" or session < 0 or row.memory_id in self._gone[TURNS]:
+        is_known = self.turns.last_place(row.memory_id) is not None
+        if row.type != "episodic" or session < 0 or is_known:
             return
         with self.lock:
             slots = self.turns_by_session.setdefault(session, array("i"))
@@ -139,14 +139,12 @@ class ScopeIndex:
                 slots.append(-1)
 
     def put(self, row: MemoryRow, terms: Mapping[str, int], vector: Vector | None) -> None:
+        """What is recovered takes its old place in session and links."""
         with self.lock:
             segment = self.segment_of(row.type)
-            before = segment.place_of.get(row.memory_id)
+            before = segment.last_place(row.memory_id)
             other = self.facts if segment is self.turns else self.turns
             other.remove(row.memory_id)
-            if before is None:
-                gone = self._gone[TURNS if segment is self.turns else FACTS]
-                before = gone.pop(row.memory_id, None)
             if segment is self.turns:
                 place = self._put_turn(row, terms, vector, before)
             else:
@@ -181,17 +179,17 @@ class ScopeIndex:
     def update_row(self, row: MemoryRow, vector: Vector | None) -> None:
         """Applies changes to a memory whose text did not change."""
         self._note_changes(row)
+        self.weigh(row, vector)
+
+    def weigh(self, row: MemoryRow, vector: Vector | None = None) -> None:
+        """Applies accesses and decay: nothing that is cached of a scope depends on them."""
         with self.lock:
             self.segment_of(row.type).update(row, vector)
 
     def remove(self, memory_id: str) -> None:
         with self.lock:
-            for segment, gone in zip(self.segments, self._gone, strict=True):
-                place = segment.place_of.get(memory_id)
-                if place is not None:
-                    segment.remove(memory_id)
-                    # It may be recovered: it then takes its old place in session and links.
-                    gone[memory_id] = place
+            for segment in self.segments:
+                segment.remove(memory_id)
 
     def set_vector(self, memory_id: str, vector: Vector) -> None:
         """The vector of a memory that had none."""
@@ -199,6 +197,11 @@ class ScopeIndex:
             self.turns.set_vector(memory_id, vector)
             self.facts.set_vector(memory_id, vector)
             self._rest.clear()
+
+    def remove_from_graph(self, removal: GraphRemoval) -> None:
+        with self.lock:
+            self.graph.remove(removal)
+            self.changes += 1
 
     def _pair_recovered(self, memory_id: str) -> None:
         """The links of a memory that was deleted when this index was loaded."""
@@ -217,7 +220,7 @@ class ScopeIndex:
         """Adds rows for the graph. A repeat changes nothing."""
         with self.lock:
             if isinstance(row, NameRow):
-                self.graph.put_name(known_name(row))
+                self.graph.put_name(row)
             elif isinstance(row, RelationRow):
                 self.graph.put_relation(row)
             else:
@@ -232,8 +235,7 @@ class ScopeIndex:
 
     def _pair(self, derived: str, source: str) -> None:
         """Adds the places of a link's ends, also of a deleted one, which may be recovered."""
-        turn = self.turns.place_of.get(source, self._gone[TURNS].get(source))
-        fact = self.facts.place_of.get(derived, self._gone[FACTS].get(derived))
+        turn, fact = self.turns.last_place(source), self.facts.last_place(derived)
         if turn is None or fact is None:
             return
         if self._pair_count == len(self._pairs):

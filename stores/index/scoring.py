@@ -8,15 +8,24 @@ many rows it has."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import simsimd
 from numpy.typing import NDArray
 
-from palimpsest.stores.index.postings import Counts, Places
-from palimpsest.stores.index.segment import Floats, Integers, Mask, Segment
+from palimpsest.stores.index.segment import Counts, Floats, Integers, Mask, Places, Segment
 from palimpsest.stores.index.vector_column import HalfVectors, Vector
-from palimpsest.stores.recall.ranking import DEFAULTS, bm25_impact, idf, length_norms
+from palimpsest.stores.recall.ranking import (
+    DEFAULTS,
+    RankingParameters,
+    bm25_impact,
+    centred,
+    centring_share,
+    idf,
+    length_norms,
+)
 
 BLOCK = 256
 MANY = 10_000
@@ -29,8 +38,7 @@ def keyword_sums(
     segments: Sequence[Segment],
     terms: Sequence[str],
     visible: Sequence[Mask | None],
-    k1: float = DEFAULTS.k1,
-    b: float = DEFAULTS.b,
+    parameters: RankingParameters = DEFAULTS,
 ) -> tuple[list[Floats], float]:
     """BM25 of every place of every segment, 0 where no term occurs; and the sum of the terms' idf.
 
@@ -52,9 +60,9 @@ def keyword_sums(
         if segment.beyond.frequency:
             frequency += np.array([segment.beyond.frequency.get(term, 0) for term in wanted])
     idfs = idf(frequency, documents)
-    weights = (k1 + 1.0) * idfs
+    weights = (parameters.k1 + 1.0) * idfs
     for segment, held, total in zip(segments, found, sums, strict=True):
-        norms = length_norms(segment.lengths, average, k1, b)
+        norms = length_norms(segment.lengths, average, parameters.k1, parameters.b)
         add = _add_by_term if sum(len(places) for places, _ in held) >= MANY else _add_at_once
         add(total, held, weights, norms)
     return sums, float(idfs.sum())
@@ -100,6 +108,29 @@ def _count(segment: Segment, mask: Mask | None) -> tuple[int, float]:
         return segment.places + beyond.documents, segment.total_length + beyond.total_length
     count, length = np.count_nonzero(mask), segment.lengths[mask].sum()
     return int(count) + beyond.documents, float(length) + beyond.total_length
+
+
+@dataclass(frozen=True, slots=True)
+class CenteredQuery:
+    """The query's vector for the comparison: centred, with what was subtracted from the
+    memories."""
+
+    query: Vector
+    off: Vector
+
+    @classmethod
+    def of(cls, vector: Vector, mean: Vector, count: int, parameters: RankingParameters) -> Self:
+        """Centres the vector in a scope with `count` vectors of this mean."""
+        share = centring_share(count, parameters.centring, parameters.centring_half)
+        return cls(centred(vector, mean, share), (np.float32(share) * mean).astype(np.float32))
+
+    def cosines(self, vectors: HalfVectors) -> Floats:
+        """Centred cosines (n,) of unit vectors (n, d), each row's bits its own."""
+        rest = 1.0 - 2.0 * row_products(vectors, self.off) + (self.off * self.off).sum()
+        products = row_products(vectors, self.query) - (self.off * self.query).sum()
+        lengths = np.sqrt(np.maximum(rest, 1e-6))
+        cosines: Floats = (products / lengths).astype(np.float64)
+        return cosines
 
 
 def row_cosines(vectors: HalfVectors, query: Vector) -> Floats:
@@ -168,6 +199,19 @@ def best_of_segments(
     return [np.array(sorted(found), dtype=np.int64) for found in chosen]
 
 
-def masked(scores: NDArray[np.floating], mask: Mask | None) -> NDArray[np.floating]:
-    """Scores with 0 for what is not visible."""
-    return scores if mask is None else np.where(mask, scores, 0.0)
+def best_of_legs(
+    segments: Sequence[Segment],
+    legs: Sequence[Sequence[NDArray[np.floating]]],
+    visible: Sequence[Mask | None],
+    count: int,
+) -> list[Integers]:
+    """The visible places (None: all) that are among the `count` best of any leg over all segments
+    together; per segment, ascending. Of a leg only positive scores count."""
+    found = [np.zeros(0, dtype=np.int64) for _ in segments]
+    for leg in legs:
+        seen = [s if m is None else np.where(m, s, 0.0) for s, m in zip(leg, visible, strict=True)]
+        places = [at_least_best(scores, count) for scores in seen]
+        scores = [s[p].astype(np.float64) for s, p in zip(seen, places, strict=True)]
+        best = best_of_segments(segments, places, scores, count)
+        found = [np.union1d(a, b) for a, b in zip(found, best, strict=True)]
+    return found

@@ -9,6 +9,7 @@ up to the places that it knows.
 from __future__ import annotations
 
 import sys
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -17,15 +18,74 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from palimpsest.schemas.rows import MemoryRow
-from palimpsest.stores.index.postings import Postings
-from palimpsest.stores.index.vector_column import (
-    Codes,
-    HalfVectors,
-    Vector,
-    VectorColumn,
-    coded,
-)
+from palimpsest.schemas.rows.memories import MemoryRow
+from palimpsest.stores.index.vector_column import Codes, HalfVectors, Vector, VectorColumn, coded
+
+Places = NDArray[np.int32]
+Counts = NDArray[np.uint16]
+MAX_COUNT = 65_535
+
+
+class Postings:
+    """Places and counts by term: one loaded block, and later additions.
+
+    The block is one array of places and one of counts, sorted by term, with the terms' starts: 6
+    bytes a posting and no object per term but its name. Later additions are in a small growing
+    array per term. Nothing is ever removed: readers skip dead places."""
+
+    def __init__(self) -> None:
+        self._number: dict[str, int] = {}
+        self._starts: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
+        self._places: Places = np.zeros(0, dtype=np.int32)
+        self._counts: Counts = np.zeros(0, dtype=np.uint16)
+        self._late: dict[str, tuple[array[int], array[int]]] = {}
+        self._late_size = 0
+
+    def load(self, terms: Sequence[str], of_term: Places, places: Places, counts: Counts) -> None:
+        """Take all postings of a store at once; nothing may have been added before.
+
+        `terms` (t,) are the names, `of_term` (p,) the number of each posting's term, ascending.
+        """
+        if self._number or self._late:
+            raise ValueError("postings can only be loaded into an empty index")
+        self._number = {term: number for number, term in enumerate(terms)}
+        self._starts = np.searchsorted(of_term, np.arange(len(terms) + 1)).astype(np.int64)
+        self._places = places.astype(np.int32, copy=False)
+        self._counts = counts.astype(np.uint16, copy=False)
+
+    def add(self, place: int, terms: Mapping[str, int]) -> None:
+        for term, count in terms.items():
+            pair = self._late.get(term)
+            if pair is None:
+                pair = self._late[term] = (array("i"), array("H"))
+            pair[0].append(place)
+            pair[1].append(min(count, MAX_COUNT))
+        self._late_size += len(terms)
+
+    def get(self, term: str) -> tuple[Places, Counts] | None:
+        """Places and counts of a term in the order in which they were added; None where it never
+        occurs. Views of the loaded block where nothing came after it: not to be written to."""
+        number = self._number.get(term)
+        late = self._late.get(term)
+        if number is None:
+            return None if late is None else _copied(late)
+        here = slice(self._starts[number], self._starts[number + 1])
+        block = (self._places[here], self._counts[here])
+        if late is None:
+            return block
+        # A copy: a view would forbid the array to grow while it lives.
+        places, counts = _copied(late)
+        return np.concatenate((block[0], places)), np.concatenate((block[1], counts))
+
+    def bytes_used(self) -> int:
+        """A close estimate of resident bytes."""
+        block = self._places.nbytes + self._counts.nbytes + self._starts.nbytes
+        return int(block) + 150 * len(self._number) + 400 * len(self._late) + 7 * self._late_size
+
+
+def _copied(late: tuple[array[int], array[int]]) -> tuple[Places, Counts]:
+    return np.array(late[0], dtype=np.int32), np.array(late[1], dtype=np.uint16)
+
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -41,6 +101,7 @@ META = np.dtype(
         ("created", "i8"),
         ("ends", "i8"),
         ("accesses", "i8"),
+        ("accessed", "i8"),
         ("importance", "f8"),
         ("kind", "i4"),
         ("who", "i4"),
@@ -129,6 +190,8 @@ class Segment:
         self.metadata: list[str] = []
         """JSON objects, one text for all that are the same: most are empty."""
         self.place_of: dict[str, int] = {}
+        self._gone: dict[str, int] = {}
+        """Where removed documents were, which may be recovered."""
         self.postings = Postings()
         self._meta = np.zeros(16, dtype=META)
         self._alive = np.zeros(16, dtype=np.bool_)
@@ -175,6 +238,13 @@ class Segment:
         """(places,) of `META`."""
         return self._meta[: self.places]
 
+    def name(self, place: int, column: str) -> str:
+        """The name of a place's `kind`, `who`, `role`, `session` or `project`; empty for none."""
+        return self.numbers.name(int(self._meta[place][column]))
+
+    def time(self, place: int, column: str) -> datetime:
+        return from_microseconds(int(self._meta[place][column]))
+
     @property
     def vectors(self) -> HalfVectors:
         """(places, dimensions); a row of zeros where there is no vector."""
@@ -190,6 +260,10 @@ class Segment:
             self._uncoded = []
         return Codes(self._codes[: self.places], self._code_scales[: self.places])
 
+    def last_place(self, memory_id: str) -> int | None:
+        """Where a document is or, removed, was last."""
+        return self.place_of.get(memory_id, self._gone.get(memory_id))
+
     def bytes_used(self) -> int:
         """A close estimate of resident bytes."""
         columns = self._vectors.resident_bytes + self._codes.nbytes + self._meta.nbytes
@@ -197,14 +271,11 @@ class Segment:
         return int(columns) + 550 * self.places + self.postings.bytes_used()
 
     def put(
-        self,
-        row: MemoryRow,
-        terms: Mapping[str, int],
-        vector: Vector | None,
-        position: int = 0,
+        self, row: MemoryRow, terms: Mapping[str, int], vector: Vector | None, position: int = 0
     ) -> int:
         """Adds a document, replacing the one with its id. Returns its place."""
         self.remove(row.memory_id)
+        self._gone.pop(row.memory_id, None)
         place = self.places
         self._make_room(1)
         self.ids.append(row.memory_id)
@@ -258,6 +329,7 @@ class Segment:
         if place is None:
             return False
         self._alive[place] = False
+        self._gone[memory_id] = place
         self.total_length -= float(self._lengths[place])
         if self._has_vector[place]:
             self.vector_sum -= whole(self._vectors.rows[place])
@@ -319,6 +391,7 @@ def meta_of(row: MemoryRow, numbers: StringInterner, position: int) -> tuple[obj
         microseconds(row.created_at),
         NEVER if row.valid_until is None else microseconds(row.valid_until),
         row.access_count,
+        microseconds(row.last_accessed or row.created_at),
         row.importance,
         numbers.of(row.type),
         numbers.of(row.who),
@@ -351,9 +424,14 @@ def mean_vector(segments: Sequence[Segment]) -> tuple[Vector, int]:
     """The mean (d,) of the vectors of some segments, and how many they are; the same whatever the
     order in which they came."""
     count = sum(segment.vector_count for segment in segments)
-    total = np.sum([segment.vector_sum for segment in segments], axis=0, dtype=np.int64)
+    total: Integers = np.asarray(sum(segment.vector_sum for segment in segments), dtype=np.int64)
+    return mean_of(total, count), count
+
+
+def mean_of(total: Integers, count: int) -> Vector:
+    """The mean (d,) of vectors whose sum, in fractions of `UNIT`, is this."""
     mean: Vector = np.asarray(total / (UNIT * max(count, 1)), dtype=np.float32)
-    return mean, count
+    return mean
 
 
 def whole(vectors: HalfVectors) -> Integers:

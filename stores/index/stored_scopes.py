@@ -9,29 +9,50 @@ approximate index.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
+from palimpsest.schemas.rows.graph import NameRow
+from palimpsest.schemas.rows.memories import SOURCE_LIST
 from palimpsest.stores.database.cursors import Reading
-from palimpsest.stores.index.loading import (
-    ROWS,
-    fill,
-    read,
-    vectors_of,
-)
+from palimpsest.stores.index.loading import ROWS, VECTORS, fill, keyed_vectors, read, vectors_of
 from palimpsest.stores.index.name_words import stands_in
-from palimpsest.stores.index.scope_graph import NAME_COLUMNS, KnownName, Mentions, Stated
-from palimpsest.stores.index.scope_index import DERIVED_FROM, ScopeIndex
+from palimpsest.stores.index.scope_graph import NAME_COLUMNS, Mentions, ScopeGraph, Stated, name_row
+from palimpsest.stores.index.scope_index import DERIVED_FROM, STALE_SHARE, ScopeIndex
+from palimpsest.stores.index.scoring import CenteredQuery
 from palimpsest.stores.index.search_plan import EVERYTHING, SearchPlan
-from palimpsest.stores.index.segment import Beyond, Segment
-from palimpsest.stores.index.stored_vectors import StoredVectors, VectorCopy
+from palimpsest.stores.index.segment import Beyond, Integers, Segment, mean_of, whole
+from palimpsest.stores.index.vector_column import HalfVectors, Vector
 from palimpsest.stores.settings import ShardOptions
 
+if TYPE_CHECKING:
+    from palimpsest.stores.index.lance import VectorTable
+
+NEAREST: Final = 6
+"""Factor on the count requested from LanceDB: its order is by products, the search's by cosines of
+centred vectors."""
+FEW: Final = 2_000
+"""Maximum number of memories that pass a filter and are all compared."""
+BATCH: Final = 4_096
+"""Vectors read at once."""
+
+_PASSING_VECTORS = (
+    "SELECT m.memory_id FROM memory_rows m WHERE m.scope = $scope AND NOT m.is_deleted AND {}"
+)
+_ANY_AFTER = "SELECT 1 FROM memory_rows WHERE scope = $scope AND write_seq > $after LIMIT 1"
+_KEYS = (
+    "SELECT m.embedding_key FROM memory_rows m WHERE m.scope = $scope AND m.write_seq > $after"
+    " AND NOT m.is_deleted AND {}"
+)
+_IDS = (
+    "SELECT embedding_key, memory_id FROM memory_rows WHERE scope = $scope AND NOT is_deleted"
+    " AND embedding_key IN (SELECT unnest($keys))"
+)
 _LATEST = "SELECT count(*), coalesce(max(write_seq), 0) FROM memory_rows WHERE scope = $scope"
 _SPEAKERS = (
     "SELECT DISTINCT who FROM memory_rows WHERE scope = $scope AND type = 'episodic'"
@@ -40,11 +61,11 @@ _SPEAKERS = (
 _DOCUMENTS = "(SELECT memory_id, length FROM fts_docs WHERE scope = $scope)"
 _FACT_DOCUMENTS = (
     "(SELECT d.memory_id, d.length FROM fts_docs d JOIN memory_rows m USING (memory_id)"
-    " WHERE d.scope = $scope AND m.scope = $scope AND m.type NOT IN ('episodic', 'document_chunk'))"
+    f" WHERE d.scope = $scope AND m.scope = $scope AND m.type NOT IN {SOURCE_LIST})"
 )
 _FACTS_AFTER = (
     "SELECT memory_id FROM memory_rows WHERE scope = $scope AND write_seq > $after"
-    " AND NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')"
+    f" AND NOT is_deleted AND type NOT IN {SOURCE_LIST}"
 )
 _NEWEST = (
     "SELECT m.memory_id FROM memory_rows m WHERE m.scope = $scope AND NOT m.is_deleted AND {}"
@@ -68,7 +89,11 @@ scores AS (
 SELECT true, term, df FROM frequency UNION ALL
 (SELECT false, memory_id, NULL FROM scores ORDER BY score DESC, memory_id LIMIT $count)"""
 _PASSING = "JOIN (SELECT m.memory_id FROM memory_rows m WHERE {}) USING (memory_id)"
-_HAVING = "SELECT memory_id FROM fts_postings WHERE scope = $scope AND term IN (SELECT unnest(${}))"
+_NAMING = (
+    "SELECT name, memory_id, count(DISTINCT word)"
+    " FROM (SELECT unnest($names) AS name, unnest($words) AS word, unnest($terms) AS term)"
+    " JOIN fts_postings USING (term) WHERE scope = $scope GROUP BY ALL"
+)
 _POSTINGS = (
     "SELECT term, memory_id, tf FROM fts_postings WHERE scope = $scope"
     " AND term IN (SELECT unnest($terms)) AND memory_id IN (SELECT unnest($ids))"
@@ -79,7 +104,7 @@ _TEMPORAL = (
     " OR target_id IN (SELECT unnest($ids)))"
 )
 _NAMED = f"""
-SELECT {", ".join(NAME_COLUMNS)} FROM name_rows
+SELECT {NAME_COLUMNS} FROM name_rows
 WHERE scope = $scope AND entity_id IN (SELECT entity_id FROM name_rows WHERE scope = $scope
     AND (contains($text, canonical_name) OR regexp_matches(canonical_name, $starts)))"""
 """All names of the entities of which one may be in a query. Tokens are alphanumeric, so the pattern
@@ -126,7 +151,7 @@ class PartialIndex(ScopeIndex):
 
 @dataclass(frozen=True, slots=True)
 class StoredGraph:
-    """The graph of a scope as the tables have it (`stores.index.scope_graph.Graph`)."""
+    """The graph of a scope as the tables have it: answers as `ScopeGraph` does."""
 
     reading: Reading
     scope: str
@@ -134,15 +159,12 @@ class StoredGraph:
     def documents(self) -> int:
         return int(self._rows("SELECT count(*) FROM fts_docs WHERE scope = $scope")[0][0])
 
-    def named(
-        self, query: str, tokens: frozenset[str], language: str
-    ) -> dict[str, list[KnownName]]:
+    def named(self, query: str, tokens: frozenset[str], language: str) -> dict[str, list[NameRow]]:
         # A word and its stem have all but their last characters in common.
         starts = {token[:-1] if len(token) > 3 else token for token in tokens}
-        rows = self._rows(_NAMED, text=query, starts="|".join(sorted(starts)))
-        names: dict[str, list[KnownName]] = {}
-        for row in rows:
-            name = KnownName(*row)
+        names: dict[str, list[NameRow]] = {}
+        for row in self._rows(_NAMED, text=query, starts="|".join(sorted(starts))):
+            name = name_row(row)
             names.setdefault(name.entity_id, []).append(name)
         return {
             entity_id: known
@@ -176,6 +198,9 @@ class StoredGraph:
             return reader.execute(query, {"scope": self.scope, **values}).fetchall()
 
 
+Graph = ScopeGraph | StoredGraph
+
+
 @dataclass(frozen=True, slots=True)
 class StoredScope:
     """One scope that is searched where it is stored."""
@@ -195,11 +220,12 @@ class _Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class _Edges:
-    """Memories, and what joins them: relation, source and target."""
+class _Mean:
+    """Of the vectors of a scope when it had this number of documents."""
 
-    ids: set[str]
-    found: set[tuple[str, str, str]]
+    documents: int
+    vector_sum: Integers
+    vector_count: int
 
 
 class StoredScopes:
@@ -207,150 +233,251 @@ class StoredScopes:
     search."""
 
     def __init__(
-        self, reading: Reading, options: ShardOptions, copy: Callable[[], VectorCopy | None]
+        self, reading: Reading, options: ShardOptions, copy: Callable[[], VectorTable | None]
     ) -> None:
         self._reading = reading
-        self._options = options
-        self._copy = copy
-        self._vectors = StoredVectors(options, copy)
-        self._totals: dict[tuple[str, bool], _Totals] = {}
+        self.options = options
+        self.copy = copy
+        self.totals: dict[tuple[str, bool], _Totals] = {}
+        self.means: dict[str, _Mean] = {}
 
     def scope(self, scope: str) -> StoredScope:
-        return StoredScope(self._search, StoredGraph(self._reading, scope))
+        return StoredScope(self.search, StoredGraph(self._reading, scope))
 
-    def _search(self, plan: SearchPlan) -> ScopeIndex:
+    def naming(
+        self, scope: str, names: Mapping[str, Sequence[Sequence[str]]]
+    ) -> dict[str, set[str]]:
+        """As `IndexCache.naming`, in one query."""
+        given = [
+            (name, number, form)
+            for name, words in names.items()
+            for number, forms in enumerate(words)
+            for form in forms
+        ]
+        found: dict[str, set[str]] = {name: set() for name in names}
+        if given:
+            columns = map(list, zip(*given, strict=True))
+            values = dict(zip(("names", "words", "terms"), columns, strict=True))
+            with self._reading() as reader:
+                rows = reader.execute(_NAMING, {"scope": scope, **values}).fetchall()
+            for name, memory_id, count in rows:
+                if count == len(names[name]):
+                    found[name].add(memory_id)
+        return found
+
+    def search(self, plan: SearchPlan) -> ScopeIndex:
         with self._reading() as reader:
             reader.execute("BEGIN")
             try:
-                return self._found(reader, plan)
+                return _Search(self, reader, plan).index()
             finally:
                 reader.execute("COMMIT")
 
-    def _found(self, reader: duckdb.DuckDBPyConnection, plan: SearchPlan) -> ScopeIndex:
-        ids = set(plan.ids) | _having(reader, plan) | _written_after(reader, plan)
-        totals = self._totals_of(reader, plan)
-        frequency, best = _by_terms(reader, plan, totals)
-        ids |= best
-        mean = (
-            None
-            if plan.centred is None
-            else self._vectors.mean(reader, plan.scope, totals.documents)
-        )
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """Memories (n) and vectors (n, d)."""
+
+    ids: list[str]
+    vectors: HalfVectors
+
+
+Edges = set[tuple[str, str, str]]
+"""Relation, source and target."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """One search, in one snapshot of the store."""
+
+    shard: StoredScopes
+    reader: duckdb.DuckDBPyConnection
+    plan: SearchPlan
+
+    def index(self) -> ScopeIndex:
+        plan = self.plan
+        totals = self._totals()
+        frequency, best = self._by_terms(totals)
+        ids = best.union(plan.ids)
+        if plan.written_after is not None:
+            ids |= self._ids(_FACTS_AFTER, after=plan.written_after)
+        mean = None if plan.facts_only or not plan.count else self._mean(totals.documents)
         if plan.vector is not None and plan.count:
-            ids |= self._vectors.near(reader, plan, mean)
+            ids |= self._near(plan.vector, mean)
         if plan.reach is not None and len(ids) < plan.count:
-            ids |= _newest(reader, plan)
-        edges = _Edges(ids, set()) if plan.reach is None else _with_related(reader, plan, ids)
-        index = self._loaded(reader, plan, edges)
+            ids |= self._ids(_NEWEST.format(plan.passes), count=plan.count, **plan.values)
+        index = self._loaded(*((ids, set()) if plan.reach is None else self._with_related(ids)))
         segments = (index.facts,) if plan.facts_only else index.segments
         index.facts.beyond = _beyond(segments, totals, frequency)
         if mean is not None:
             index.facts.vector_sum = mean.vector_sum - index.turns.vector_sum
             index.facts.vector_count = mean.vector_count - index.turns.vector_count
-            names = reader.execute(_SPEAKERS, {"scope": plan.scope}).fetchall()
-            index.know_speakers(who for (who,) in names)
+            index.know_speakers(self._ids(_SPEAKERS))
         return index
 
-    def _totals_of(self, reader: duckdb.DuckDBPyConnection, plan: SearchPlan) -> _Totals:
-        latest = tuple(reader.execute(_LATEST, {"scope": plan.scope}).fetchall()[0])
-        known = self._totals.get((plan.scope, plan.facts_only))
+    def _rows(self, query: str, **values: object) -> list[tuple[Any, ...]]:
+        return self.reader.execute(query, {"scope": self.plan.scope, **values}).fetchall()
+
+    def _ids(self, query: str, **values: object) -> set[str]:
+        return {row[0] for row in self._rows(query, **values)}
+
+    @property
+    def _documents(self) -> str:
+        return _FACT_DOCUMENTS if self.plan.facts_only else _DOCUMENTS
+
+    def _totals(self) -> _Totals:
+        key, latest = (self.plan.scope, self.plan.facts_only), self._rows(_LATEST)[0]
+        known = self.shard.totals.get(key)
         if known is None or known.latest != latest:
-            query = _TOTALS.format(documents=_documents(plan))
-            documents, length = reader.execute(query, {"scope": plan.scope}).fetchall()[0]
-            known = _Totals(latest, int(documents), float(length))
-            self._totals[plan.scope, plan.facts_only] = known
+            documents, length = self._rows(_TOTALS.format(documents=self._documents))[0]
+            known = self.shard.totals[key] = _Totals(latest, int(documents), float(length))
         return known
 
-    def _loaded(
-        self, reader: duckdb.DuckDBPyConnection, plan: SearchPlan, edges: _Edges
-    ) -> PartialIndex:
-        index = PartialIndex(self._options.dimensions, replace(plan, ids=edges.ids), self._search)
-        ids = sorted(edges.ids)
+    def _by_terms(self, totals: _Totals) -> tuple[dict[str, int], set[str]]:
+        """How many memories have a term, and the best by BM25."""
+        plan = self.plan
+        if not plan.terms:
+            return {}, set()
+        passing = "" if plan.passes == EVERYTHING else _PASSING.format(plan.passes)
+        rows = self._rows(
+            _BY_TERMS.format(documents=self._documents, passing=passing),
+            terms=list(dict.fromkeys(plan.terms)),
+            documents=totals.documents,
+            average=max(totals.length / max(totals.documents, 1), 1.0),
+            k1=plan.ranking.k1,
+            b=plan.ranking.b,
+            count=plan.count,
+            **(plan.values if passing else {}),
+        )
+        frequency = {key: df for is_term, key, df in rows if is_term}
+        return frequency, {key for is_term, key, _ in rows if not is_term}
+
+    # --- by vector --------------------------------------------------------------------------
+
+    def _mean(self, documents: int) -> _Mean:
+        """Nearly: it is computed again when their number has changed much."""
+        known = self.shard.means.get(self.plan.scope)
+        if known is None or abs(documents - known.documents) > STALE_SHARE * known.documents:
+            total = np.zeros(self.shard.options.dimensions, dtype=np.int64)
+            count = 0
+            for _, vectors in replace(self, plan=SearchPlan(self.plan.scope))._vectors(after=-1):
+                total += whole(vectors).sum(axis=0)
+                count += len(vectors)
+            known = self.shard.means[self.plan.scope] = _Mean(documents, total, count)
+        return known
+
+    def _near(self, vector: Vector, mean: _Mean | None) -> set[str]:
+        """At least nearly all of the `count` nearest to the vector; of few that pass a
+        filter all."""
+        plan = self.plan
+        if plan.passes != EVERYTHING:
+            query = f"{_PASSING_VECTORS.format(plan.passes)} LIMIT {FEW + 1}"
+            passing = self._ids(query, **plan.values)
+            if len(passing) <= FEW:
+                return passing
+        centred = None
+        if mean is not None:
+            centre = mean_of(mean.vector_sum, mean.vector_count)
+            centred = CenteredQuery.of(vector, centre, mean.vector_count, plan.ranking)
+            vector = centred.query
+        copy = self.shard.copy()
+        after = -1 if copy is None else copy.position  # before the search: it may advance meanwhile
+        copied = None if copy is None else self._copied(copy, vector)
+        newer = self._newer(vector, -1 if copied is None else after)
+        found = [near for near in (copied, newer) if near is not None]
+        ids = [memory_id for near in found for memory_id in near.ids]
+        if centred is None or len(ids) <= plan.count:
+            return set(ids)
+        cosines = centred.cosines(np.concatenate([near.vectors for near in found]))
+        best = np.argpartition(-cosines, plan.count)[: plan.count]
+        return {ids[place] for place in best.tolist()}
+
+    def _copied(self, copy: VectorTable, vector: Vector) -> _Near | None:
+        """As many as are needed after the filter: requests more while too few pass."""
+        plan = self.plan
+        count = NEAREST * plan.count
+        while True:
+            found = copy.nearest(plan.scope, vector, count, plan.facts_only)
+            if found is None:
+                return None
+            ids = found["memory_id"].to_pylist()
+            flat = found["vector"].combine_chunks().flatten().to_numpy()
+            vectors = flat.reshape(-1, self.shard.options.dimensions)
+            if plan.passes == EVERYTHING:
+                return _Near(ids, vectors)
+            query = (
+                f"{_PASSING_VECTORS.format(plan.passes)} AND m.memory_id IN (SELECT unnest($ids))"
+            )
+            passing = self._ids(query, ids=ids, **plan.values)
+            if len(passing) >= NEAREST * plan.count or len(ids) < count:
+                places = [n for n, memory_id in enumerate(ids) if memory_id in passing]
+                return _Near([ids[place] for place in places], vectors[places])
+            count *= 4
+
+    def _newer(self, vector: Vector, after: int) -> _Near | None:
+        """The nearest of what was written after a write sequence, by comparing all of it."""
+        if not self._rows(_ANY_AFTER, after=after):
+            return None
+        count = NEAREST * self.plan.count
+        keys: list[str] = []
+        near = np.zeros((0, self.shard.options.dimensions), dtype=np.float16)
+        for some, vectors in self._vectors(after):
+            keys, near = keys + some, np.concatenate((near, vectors))
+            if len(keys) > count:
+                kept = np.argpartition(-(near.astype(np.float32) @ vector), count)[:count]
+                keys, near = [keys[place] for place in kept.tolist()], near[kept]
+        place_of = {key: place for place, key in enumerate(keys)}
+        rows = self._rows(_IDS, keys=keys)
+        return _Near([row[1] for row in rows], near[[place_of[row[0]] for row in rows]])
+
+    def _vectors(self, after: int) -> Iterator[tuple[list[str], HalfVectors]]:
+        """Embedding keys and vectors of what passes, some at a time."""
+        plan, options = self.plan, self.shard.options
+        facts = f" AND m.type NOT IN {SOURCE_LIST}" if plan.facts_only else ""
+        query = VECTORS.format(keys=_KEYS.format(plan.passes) + facts)
+        given = {"scope": plan.scope, "after": after, "model": options.embedding_model}
+        batches = self.reader.sql(query, params={**given, **plan.values})
+        for batch in batches.to_arrow_reader(BATCH):
+            yield keyed_vectors(batch, options.dimensions)
+
+    # --- what is around them ----------------------------------------------------------------
+
+    def _with_related(self, ids: set[str]) -> tuple[set[str], Edges]:
+        """The turns that these were derived from, the turns next to all these, the facts derived
+        from them and everything that those were derived from; and what joins them."""
+
+        def edges_of(query: str, ids: set[str]) -> set[tuple[Any, ...]]:
+            return set(self._rows(query, ids=sorted(ids))) if ids else set()
+
+        derived = edges_of(_DERIVED.format("source_id"), ids)
+        turns = ids | {source for _, source in derived}
+        adjacent: set[tuple[Any, ...]] = set()
+        edge = turns
+        for _ in range(self.plan.reach or 0):
+            adjacent |= (new := edges_of(_TEMPORAL, edge))
+            edge = {end for ends in new for end in ends} - turns
+            turns |= edge
+        facts = edges_of(_DERIVED.format("target_id"), turns)
+        derived |= edges_of(_DERIVED.format("source_id"), {fact for fact, _ in facts})
+        edges = {(DERIVED_FROM, *pair) for pair in derived}
+        edges |= {("temporal", *pair) for pair in adjacent}
+        return turns | {end for ends in derived for end in ends}, edges
+
+    def _loaded(self, memory_ids: set[str], edges: Edges) -> PartialIndex:
+        plan, shard = self.plan, self.shard
+        index = PartialIndex(shard.options.dimensions, replace(plan, ids=memory_ids), shard.search)
+        ids = sorted(memory_ids)
         values: dict[str, object] = {"scope": plan.scope, "ids": ids}
-        rows = read(reader, ROWS.format(" AND m.memory_id IN (SELECT unnest($ids))"), values)
-        copy = self._copy()
+        rows = read(self.reader, ROWS.format(" AND m.memory_id IN (SELECT unnest($ids))"), values)
+        copy = shard.copy()
         copied = None if copy is None else copy.vectors(ids)
         if copied is None:
             copied = _NO_VECTORS
-        model = self._options.embedding_model
-        kept = vectors_of(reader, rows["embedding_key"], plan.scope, model, copied)
-        postings = read(reader, _POSTINGS, {**values, "terms": _terms(plan)})
-        fill(index, rows, kept, postings, sorted(edges.found), gap=plan.reach or 0)
+        model = shard.options.embedding_model
+        kept = vectors_of(self.reader, rows["embedding_key"], plan.scope, model, copied)
+        postings = read(self.reader, _POSTINGS, {**values, "terms": list(plan.terms)})
+        fill(index, rows, kept, postings, sorted(edges), gap=plan.reach or 0)
         return index
-
-
-def _terms(plan: SearchPlan) -> list[str]:
-    words = (term for forms in plan.words for term in forms)
-    return list(dict.fromkeys((*plan.terms, *words)))
-
-
-def _documents(plan: SearchPlan) -> str:
-    return _FACT_DOCUMENTS if plan.facts_only else _DOCUMENTS
-
-
-def _having(reader: duckdb.DuckDBPyConnection, plan: SearchPlan) -> set[str]:
-    if not plan.words:
-        return set()
-    query = " INTERSECT ".join(_HAVING.format(f"w{n}") for n in range(len(plan.words)))
-    values = {f"w{n}": list(forms) for n, forms in enumerate(plan.words)}
-    return {row[0] for row in reader.execute(query, {"scope": plan.scope, **values}).fetchall()}
-
-
-def _written_after(reader: duckdb.DuckDBPyConnection, plan: SearchPlan) -> set[str]:
-    if plan.written_after is None:
-        return set()
-    values = {"scope": plan.scope, "after": plan.written_after}
-    return {row[0] for row in reader.execute(_FACTS_AFTER, values).fetchall()}
-
-
-def _newest(reader: duckdb.DuckDBPyConnection, plan: SearchPlan) -> set[str]:
-    values = {**plan.values, "scope": plan.scope, "count": plan.count}
-    return {row[0] for row in reader.execute(_NEWEST.format(plan.passes), values).fetchall()}
-
-
-def _by_terms(
-    reader: duckdb.DuckDBPyConnection, plan: SearchPlan, totals: _Totals
-) -> tuple[dict[str, int], set[str]]:
-    """How many memories have a term, and the best by BM25."""
-    if not plan.terms:
-        return {}, set()
-    passing = "" if plan.passes == EVERYTHING else _PASSING.format(plan.passes)
-    query = _BY_TERMS.format(documents=_documents(plan), passing=passing)
-    values = {
-        "scope": plan.scope,
-        "terms": list(dict.fromkeys(plan.terms)),
-        "documents": totals.documents,
-        "average": max(totals.length / max(totals.documents, 1), 1.0),
-        "k1": plan.k1,
-        "b": plan.b,
-        "count": plan.count,
-        **(plan.values if passing else {}),
-    }
-    rows = reader.execute(query, values).fetchall()
-    frequency = {key: df for is_term, key, df in rows if is_term}
-    return frequency, {key for is_term, key, _ in rows if not is_term}
-
-
-def _with_related(reader: duckdb.DuckDBPyConnection, plan: SearchPlan, ids: set[str]) -> _Edges:
-    """The turns that these were derived from, the turns next to all these, the facts derived from
-    them and everything that those were derived from."""
-
-    def edges_of(query: str, ids: set[str]) -> set[tuple[str, str]]:
-        values = {"scope": plan.scope, "ids": sorted(ids)}
-        return set(reader.execute(query, values).fetchall()) if ids else set()
-
-    derived = edges_of(_DERIVED.format("source_id"), ids)
-    turns = ids | {source for _, source in derived}
-    adjacent: set[tuple[str, str]] = set()
-    edge = turns
-    for _ in range(plan.reach or 0):
-        adjacent |= (new := edges_of(_TEMPORAL, edge))
-        edge = {end for ends in new for end in ends} - turns
-        turns |= edge
-    facts = edges_of(_DERIVED.format("target_id"), turns)
-    derived |= edges_of(_DERIVED.format("source_id"), {fact for fact, _ in facts})
-    found = {(DERIVED_FROM, *pair) for pair in derived} | {("temporal", *pair) for pair in adjacent}
-    return _Edges(turns | {end for ends in derived for end in ends}, found)
 
 
 def _beyond(segments: Sequence[Segment], totals: _Totals, frequency: Mapping[str, int]) -> Beyond:

@@ -11,7 +11,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from palimpsest.stores.database.cursors import Reading
 from palimpsest.stores.index.segment import digest
@@ -32,15 +31,6 @@ _TOKENS = (
 )
 
 
-class CopiedTokens(Protocol):
-    """`packed` are the tokens of the text whose key this is."""
-
-    @property
-    def embedding_key(self) -> str: ...
-    @property
-    def packed(self) -> bytes: ...
-
-
 @dataclass(frozen=True, slots=True)
 class HeldTokens:
     """The packed token vectors of the text that a memory had at the last sync; `embedding_key`
@@ -50,7 +40,7 @@ class HeldTokens:
     packed: bytes
 
 
-Copy = Callable[[Sequence[str]], Mapping[str, CopiedTokens]]
+Copy = Callable[[Sequence[str]], Mapping[str, HeldTokens]]
 """What a copy of the store has of memories by id, perhaps of an earlier text, perhaps nothing."""
 Texts = Callable[[Sequence[str]], dict[str, int | None]]
 """As `stores.index.cache.IndexCache.texts_of`."""
@@ -60,12 +50,7 @@ class TokenReader:
     """Reads the tokens of one shard and model, the newest from memory. Any thread may read."""
 
     def __init__(
-        self,
-        reading: Reading,
-        model: str,
-        texts: Texts,
-        copy: Copy,
-        cache_bytes: int = CACHE_BYTES,
+        self, reading: Reading, model: str, texts: Texts, copy: Copy, cache_bytes: int = CACHE_BYTES
     ) -> None:
         self._reading = reading
         self._model = model

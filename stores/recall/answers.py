@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal, TypeVar
 
 from palimpsest.stores.recall.context import ContextSettings
 from palimpsest.stores.recall.filters import VisibilityMask
-from palimpsest.stores.recall.graph import LIMITS, GraphBoostLimits, NamedEntity
+from palimpsest.stores.recall.graph import LIMITS, GraphBoost, GraphBoostLimits
 from palimpsest.stores.recall.intent import Complexity, Intent, IntentGuess
 from palimpsest.stores.recall.query import Mark, Neighbour, RecallAnswer, RecallResult
 from palimpsest.stores.recall.ranking import DEFAULTS as RANKING
@@ -48,9 +48,8 @@ CONSTANTS: Final = RetrievalConstants()
 class Explained:
     """How a retrieval went. `times` are those that the query's words name and `times_used` their
     effect (`widened`: as a filter they left too few results); `since` and `until` are the filter
-    searched with. `entities` are named in the query; they `boosted` that many memories, unless the
-    boost timed out (`timed_out`) or failed (`error`). `reranked` reports what reranking did, or why
-    it did nothing."""
+    searched with. `boost` has the entities that the query names. `reranked` reports what reranking
+    did, or why it did nothing."""
 
     intent: IntentGuess
     complexity: Complexity
@@ -58,66 +57,41 @@ class Explained:
     times_used: TimesUsed
     since: datetime | None
     until: datetime | None
-    entities: tuple[str, ...]
-    boosted: int
-    timed_out: bool
-    error: str | None
+    boost: GraphBoost
     reranked: str
 
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """`related` is what the intent adds, best first; `named` are the entities that the query names;
-    `allowed` is what the query may show, also of later reads. `marks` has the marks of the memories
-    shown and of those that they were derived from, by id."""
+    """`related` is what the intent adds, best first; `allowed` is what the query may show, also of
+    later reads."""
 
     answer: RecallAnswer
     related: tuple[Related, ...]
-    named: tuple[NamedEntity, ...]
     explained: Explained
     allowed: VisibilityMask
-    marks: Mapping[str, tuple[Mark, ...]] = field(default_factory=dict)
 
     def shown_ids(self) -> set[str]:
-        """The ids of all memories shown, and of those that they were derived from."""
-        ids = {each.id for each in self.related}
-        for result in self.results:
-            ids.update((result.id, *result.derived_from, *(n.id for n in result.neighbours)))
-        return ids
+        """The ids of all memories shown."""
+        near = {each.id for result in self.results for each in result.neighbours}
+        return near | {each.id for each in self.results} | {each.id for each in self.related}
 
-    def with_marks(self, marks: Mapping[str, tuple[Mark, ...]]) -> Retrieval:
-        """The same with these marks, by id."""
-        if not marks:
-            return self
-        results = tuple(
-            replace(
-                result,
-                marks=marks.get(result.id, ()),
-                neighbours=tuple(
-                    replace(near, marks=marks.get(near.id, ())) for near in result.neighbours
-                ),
-            )
-            for result in self.results
-        )
-        related = tuple(replace(each, marks=marks.get(each.id, ())) for each in self.related)
-        answer = replace(self.answer, results=results)
-        return replace(self, answer=answer, related=related, marks=marks)
+    def corrected(
+        self, marks: Mapping[str, tuple[Mark, ...]], texts: Mapping[str, str]
+    ) -> Retrieval:
+        """The same with these marks and earlier texts, which have no marks, both by id."""
 
-    def with_texts(self, texts: Mapping[str, str]) -> Retrieval:
-        """Returns the retrieval with the earlier texts of these memories, by id, without marks."""
-        if not texts:
-            return self
-
-        def earlier(each: ShownT) -> ShownT:
-            text = texts.get(each.id)
-            return each if text is None else replace(each, content=text, marks=())
+        def changed(each: ShownT) -> ShownT:
+            if each.id in texts:
+                return replace(each, content=texts[each.id])
+            return replace(each, marks=marks[each.id]) if each.id in marks else each
 
         results = tuple(
-            replace(earlier(result), neighbours=tuple(map(earlier, result.neighbours)))
+            replace(changed(result), neighbours=tuple(map(changed, result.neighbours)))
             for result in self.results
         )
         answer = replace(self.answer, results=results)
-        return replace(self, answer=answer, related=tuple(map(earlier, self.related)))
+        return replace(self, answer=answer, related=tuple(map(changed, self.related)))
 
     @property
     def results(self) -> tuple[RecallResult, ...]:
@@ -141,10 +115,10 @@ class Retrieval:
             "since": None if explained.since is None else explained.since.isoformat(),
             "until": None if explained.until is None else explained.until.isoformat(),
             "times_used": explained.times_used,
-            "entities": list(explained.entities),
-            "boosted": explained.boosted,
-            "boost_timed_out": explained.timed_out,
-            "boost_error": explained.error,
+            "entities": [entity.name for entity in explained.boost.named],
+            "boosted": len(explained.boost.strengths),
+            "boost_timed_out": explained.boost.timed_out,
+            "boost_error": explained.boost.error,
             "related": [
                 {"id": each.id, "score": round(each.score, 6), "reason": each.reason}
                 for each in self.related

@@ -16,17 +16,14 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Final, Literal
 
+from palimpsest.schemas.memory_texts import MONTHS
+
 Section = Literal["profile", "lines"]
 PROFILE_TITLE: Final = "## Profile"
 LEAST_LINE: Final = 12
 """Tokens below which no further line is tried."""
 LEAST_EXCERPT: Final = 20
 """Tokens below which no text is cut to fit."""
-MONTHS: Final = (
-    *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
-    *("October", "November", "December"),
-)
-"""Date format of headings: two tokens shorter than 2026-03-16, and usual in answers."""
 _WORD: Final = re.compile(r"\w+")
 
 Stems = Callable[[str], Set[str]]
@@ -71,11 +68,13 @@ class Piece:
 @dataclass(frozen=True, slots=True)
 class Profile:
     """What the persons in question are and need: facts whose absence would do harm (`essential`),
-    who they are (`identity`) and the rest, each in order of importance."""
+    who they are (`identity`) and the rest, each in order of importance. `constraints` are those of
+    anything that the question names."""
 
     essential: Sequence[Piece] = ()
     others: Sequence[Piece] = ()
     identity: Sequence[Piece] = ()
+    constraints: Sequence[Piece] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +107,12 @@ def assemble(
     """Returns the block; None if nothing is there or fits. It does not repeat the question, and
     omits pieces with the same words as an earlier one."""
     share = min(int(budget * settings.profile_share), settings.profile_tokens)
-    block = _Block(found, budget, share)
-    block.take_profile(profile.essential)
+    block = _Block(found, budget)
+    # An answer that ignores a constraint is wrong.
+    block.take_standing(profile.constraints, budget // 2)
+    share = block.take_standing(profile.essential, share)
     if budget >= settings.full_profile or not found.pieces:
-        block.take_profile((*profile.identity, *profile.others))
+        share = block.take_standing((*profile.identity, *profile.others), share)
     short, *longer = settings.excerpts
     whole = int(budget * settings.whole_share)
     for piece in found.pieces:
@@ -121,7 +122,7 @@ def assemble(
             block.take(piece, (short,))
     for characters in longer:
         block.extend(characters)
-    block.take_profile(profile.identity)
+    block.take_standing(profile.identity, share)
     for piece in found.neighbors:
         block.take(piece, (short,))
     for characters in longer:
@@ -133,28 +134,26 @@ def assemble(
 class _Block:
     """The lines taken so far, and the tokens left."""
 
-    def __init__(self, found: Found, budget: int, share: int) -> None:
-        """`share` are the tokens that the profile may take."""
+    def __init__(self, found: Found, budget: int) -> None:
         self._found = found
         self._budget = self._left = budget
-        self._share = share
         self._profile: list[tuple[str, str]] = []
         self._taken: dict[str, tuple[Piece, str]] = {}
         self._days: set[date] = set()
         self._said = {same_words(found.question), ""}
 
-    def take_profile(self, pieces: Sequence[Piece]) -> None:
-        """Adds what fits into the profile's share and is not included yet, each on a line without a
-        date."""
+    def take_standing(self, pieces: Sequence[Piece], room: int) -> int:
+        """Adds to the profile what fits into these tokens and is not included yet, each on a line
+        without a date. Returns the tokens left of them."""
         for piece in pieces:
             line, said = piece.line(folded(piece.text)), same_words(piece.text)
             cost = _cost(line) + (0 if self._profile else _cost(PROFILE_TITLE))
-            if said in self._said or cost > min(self._share, self._left):
-                continue
-            self._profile.append((piece.id, line))
-            self._said.add(said)
-            self._share -= cost
-            self._left -= cost
+            if said not in self._said and cost <= min(room, self._left):
+                self._profile.append((piece.id, line))
+                self._said.add(said)
+                self._left -= cost
+                room -= cost
+        return room
 
     def take(self, piece: Piece, sizes: Sequence[int | None], allowed: int | None = None) -> int:
         """Adds the first form that fits into what is left and `allowed`: an excerpt of that many
@@ -227,6 +226,7 @@ def _day(piece: Piece) -> date:
 
 
 def _title(day: date) -> str:
+    """Two tokens shorter than 2026-03-16, and usual in answers."""
     return f"## {day.day} {MONTHS[day.month - 1]} {day.year}"
 
 

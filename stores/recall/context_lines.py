@@ -10,12 +10,11 @@ import re
 from collections.abc import Mapping, Set
 from typing import Final
 
-from palimpsest.schemas.rows import DOCUMENT_CHUNK
+from palimpsest.schemas.rows.memories import DOCUMENT_CHUNK
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.recall.answers import Retrieval
 from palimpsest.stores.recall.context import Found, Piece, Stems
-from palimpsest.stores.recall.marks import described
-from palimpsest.stores.recall.query import Neighbour, RecallResult
+from palimpsest.stores.recall.query import Neighbour, RecallResult, in_words
 
 COVERED: Final = 0.8
 """The share of a turn's words that a fact must contain to replace the turn."""
@@ -98,15 +97,11 @@ def _piece(result: RecallResult) -> Piece:
     if result.type == "episodic":
         return _turn(result)
     speaker = ", ".join(result.tags) if result.type == DOCUMENT_CHUNK else ""
-    return Piece(result.id, result.content, result.occurred_at, speaker, _note(result))
+    return Piece(result.id, result.content, result.occurred_at, speaker, in_words(result.marks))
 
 
 def _turn(turn: RecallResult | Neighbour) -> Piece:
     speaker = turn.who
     if turn.role == "assistant" and turn.who.casefold() != "assistant":
         speaker = f"{turn.who} (assistant)".strip()
-    return Piece(turn.id, turn.content, turn.occurred_at, speaker, _note(turn))
-
-
-def _note(shown: RecallResult | Neighbour) -> str:
-    return " ".join(map(described, shown.marks))
+    return Piece(turn.id, turn.content, turn.occurred_at, speaker, in_words(turn.marks))

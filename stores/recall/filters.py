@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self, TypeVar
 
 import numpy as np
@@ -25,14 +25,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The first `places` of a segment."""
+    """The places of a segment."""
 
     index: ScopeIndex
     segment: Segment
-    places: int
 
     def column(self, name: str) -> np.ndarray:
-        values: np.ndarray = self.segment.meta[name][: self.places]
+        values: np.ndarray = self.segment.meta[name]
         return values
 
     def named(
@@ -51,16 +50,16 @@ class _Rows:
         mask = self.named(column, names, str.casefold)
         if self.segment is self.index.facts:
             turns = self.index.turns
-            said = _Rows(self.index, turns, turns.places).named(column, names, str.casefold)
+            said = _Rows(self.index, turns).named(column, names, str.casefold)
             for memory_id, sources in self.index.derived_from.items():
-                place = self.segment.place_of.get(memory_id, self.places)
-                if place < self.places and not mask[place]:
+                place = self.segment.place_of.get(memory_id)
+                if place is not None and not mask[place]:
                     found = (turns.place_of.get(source) for source in sources)
                     mask[place] = any(said[there] for there in found if there is not None)
         return mask
 
     def each(self, values: Sequence[T], test: Callable[[T], bool]) -> Mask:
-        return np.fromiter(map(test, values[: self.places]), dtype=np.bool_, count=self.places)
+        return np.fromiter(map(test, values), dtype=np.bool_, count=len(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,20 +145,18 @@ def in_sql(query: Query) -> tuple[str, Mapping[str, object]]:
 
 @dataclass(frozen=True, slots=True)
 class VisibilityMask:
-    """What a query may show of the first places of each segment (None: all)."""
+    """What a query may show of the places that each segment had (None: all)."""
 
     index: ScopeIndex
     query: Query
     passes: tuple[Mask | None, ...]
 
     @classmethod
-    def by(cls, index: ScopeIndex, query: Query, sizes: Sequence[int] | None = None) -> Self:
-        """`sizes` are the numbers of places of each segment that exist for this query (None:
-        all)."""
+    def by(cls, index: ScopeIndex, query: Query) -> Self:
+        values = filters_of(query)
         with index.lock:
-            known = sizes or [segment.places for segment in index.segments]
-            parts = (_Rows(index, *each) for each in zip(index.segments, known, strict=True))
-            return cls(index, query, tuple(_passing(rows, filters_of(query)) for rows in parts))
+            passes = tuple(_passing(_Rows(index, each), values) for each in index.segments)
+        return cls(index, query, passes)
 
     @property
     def is_filtered(self) -> bool:
@@ -186,10 +183,26 @@ class VisibilityMask:
         return False
 
 
+def failed_filters(allowed: VisibilityMask, memory_id: str) -> tuple[str, ...] | None:
+    """Returns the filters of the query that a memory does not pass; None if it is not active."""
+    query = allowed.query
+    unfiltered = VisibilityMask.by(allowed.index, Query(query.scope, query.query))
+    if not unfiltered.among([memory_id]):
+        return None
+    values = filters_of(query)
+    each_alone = {name: replace(unfiltered.query, **{name: values[name]}) for name in values}
+    index = unfiltered.including([memory_id]).index
+    return tuple(
+        name
+        for name, alone in each_alone.items()
+        if not VisibilityMask.by(index, alone).among([memory_id])
+    )
+
+
 def _passing(rows: _Rows, values: Mapping[str, Any]) -> Mask | None:
     masks = [FILTERS[name].mask(rows, value) for name, value in values.items()]
     if not rows.segment.has_no_tombstones:
-        masks.append(rows.segment.alive[: rows.places])
+        masks.append(rows.segment.alive)
     return np.logical_and.reduce(masks) if masks else None
 
 

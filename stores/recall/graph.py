@@ -22,10 +22,11 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from palimpsest.stores.database.graph_views import VAGUE
+from palimpsest.schemas.rows.graph import VAGUE_TYPES, NameRow
 from palimpsest.stores.index.name_words import folded, query_words
-from palimpsest.stores.index.scope_graph import Graph, KnownName
+from palimpsest.stores.index.scope_graph import best_of_each
 from palimpsest.stores.index.segment import Floats
+from palimpsest.stores.index.stored_scopes import Graph
 from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.settings import RecallSettings
 
@@ -123,9 +124,7 @@ def mentioning(
     mentions and the confidence: those of most entities first, then the surest, the most important
     and the newest."""
     found = graph.mentions([entity.entity_id for entity in named])
-    numbers, at = np.unique(found.memories, return_inverse=True)
-    surest = np.full(len(numbers), -np.inf)
-    np.maximum.at(surest, at, found.confidences)
+    numbers, at, surest = best_of_each(found.memories, found.confidences)
     columns = (
         -np.bincount(at, minlength=len(numbers)).astype(np.float64),
         -surest,
@@ -145,10 +144,10 @@ def mentioning(
     return [(ids[place], sorted(names[place]), float(surest[place])) for place in taken]
 
 
-def _entity(entity_id: str, known: Sequence[KnownName]) -> NamedEntity:
+def _entity(entity_id: str, known: Sequence[NameRow]) -> NamedEntity:
     """As the view `known_entities` has it."""
     names = sorted(known, key=lambda name: (name.name_id != entity_id, name.canonical_name))
-    types = (name.entity_type for name in names if name.entity_type not in VAGUE)
+    types = (name.entity_type for name in names if name.entity_type not in VAGUE_TYPES)
     return NamedEntity(
         entity_id,
         names[0].name,
@@ -183,9 +182,7 @@ def _strengths(
                 given[place] = share * idf
     boosts = given[found.entities]
     boosting = ~np.isnan(boosts)
-    numbers, at = np.unique(found.memories[boosting], return_inverse=True)
-    strengths = np.full(len(numbers), -np.inf)
-    np.maximum.at(strengths, at, boosts[boosting])
+    numbers, at, strengths = best_of_each(found.memories[boosting], boosts[boosting])
     entities = np.bincount(at, minlength=len(numbers)).astype(np.float64)
     ids = [found.ids[number] for number in numbers.tolist()]
     taken = _first((-strengths, -entities), np.arange(len(ids)), ids, limits.max_memories)

@@ -148,6 +148,16 @@ def by_keyword(query: str) -> IntentGuess:
     return GENERAL
 
 
+def asks_when(question: str) -> bool:
+    """Whether a question asks for a time, by the words that it begins with: "when did …", "what
+    day …", but not "when Ana moved, …"; in scripts without spaces by a word anywhere."""
+    text = unicodedata.normalize("NFKC", question[:MAX_SPEAKER_CHARACTERS]).casefold()
+    if _WHEN.match(text):
+        return True
+    text = "" if text.isascii() else _NO_QUESTION.sub(" ", text)
+    return any(word in text for word in UNSPACED_KEYWORDS["when"])
+
+
 class Exemplars:
     """The example questions as unit vectors of one model, embedded once."""
 
@@ -239,6 +249,13 @@ _WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
 _UNSPACED_RUN = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 # Always, some day, someone, something: they look like question words but ask nothing.
 _NO_QUESTION = re.compile("いつも|いつか|誰[かも]|何[かも]|なにか|なにも|だれ[かも]")
+_WHEN = re.compile(
+    r"\W*+(?:(?:since|until|in|on|at|around|by|seit|bis|с) )?"
+    r"(?:when(?:['’]s| (?:did|do|does|was|were|is|are|am|will|would|has|have|had|can|could|should))"
+    r"|(?:what|which) (?:date|day|month|year|time|week)|"
+    + "|".join(OTHER_KEYWORDS["when"])
+    + r")\b"
+)
 _UNSPACED: Sequence[tuple[str, Intent]] = sorted(
     ((word, intent) for intent, words in UNSPACED_KEYWORDS.items() for word in words),
     key=lambda pair: -len(pair[0]),

@@ -1,35 +1,38 @@
 """Which statements in the memories shown no longer hold, from the stored changes.
 
 A statement of a turn is a fact derived from it. It no longer holds once the fact's memory was
-changed, deleted or has ended. The extracted fact determines which text of the memory came from the
-turn, so the turn of the newest text has no mark."""
+changed, was deleted because of a newer statement, or has ended. The extracted fact determines which
+text of the memory came from the turn, so the turn of the newest text has no mark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 from weakref import WeakKeyDictionary
 
 import duckdb
-from pydantic import TypeAdapter
 
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.database.derivations import SAID_AGAIN
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.recall.query import Mark, MarkKind
-from palimpsest.streams.store_port import FORGOTTEN
+from palimpsest.streams.store_port import FADED, MERGED
 
 Marks = dict[str, tuple[Mark, ...]]
 
 _NEXT_END: Final = (
     "SELECT min(valid_until) FROM memory_rows WHERE scope = $scope AND valid_until > $now"
 )
-_ADAPTER: Final = TypeAdapter(tuple[Mark, ...])
 REPLACED_BY: Final = "replaced by "
 """Prefix of the reason of an archived state that a newer statement replaced."""
+DELETED_BY: Final = "deleted by "
+"""Prefix of the reason of one that a newer statement took back."""
+RE_EXTRACTED: Final = ("replaced by branch ", "rolled back")
+"""Prefixes of the reasons of states that a promotion or its rollback replaced: what follows is
+another reading of the same turns, not a newer statement."""
 MODIFIED: Final = "modified"
 
 _CHANGES: Final = f"""
@@ -47,6 +50,11 @@ said AS MATERIALIZED (
         JOIN fact_rows f ON f.item_id = o.item_id
     WHERE f.scope = $scope AND o.scope = $scope AND o.event IN {SAID_AGAIN}
         AND f.turn_memory_id <> o.memory_id),
+taken_back AS (
+    SELECT o.memory_id, max(f.occurred_at) AS stated
+    FROM changed c JOIN outcomes o ON o.memory_id = c.memory_id AND o.item_kind = 'fact'
+        JOIN fact_rows f ON f.item_id = o.item_id
+    WHERE c.is_deleted AND o.event = 'deleted' GROUP BY o.memory_id),
 edges AS MATERIALIZED (
     SELECT source_id AS derived, target_id AS source FROM memory_edges
     WHERE scope = $scope AND relation_type = 'derived_from'
@@ -60,7 +68,8 @@ statements AS (
     UNION ALL SELECT derived, source, r.content, 'source'
         FROM edges JOIN memory_rows r ON r.memory_id = derived)
 SELECT t.id, m.memory_id, t.part, t.statement, s.occurred_at, m.content, m.is_deleted,
-    m.valid_until, m.occurred_at, list(DISTINCT {{'version': a.version, 'content': a.content,
+    m.valid_until, m.occurred_at, b.stated,
+    list(DISTINCT {{'version': a.version, 'content': a.content,
         'reason': a.reason, 'until': a.archived_at,
         'stated': json_extract_string(a.state, '$.occurred_at')}})
         FILTER (WHERE a.version IS NOT NULL),
@@ -68,8 +77,9 @@ SELECT t.id, m.memory_id, t.part, t.statement, s.occurred_at, m.content, m.is_de
         FILTER (WHERE h.content IS NOT NULL AND h.turn_memory_id <> t.id)
 FROM statements t JOIN changed m ON m.memory_id = t.memory_id
     JOIN memory_rows s ON s.memory_id = t.id AND s.scope = $scope
-    LEFT JOIN memory_archive a ON a.memory_id = m.memory_id
+    LEFT JOIN archived_states a ON a.memory_id = m.memory_id AND a.scope = $scope
     LEFT JOIN held h ON h.memory_id = m.memory_id
+    LEFT JOIN taken_back b ON b.memory_id = m.memory_id
 WHERE $ids IS NULL OR list_contains($ids, t.id)
 GROUP BY ALL
 ORDER BY t.id, m.occurred_at, m.memory_id, t.statement"""
@@ -91,7 +101,8 @@ class _State:
 @dataclass(frozen=True, slots=True)
 class _Changed:
     """A memory that is shown, was derived from one, or is the source of one. `stated` is when the
-    memory that is shown was stated."""
+    memory that is shown was stated; `taken_back` when the statement against this one was. One that
+    faded or was merged with its double is not deleted here: what it says may hold."""
 
     part: str
     statement: str | None
@@ -99,42 +110,12 @@ class _Changed:
     states: tuple[_State, ...]
     is_deleted: bool
     valid_until: datetime | None
+    taken_back: datetime | None
     held: tuple[tuple[str, datetime], ...]
 
     @property
     def present(self) -> _State:
         return self.states[-1]
-
-
-def described(mark: Mark) -> str:
-    """Returns the mark in words, to follow the text."""
-    since = "" if mark.since is None else f" since {mark.since.astimezone(UTC).date()}"
-    # The sentences stand within one.
-    statement, text = mark.statement.rstrip("."), (mark.text or "").rstrip(".")
-    match mark.kind:
-        case "pending":
-            instead = f", instead of: {statement}" if statement else ""
-            return f"(a newer statement waits for review: {text}{instead})"
-        case "expired":
-            until = "" if mark.since is None else f"until {mark.since.astimezone(UTC).date()}; "
-            return f"({until}over now{f': {statement}' if statement else ''})"
-        case "forgotten":
-            return "(partly forgotten)"
-    if not statement:
-        return f"(no longer so{since}{f': {text}' if text else ''})"
-    if not text:
-        return f"(no longer: {statement};{since or ' taken back'})"
-    return f"(no longer: {statement};{since or ' now'}: {text})"
-
-
-def with_marks(text: str, marks: Sequence[Mark]) -> str:
-    """Returns the text with its marks in words."""
-    return " ".join((text, *map(described, marks)))
-
-
-def marks_from(plain: object) -> tuple[Mark, ...]:
-    """Returns marks from their JSON."""
-    return _ADAPTER.validate_python(plain or ())
 
 
 def marks_of(
@@ -195,6 +176,7 @@ def _changed(
     is_deleted: bool,
     valid_until: datetime | None,
     occurred_at: datetime,
+    taken_back: datetime | None,
     archived: list[dict[str, object]] | None,
     held: list[dict[str, object]] | None,
 ) -> _Changed:
@@ -214,8 +196,9 @@ def _changed(
         statement,
         stated,
         (*states, _State(content, occurred_at)),
-        is_deleted,
+        is_deleted and not (states and states[-1].reason in (FADED, MERGED)),
         valid_until,
+        taken_back,
         tuple(sorted(waiting, key=lambda each: (each[1], each[0]))),
     )
 
@@ -246,23 +229,18 @@ def _of_its_own(changed: _Changed, statement: str, now: datetime) -> Iterator[Ma
 
 def _of_statement(changed: _Changed, now: datetime) -> Iterator[Mark]:
     """Yields marks of a turn that stated the present or an earlier text of the memory."""
-    place = _place_of(changed)
+    place = _last_place_of(changed)
     said = changed.states[place].content if changed.statement is None else changed.statement
     if changed.is_deleted:
         last = changed.states[-2] if len(changed.states) > 1 else changed.present
-        # A mark never repeats what was forgotten.
-        if last.reason not in ("", FORGOTTEN):
-            yield Mark("superseded", said, None, last.until)
+        # A mark never repeats what was forgotten, and what was deleted otherwise may be true.
+        if last.reason.startswith(DELETED_BY):
+            yield Mark("superseded", said, None, changed.taken_back or last.until)
         return
-    if _same(changed.states[place].content, changed.present.content):
+    if place == len(changed.states) - 1:
         yield from _of_its_own(changed, said, now)
-        return
-    last_like = max(
-        number
-        for number, state in enumerate(changed.states[:-1])
-        if _same(state.content, changed.states[place].content)
-    )
-    yield _replaced(changed, last_like, said)
+    else:
+        yield _replaced(changed, place, said)
 
 
 def _replaced(changed: _Changed, place: int, statement: str) -> Mark:
@@ -285,6 +263,18 @@ def _of_source(changed: _Changed) -> Iterator[Mark]:
         if state.reason == MODIFIED and len(own & _words(state.content)) > still:
             yield Mark("corrected", "", changed.present.content, state.until)
             return
+
+
+def _last_place_of(changed: _Changed) -> int:
+    """Returns the index of the last text that says what was stated: the last equal one, or what was
+    extracted from the same turns in its place."""
+    place = _place_of(changed)
+    while True:
+        content = changed.states[place].content
+        like = [n for n, state in enumerate(changed.states) if _same(state.content, content)]
+        if not changed.states[like[-1]].reason.startswith(RE_EXTRACTED):
+            return like[-1]
+        place = like[-1] + 1
 
 
 def _place_of(changed: _Changed) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 Legs = Literal["hybrid", "keyword", "vector", "none"]
@@ -13,6 +13,11 @@ Legs = Literal["hybrid", "keyword", "vector", "none"]
 Fusion = Literal["hybrid", "rrf", "keyword", "vector"]
 """How the legs are combined: by their scores, by reciprocal rank, or one leg alone."""
 
+
+Absence = Literal[
+    "inactive", "filtered", "not_considered", "returned", "grouped", "min_score", "limit"
+]
+"""Where a recall left a memory (`WhyNot`)."""
 
 MarkKind = Literal["corrected", "superseded", "forgotten", "expired", "pending"]
 
@@ -32,6 +37,36 @@ class Mark:
     statement: str = ""
     text: str | None = None
     since: datetime | None = None
+
+
+def described(mark: Mark) -> str:
+    """Returns the mark in words, to follow the text."""
+    since = "" if mark.since is None else f" since {mark.since.astimezone(UTC).date()}"
+    # The sentences stand within one.
+    statement, text = mark.statement.rstrip("."), (mark.text or "").rstrip(".")
+    match mark.kind:
+        case "pending":
+            instead = f", instead of: {statement}" if statement else ""
+            return f"(a newer statement waits for review: {text}{instead})"
+        case "expired":
+            until = "" if mark.since is None else f"until {mark.since.astimezone(UTC).date()}; "
+            return f"({until}over now{f': {statement}' if statement else ''})"
+        case "forgotten":
+            return "(partly forgotten)"
+    if not statement:
+        return f"(no longer so{since}{f': {text}' if text else ''})"
+    if not text:
+        return f"(no longer: {statement};{since or ' taken back'})"
+    return f"(no longer: {statement};{since or ' now'}: {text})"
+
+
+def in_words(marks: Sequence[Mark]) -> str:
+    return " ".join(map(described, marks))
+
+
+def with_marks(text: str, marks: Sequence[Mark]) -> str:
+    """Returns the text with its marks in words."""
+    return f"{text} {in_words(marks)}" if marks else text
 
 
 METADATA_PASSES: Final = """list_bool_and(list_transform({wanted}, lambda pair: coalesce(
@@ -58,6 +93,7 @@ class Query:
     a turn. `rerank`: whether a cross-encoder reranks the first results (None: as configured).
     `asked_at` is the time of the question, to which its time words are relative (None: now);
     `min_score` the minimum score of a result (None: as configured). `roles`: said by any of these.
+    `why_not`: the memories whose place or absence is to be explained.
     """
 
     scope: str
@@ -84,6 +120,7 @@ class Query:
     min_score: float | None = None
     roles: tuple[str, ...] = ()
     metadata: tuple[str, ...] = ()
+    why_not: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +140,8 @@ class Scores:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """The origin of a score. `parts` add up to it: `keyword` and `vector` as blended, then what
-    each further step added or took (`role`, `facts`, `neighbours`, `questions`, `named`, `ended`,
-    `profile`, `graph`, `times`, `rerank`).
+    each further step added or took (`role`, `facts`, `neighbours`, `questions`, `named`, `when`,
+    `ended`, `profile`, `graph`, `times`, `rerank`).
     `ranks` is the place in each leg among what was considered, from 1; None if it is no hit.
     `grouped` are the other memories that this result represents."""
 
@@ -161,6 +198,8 @@ class RecallResult:
     unlikely: bool = False
     marks: tuple[Mark, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    last_accessed: datetime | None = None
+    shown_importance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,3 +211,26 @@ class RecallAnswer:
     query: str
     method: str
     results: tuple[RecallResult, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class WhyNot:
+    """Where a recall left a memory, by the first `reason` that applies. `inactive`: it is
+    forgotten, or not of this scope; `filtered`: it does not pass these `filters` (`since` and
+    `until` also by the times in the query's words); `not_considered`: no leg had it among its best,
+    and it is near none of those; `returned`; `grouped`: the returned result `shown_by` represents
+    it; `min_score`: its score is too low; `limit`: its rank is. `content` is its text of today,
+    None if it is inactive.
+
+    `rank` (from 1), `score`, `scores` and `explanation` are before reranking, and those of the
+    result that represents it; a memory that was not considered has those that it would have had."""
+
+    id: str
+    reason: Absence
+    content: str | None = None
+    rank: int | None = None
+    score: float | None = None
+    scores: Scores | None = None
+    explanation: Explanation | None = None
+    shown_by: str | None = None
+    filters: tuple[str, ...] = ()

@@ -20,8 +20,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from palimpsest.stores.recall.intent import RequestedSpeaker
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -42,10 +40,7 @@ class ProfileWeights:
 
 
 PROFILES: Mapping[str, ProfileWeights] = MappingProxyType(
-    {
-        "relevance": ProfileWeights(),
-        "balanced": ProfileWeights(0.55, 0.20, 0.15, 0.10),
-    }
+    {"relevance": ProfileWeights(), "balanced": ProfileWeights(0.55, 0.20, 0.15, 0.10)}
 )
 
 
@@ -156,9 +151,6 @@ class RankingParameters:
     """With a vector a text, or none. The best scores of real questions are .08 and up (99 % .11),
     those of questions on foreign subjects .05 to .12."""
 
-    def by_model(self, has_tokens: bool) -> ModelParameters:
-        return self.of_tokens if has_tokens else self.of_vectors
-
     @property
     def reach(self) -> int:
         """The distance in places of the furthest turn that another one raises."""
@@ -257,24 +249,6 @@ def reciprocal_rank_fusion(
     return fused / most if most > 0.0 else fused
 
 
-# Speakers
-
-
-def weigh_roles(
-    scores: Floats,
-    of_assistant: Mask,
-    speaker: RequestedSpeaker,
-    parameters: RankingParameters,
-) -> Floats:
-    """Returns scores (n,) times a prior by speaker: statements of an assistant (`of_assistant`, n)
-    seldom answer, unless the question asks for them."""
-    if speaker == "assistant":
-        return np.where(of_assistant, scores, scores * parameters.people_prior)
-    if speaker == "people":
-        return np.where(of_assistant, scores * parameters.assistant_prior, scores)
-    return scores
-
-
 # Neighbours
 
 
@@ -342,13 +316,11 @@ def propagate_between(
     return raised, (facts + turn_to_fact * best_turn) / (1.0 + turn_to_fact)
 
 
-def boost_named(scores: Floats, of_named: Mask, boost: float = DEFAULTS.named_boost) -> Floats:
-    """Scores (n,) when the query names exactly one of those who speak in the scope.
-
-    `of_named` (n,) marks that person's memories (said by or about them). These keep their
-    score, the others get score / (1 + boost), which orders as boosting would and stays in 0..1.
-    """
-    return np.where(of_named, scores, scores / (1.0 + boost))
+def preferring(scores: Floats, preferred: Mask, boost: float) -> Floats:
+    """Scores (n,) where the query makes some memories more likely, as those of the one person whom
+    it names. `preferred` (n,) keep their score, the others get score / (1 + boost), which orders as
+    boosting would and stays in 0..1."""
+    return np.where(preferred, scores, scores / (1.0 + boost))
 
 
 # The final order
@@ -371,11 +343,7 @@ def frequency(accesses: Integers, full: int = DEFAULTS.frequency_full) -> Floats
 
 
 def profile(
-    relevance: Floats,
-    recent: Floats,
-    important: Floats,
-    frequent: Floats,
-    weights: ProfileWeights,
+    relevance: Floats, recent: Floats, important: Floats, frequent: Floats, weights: ProfileWeights
 ) -> Floats:
     """The weighted mean of four scores (n,), each 0..1. Raises ValueError unless the weights are
     non-negative and one is positive."""

@@ -23,17 +23,17 @@ from palimpsest.stores.recall.ranking import (
     DEFAULTS,
     PROFILES,
     TIE_DECIMALS,
+    ModelParameters,
     RankingParameters,
-    boost_named,
     frequency,
     past_end,
+    preferring,
     profile,
     propagate_between,
     propagate_to_neighbours,
     recency,
     reciprocal_rank_fusion,
     top,
-    weigh_roles,
 )
 from palimpsest.stores.recall.rerank import Rerank, mmr, reranked
 from palimpsest.stores.recall.time_words import TimeFilter
@@ -72,6 +72,8 @@ class Ranking:
     """Turns of assistants, and memories derived only from such turns; None if none speaks."""
     only_questions: Mask | None = None
     """Turns of people that only ask; None if that is not known."""
+    tells_time: Mask | None = None
+    """Memories whose text tells a time; None if the query does not ask for one."""
     scores: Floats = field(init=False)
     own: Floats = field(init=False)
     """The score by its own text alone."""
@@ -132,9 +134,12 @@ class RankingContext:
     speaker: RequestedSpeaker = "people"
 
     @property
+    def by_model(self) -> ModelParameters:
+        return self.parameters.of_tokens if self.by_tokens else self.parameters.of_vectors
+
+    @property
     def alpha(self) -> float:
-        given, by_model = self.settings.alpha, self.parameters.by_model(self.by_tokens)
-        return by_model.alpha if given is None else given
+        return self.by_model.alpha if self.settings.alpha is None else self.settings.alpha
 
 
 Step = Callable[[Ranking, RankingContext], None]
@@ -168,10 +173,13 @@ def fuse_legs(rows: Ranking, context: RankingContext) -> None:
 
 
 def weigh_speakers(rows: Ranking, context: RankingContext) -> None:
-    """Part `role`: by whether an assistant said it, and whether the question asks for that."""
+    """Part `role`: statements of an assistant seldom answer, unless the question asks for them."""
     if rows.of_assistant is not None:
         speaker, parameters = context.speaker, context.parameters
-        rows.rescore("role", weigh_roles(rows.scores, rows.of_assistant, speaker, parameters))
+        by_assistant = parameters.assistant_prior if speaker == "people" else 1.0
+        by_people = parameters.people_prior if speaker == "assistant" else 1.0
+        priors = np.where(rows.of_assistant, by_assistant, by_people)
+        rows.rescore("role", rows.scores * priors)
 
 
 def propagate_facts(rows: Ranking, context: RankingContext) -> None:
@@ -216,7 +224,14 @@ def boost_speaker(rows: Ranking, context: RankingContext) -> None:
     """Part `named`: memories of the one person whom the query names."""
     if rows.of_named is not None:
         boost = context.parameters.named_boost
-        rows.rescore("named", boost_named(rows.scores, rows.of_named, boost))
+        rows.rescore("named", preferring(rows.scores, rows.of_named, boost))
+
+
+def prefer_told_times(rows: Ranking, context: RankingContext) -> None:
+    """Part `when`: memories that tell a time, where the query asks when."""
+    if rows.tells_time is not None:
+        weight = context.settings.when_weight
+        rows.rescore("when", preferring(rows.scores, rows.tells_time, weight))
 
 
 def lower_ended(rows: Ranking, context: RankingContext) -> None:
@@ -337,6 +352,7 @@ STEPS: Final[tuple[Step, ...]] = (
     propagate_neighbours,
     lower_questions,
     boost_speaker,
+    prefer_told_times,
     lower_ended,
     weigh_profile,
     group,

@@ -9,14 +9,12 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.settings import RecallSettings
 
-Vector = NDArray[np.float32]
+T = TypeVar("T")
 PAIR_SECONDS: Final = 0.2
 """What the pair that is read at the deadline may take longer."""
 Within = Callable[[Awaitable[list[Vector]], float], Awaitable[list[Vector]]]
@@ -58,22 +56,20 @@ async def rerank_by_cosines(
 ) -> Rerank:
     """The cosines of the first `rerank_top_n` whole texts (best first) to the query, whose unit
     vector is `vector`. Raises nothing but the cancellation of the caller."""
-    if not texts:
-        return Rerank("no results")
-    if model is None or vector is None:
-        return Rerank("no model" if model is None else "no vector of the query")
-    count = min(settings.rerank_top_n, len(texts))
-    try:
-        passages = await within(
-            model.embed_passages(texts[:count]), settings.rerank_timeout_ms / 1000.0
-        )
-        cosines = tuple(min(max(float(passage @ vector), 0.0), 1.0) for passage in passages)
-    except TimeoutError:
-        return Rerank(f"longer than {settings.rerank_timeout_ms:g} ms")
-    except Exception as error:  # recall continues without reranking, and reports why
-        return Rerank(f"{type(error).__name__}: {error}")
-    if len(cosines) != count or not all(map(math.isfinite, cosines)):
-        return Rerank(f"{len(cosines)} usable vectors for {count} texts")
+    if not texts or model is None or vector is None:
+        missing = "model" if model is None else "vector of the query"
+        return Rerank(f"no {missing if texts else 'results'}")
+    first = texts[: settings.rerank_top_n]
+
+    async def compared() -> tuple[float, ...]:
+        passages = await within(model.embed_passages(first), settings.rerank_timeout_ms / 1000.0)
+        return tuple(min(max(float(passage @ vector), 0.0), 1.0) for passage in passages)
+
+    cosines = await _in_time(compared(), settings)
+    if isinstance(cosines, Rerank):
+        return cosines
+    if len(cosines) != len(first) or not all(map(math.isfinite, cosines)):
+        return Rerank(f"{len(cosines)} usable vectors for {len(first)} texts")
     return Rerank("cosine", cosines, "cosine")
 
 
@@ -86,22 +82,15 @@ async def rerank_by_pairs(
     """How well each of the first `rerank_top_n` results (best first) answers the question, the mean
     of its `readings`, as far as there is time. Raises nothing but the cancellation of the caller.
     """
+    if not readings or model is None:
+        return Rerank("no model" if readings else "no results")
     first = readings[: settings.rerank_top_n]
-    if not first:
-        return Rerank("no results")
-    if model is None:
-        return Rerank("no model")
     seconds = settings.rerank_timeout_ms / 1000.0
-    late = f"longer than {settings.rerank_timeout_ms:g} ms"
     texts = [text for result in first for text in result]
-    try:
-        given = await asyncio.wait_for(
-            model.scores(question, texts, seconds), seconds + PAIR_SECONDS
-        )
-    except TimeoutError:
-        return Rerank(late)
-    except Exception as error:  # as above
-        return Rerank(f"{type(error).__name__}: {error}")
+    scores = asyncio.wait_for(model.scores(question, texts, seconds), seconds + PAIR_SECONDS)
+    given = await _in_time(scores, settings)
+    if isinstance(given, Rerank):
+        return given
     each = iter(given)
     means: list[float] = []
     for result in first:
@@ -110,9 +99,23 @@ async def rerank_by_pairs(
             break
         means.append(sum(found) / len(found))
     if not means:
-        return Rerank(late)
+        return _late(settings)
     cut = "" if len(means) == len(first) else f", {len(means)} of {len(first)} in time"
     return Rerank(f"cross-encoder{cut}", tuple(means), "cross-encoder")
+
+
+async def _in_time(given: Awaitable[T], settings: RecallSettings) -> T | Rerank:
+    """What is given; or why it is not: recall continues without reranking, and reports that."""
+    try:
+        return await given
+    except TimeoutError:
+        return _late(settings)
+    except Exception as error:
+        return Rerank(f"{type(error).__name__}: {error}")
+
+
+def _late(settings: RecallSettings) -> Rerank:
+    return Rerank(f"longer than {settings.rerank_timeout_ms:g} ms")
 
 
 def reranked(

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 import numpy as np
 
 from palimpsest.stores.index.analysis import asks
 from palimpsest.stores.index.scope_index import ScopeIndex
-from palimpsest.stores.index.segment import NEVER, Floats, Segment, from_microseconds
+from palimpsest.stores.index.segment import NEVER, Floats
 from palimpsest.stores.recall.filters import VisibilityMask
-from palimpsest.stores.recall.query import Explanation, Neighbour, Query, RecallResult, Scores
+from palimpsest.stores.recall.query import Explanation, Neighbour, RecallResult, Scores
 from palimpsest.stores.recall.ranking import top
-from palimpsest.stores.recall.ranking_steps import Ranking
+from palimpsest.stores.recall.ranking_steps import Ranking, RankingContext
 
 Ranks = Mapping[str, list[int | None]]
 WORDS_BEFORE: Final = 40
@@ -23,28 +23,34 @@ WORDS_BEFORE: Final = 40
 
 
 def shown(
-    index: ScopeIndex,
-    query: Query,
-    rows: Ranking,
-    allowed: VisibilityMask,
-    now: int,
-    unlikely: float = 0.0,
+    rows: Ranking, context: RankingContext, allowed: VisibilityMask
 ) -> tuple[RecallResult, ...]:
-    """The results in their order, without those that were deleted meanwhile. What has expired is so
-    at `now` (in microseconds); results with a score below `unlikely` are marked."""
+    """The results in their order, without those that were deleted meanwhile."""
     ranks: Ranks = {}
-    if query.explain:
+    if allowed.query.explain:
         legs = {"keyword": rows.keyword, "vector": rows.vector}
         ranks = {leg: leg_ranks(scores, rows.ids) for leg, scores in legs.items()}
-    with index.lock:
-        made = [
-            _result(index, query, rows, head, allowed, ranks, now, unlikely)
-            for head in rows.results
-        ]
+    with context.index.lock:
+        made = [_result(rows, context, allowed, ranks, head) for head in rows.results]
     return tuple(result for result in made if result is not None)
 
 
-def readings(index: ScopeIndex, rows: Ranking) -> list[tuple[str, ...]]:
+def place_of(memory_id: str, results: Sequence[RecallResult]) -> tuple[int, RecallResult] | None:
+    """The rank, from 1, and the explained result that is or represents a memory."""
+    for rank, each in enumerate(results, 1):
+        if memory_id == each.id or (each.explanation and memory_id in each.explanation.grouped):
+            return rank, each
+    return None
+
+
+def text_of(index: ScopeIndex, memory_id: str) -> str | None:
+    """The text of a memory; None if the index does not have it."""
+    with index.lock:
+        found = index.find(memory_id)
+        return None if found is None else found[0].contents[found[1]]
+
+
+def readings(rows: Ranking, index: ScopeIndex) -> list[tuple[str, ...]]:
     """Returns the passages that a cross-encoder reads for each result: the text alone, and after
     the turn before. An answer is read after its question only."""
 
@@ -53,7 +59,7 @@ def readings(index: ScopeIndex, rows: Ranking) -> list[tuple[str, ...]]:
         if found is None:
             return ""
         segment, place = found
-        who = segment.numbers.name(int(segment.meta[place]["who"]))
+        who = segment.name(place, "who")
         text = segment.contents[place]
         return f"{who}: {text}" if segment is index.turns and who else text
 
@@ -82,15 +88,9 @@ def leg_ranks(leg: Floats | None, ids: Sequence[str]) -> list[int | None]:
 
 
 def _result(
-    index: ScopeIndex,
-    query: Query,
-    rows: Ranking,
-    head: int,
-    allowed: VisibilityMask,
-    ranks: Ranks,
-    now: int,
-    unlikely: float,
+    rows: Ranking, context: RankingContext, allowed: VisibilityMask, ranks: Ranks, head: int
 ) -> RecallResult | None:
+    index, query = context.index, allowed.query
     row, *others = rows.groups[head]
     found = index.find(rows.ids[row])
     if found is None:
@@ -98,10 +98,9 @@ def _result(
     segment, place = found
     meta = segment.meta[place]
     derived_from = tuple(sorted(index.derived_from.get(rows.ids[row], ())))
-    kind = segment.numbers.name(int(meta["kind"]))
+    kind = segment.name(place, "kind")
     texts = [found] if kind == "episodic" else [s for i in derived_from if (s := index.find(i))]
     sources = (each.source_ids[there] for each, there in texts)
-    ends = int(meta["ends"])
     return RecallResult(
         id=rows.ids[row],
         content=segment.contents[place],
@@ -110,8 +109,8 @@ def _result(
         scores=_scores(rows, row),
         source=_source(rows, row),
         scope=query.scope,
-        who=segment.numbers.name(int(meta["who"])),
-        session_id=segment.numbers.name(int(meta["session"])),
+        who=segment.name(place, "who"),
+        session_id=segment.name(place, "session"),
         source_id=segment.source_ids[place],
         source_ids=tuple(source_id for source_id in sources if source_id is not None),
         derived_from=derived_from,
@@ -119,51 +118,45 @@ def _result(
         categories=segment.categories[place],
         pinned=bool(meta["pinned"]),
         importance=float(meta["importance"]),
-        occurred_at=from_microseconds(int(meta["occurred"])),
-        created_at=from_microseconds(int(meta["created"])),
-        project=segment.numbers.name(int(meta["project"])) or None,
-        valid_until=None if ends == NEVER else from_microseconds(ends),
-        expired=ends <= now,
-        neighbours=tuple(_neighbours(index, rows.ids[row], query.neighbours, allowed)),
+        occurred_at=segment.time(place, "occurred"),
+        created_at=segment.time(place, "created"),
+        project=segment.name(place, "project") or None,
+        valid_until=None if meta["ends"] == NEVER else segment.time(place, "ends"),
+        expired=bool(meta["ends"] <= context.now),
+        neighbours=tuple(_neighbours(rows.ids[row], allowed)),
         explanation=_explanation(rows, head, others, ranks) if ranks else None,
-        role=segment.numbers.name(int(meta["role"])),
-        unlikely=bool(rows.scores[head] < unlikely),
+        role=segment.name(place, "role"),
+        unlikely=bool(rows.scores[head] < context.by_model.unlikely),
         metadata=json.loads(segment.metadata[place]),
+        last_accessed=segment.time(place, "accessed") if meta["accesses"] else None,
     )
 
 
-def _neighbours(
-    index: ScopeIndex, memory_id: str, reach: int, allowed: VisibilityMask
-) -> list[Neighbour]:
+def _neighbours(memory_id: str, allowed: VisibilityMask) -> Iterator[Neighbour]:
     """The turns next to a turn in its session that the query may show, in order."""
-    turns: Segment = index.turns
+    turns, reach = allowed.index.turns, allowed.query.neighbours
     place = turns.place_of.get(memory_id)
     if place is None or reach < 1:
-        return []
-    meta = turns.meta[place]
-    slots = index.turns_by_session.get(int(meta["session"]))
-    if slots is None:
-        return []
-    position = int(meta["position"])
+        return
+    slots = allowed.index.turns_by_session.get(int(turns.meta[place]["session"]), ())
+    position = int(turns.meta[place]["position"])
     near = {
         turns.ids[slots[there]]: there - position
         for there in range(max(position - reach, 0), min(position + reach + 1, len(slots)))
         if there != position and slots[there] >= 0 and turns.alive[slots[there]]
     }
     may = allowed.among(near)
-    return [
-        Neighbour(
-            id=other,
-            offset=offset,
-            content=turns.contents[there],
-            who=turns.numbers.name(int(turns.meta[there]["who"])),
-            occurred_at=from_microseconds(int(turns.meta[there]["occurred"])),
-            role=turns.numbers.name(int(turns.meta[there]["role"])),
-        )
-        for other, offset in near.items()
-        if other in may
-        for there in [turns.place_of[other]]
-    ]
+    for other, offset in near.items():
+        if other in may:
+            there = turns.place_of[other]
+            yield Neighbour(
+                id=other,
+                offset=offset,
+                content=turns.contents[there],
+                who=turns.name(there, "who"),
+                occurred_at=turns.time(there, "occurred"),
+                role=turns.name(there, "role"),
+            )
 
 
 def _scores(rows: Ranking, row: int) -> Scores:

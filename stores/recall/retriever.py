@@ -13,7 +13,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -35,12 +35,20 @@ from palimpsest.stores.recall.answers import (
 )
 from palimpsest.stores.recall.context import Context, assemble
 from palimpsest.stores.recall.context_lines import found_pieces
-from palimpsest.stores.recall.filters import VisibilityMask
+from palimpsest.stores.recall.filters import VisibilityMask, failed_filters
 from palimpsest.stores.recall.graph import GraphBoost, Milliseconds, graph_boost
 from palimpsest.stores.recall.intent import Exemplars, classify, complexity, requested_speaker
 from palimpsest.stores.recall.marks import marks_in
 from palimpsest.stores.recall.pool import PoolSearch, search_plan
-from palimpsest.stores.recall.query import Fusion, Legs, Query, RecallAnswer, RecallResult
+from palimpsest.stores.recall.query import (
+    Absence,
+    Fusion,
+    Legs,
+    Query,
+    RecallAnswer,
+    RecallResult,
+    WhyNot,
+)
 from palimpsest.stores.recall.ranking_steps import RERANK_STEPS, STEPS, Ranking, RankingContext, run
 from palimpsest.stores.recall.rerank import (
     PairScoring,
@@ -49,9 +57,9 @@ from palimpsest.stores.recall.rerank import (
     rerank_by_cosines,
     rerank_by_pairs,
 )
-from palimpsest.stores.recall.results import readings, shown
-from palimpsest.stores.recall.standing_profile import standing_profile
-from palimpsest.stores.recall.strategies import Hit, Related, additions
+from palimpsest.stores.recall.results import place_of, readings, shown, text_of
+from palimpsest.stores.recall.standing_profile import StandingProfile
+from palimpsest.stores.recall.strategies import Related, additions
 from palimpsest.stores.recall.time_words import TimeFilter, read_times
 from palimpsest.stores.recall.token_leg import PackedTokens, QueryEmbedding, token_leg
 from palimpsest.stores.settings import RecallSettings, ShardOptions
@@ -82,10 +90,9 @@ class RecallShard(Readable, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Ranked:
-    """What a query found, before it is shown; no `rows` if there was nothing to search by. `query`
-    is the one searched with, and `used` the effect of the times in its words."""
+    """What a query found, before it is shown; no `rows` if there was nothing to search by.
+    `allowed` has the query searched with; `used` is the effect of the times in its words."""
 
-    query: Query
     method: Legs
     allowed: VisibilityMask
     rows: Ranking | None = None
@@ -96,13 +103,7 @@ class _Ranked:
     def results(self) -> tuple[RecallResult, ...]:
         if self.rows is None or self.context is None:
             return ()
-        unlikely = self.context.parameters.by_model(self.context.by_tokens).unlikely
-        return shown(
-            self.allowed.index, self.query, self.rows, self.allowed, self.context.now, unlikely
-        )
-
-    def readings(self) -> list[tuple[str, ...]]:
-        return [] if self.rows is None else readings(self.allowed.index, self.rows)
+        return shown(self.rows, self.context, self.allowed)
 
     def reranked(self, rerank: Rerank, limit: int, min_score: float) -> str:
         """Runs the steps of reranking; returns their names for the answer's method."""
@@ -114,9 +115,9 @@ class _Ranked:
         return (f"+{rerank.by}" if rerank.scores else "") + varied
 
 
-# What was hidden since stays hidden.
+# The texts at a time of what changed since; what was hidden since stays hidden.
 _EARLIER_TEXTS = f"""
-SELECT memory_id, arg_min(content, version) FROM memory_archive
+SELECT memory_id, arg_min(content, version) FROM archived_states
 WHERE scope = ? AND archived_at > ? AND memory_id IN (SELECT unnest(?))
 GROUP BY memory_id HAVING NOT bool_or(reason = '{HIDDEN}')"""
 
@@ -129,6 +130,7 @@ def monotonic_ms() -> float:
     return time.monotonic() * 1000.0
 
 
+@dataclass(frozen=True, slots=True)
 class Retriever:
     """Retrievals from one shard; may be used by any thread.
 
@@ -139,27 +141,15 @@ class Retriever:
     deadline.
     """
 
-    def __init__(
-        self,
-        shard: RecallShard,
-        settings: RecallSettings | None = None,
-        graph: bool = True,
-        constants: RetrievalConstants = CONSTANTS,
-        exemplars: Exemplars | None = None,
-        model: TextEmbedding | None = None,
-        clock: Callable[[], datetime] = utc_now,
-        milliseconds: Milliseconds = monotonic_ms,
-        pairs: PairScoring | None = None,
-    ) -> None:
-        self._shard = shard
-        self._settings = settings or RecallSettings()
-        self._graph = graph
-        self._constants = constants
-        self._exemplars = exemplars
-        self._model = model
-        self._clock = clock
-        self._milliseconds = milliseconds
-        self._pairs = pairs
+    shard: RecallShard
+    settings: RecallSettings = RecallSettings()
+    graph: bool = True
+    constants: RetrievalConstants = CONSTANTS
+    exemplars: Exemplars | None = None
+    model: TextEmbedding | None = None
+    clock: Callable[[], datetime] = utc_now
+    milliseconds: Milliseconds = monotonic_ms
+    pairs: PairScoring | None = None
 
     def search(
         self, query: Query, embedding: QueryEmbedding | None = None, with_related: bool = True
@@ -177,7 +167,7 @@ class Retriever:
         It reranks the first `rerank_top_n` whatever the limit, so that the first ten are the same
         whether ten or fifty are requested.
         """
-        settings = self._settings
+        settings = self.settings
         if query.rerank is not None:
             method = "cross-encoder" if query.rerank else "off"
             settings = settings.model_copy(update={"rerank": method})
@@ -190,10 +180,10 @@ class Retriever:
         if settings.rerank == "cosine":
             vector = None if embedding is None else embedding.vector
             texts = [result.content for result in found.results]
-            rerank = await rerank_by_cosines(vector, texts, self._model, settings)
+            rerank = await rerank_by_cosines(vector, texts, self.model, settings)
         elif settings.rerank == "cross-encoder":
-            read = ranked.readings()
-            rerank = await rerank_by_pairs(query.query, read, self._pairs, settings)
+            read = [] if ranked.rows is None else readings(ranked.rows, ranked.allowed.index)
+            rerank = await rerank_by_pairs(query.query, read, self.pairs, settings)
         least = self._min_score(query)
         again = await _in_search_thread(_reranked, found, ranked, rerank, query.limit, least)
         return await _in_search_thread(self._marked, again, query)
@@ -208,7 +198,7 @@ class Retriever:
         """Returns what is known about a query as a Markdown block of up to `budget` tokens (None:
         by the query's complexity), with the standing profile of the persons that it is about; None
         if there is neither. The memories `shown` elsewhere are left out."""
-        constants = self._constants
+        constants = self.constants
         limited = replace(
             query,
             limit=constants.context_limit,
@@ -221,24 +211,68 @@ class Retriever:
 
         def assembled() -> Context | None:
             now, index = self._present(query), found.allowed.index
-            marks = partial(marks_in, self._shard, query.scope, index, now=now)
-            with self._shard.reading() as reader:
-                profile = standing_profile(
-                    reader, query.scope, query.query, found.allowed, now, marks
-                )
-            pieces = found_pieces(found, self._shard.options.search.language, shown)
+            marks = partial(marks_in, self.shard, query.scope, index, now=now)
+            named = [entity.entity_id for entity in found.explained.boost.named]
+            with self.shard.reading() as reader:
+                profile = StandingProfile(reader, found.allowed, now, marks).of(named)
+            pieces = found_pieces(found, self.shard.options.search.language, shown)
             return assemble(profile, pieces, tokens, constants.context)
 
         return await _in_search_thread(assembled)
+
+    async def why_not(
+        self, query: Query, embedding: QueryEmbedding | None, found: Retrieval
+    ) -> tuple[WhyNot, ...]:
+        """Explains where the retrieval of this query left each memory of `why_not`, in order."""
+        wanted = replace(query, min_score=0.0, explain=True)
+        explain = partial(self._why_not, wanted, embedding, found, self._min_score(query))
+        return await _in_search_thread(lambda: tuple(map(explain, query.why_not)))
+
+    def _why_not(
+        self,
+        query: Query,
+        embedding: QueryEmbedding | None,
+        found: Retrieval,
+        min_score: float,
+        memory_id: str,
+    ) -> WhyNot:
+        scope = self.shard.indexes.scope(query.scope)
+        boost = self._boost(scope, query)
+        ranked = self._within_times(scope, query, embedding, boost, whole=True)
+        failed = failed_filters(ranked.allowed, memory_id)
+        if failed is None:
+            return WhyNot(memory_id, "inactive")
+        text = text_of(ranked.allowed.including([memory_id]).index, memory_id)
+        if failed:
+            return WhyNot(memory_id, "filtered", text, filters=failed)
+        is_considered = ranked.rows is not None and memory_id in ranked.rows.ids
+        if not is_considered:
+            # What the graph boosts, if only by 0, is considered, with the scores of both legs.
+            boost = replace(boost, strengths={**boost.strengths, memory_id: 0.0})
+            ranked = self._within_times(scope, query, embedding, boost, whole=True)
+        place = place_of(memory_id, ranked.results())
+        if place is None:
+            return WhyNot(memory_id, "inactive" if is_considered else "not_considered", text)
+        rank, head = place
+        is_own = head.id == memory_id
+        reason: Absence = "min_score" if head.score < min_score else "limit"
+        if not is_considered:
+            reason = "not_considered"
+        elif any(each.id == head.id for each in found.results):
+            reason = "returned" if is_own else "grouped"
+        shown_by = None if is_own else head.id
+        return WhyNot(
+            memory_id, reason, text, rank, head.score, head.scores, head.explanation, shown_by
+        )
 
     def _searched(
         self, query: Query, embedding: QueryEmbedding | None, with_related: bool
     ) -> tuple[Retrieval, _Ranked]:
         self._check(query, embedding)
         vector = None if embedding is None else embedding.vector
-        intent = classify(query.query, vector, self._exemplars)
+        intent = classify(query.query, vector, self.exemplars)
         effort = complexity(query.query)
-        scope = self._shard.indexes.scope(query.scope)
+        scope = self.shard.indexes.scope(query.scope)
         boost = self._boost(scope, query)
         ranked = self._within_times(scope, query, embedding, boost)
         results = ranked.results()
@@ -247,36 +281,29 @@ class Retriever:
             complexity=effort,
             times=ranked.times,
             times_used=ranked.used,
-            since=ranked.query.since,
-            until=ranked.query.until,
-            entities=tuple(entity.name for entity in boost.named),
-            boosted=len(boost.strengths),
-            timed_out=boost.timed_out,
-            error=boost.error,
+            since=ranked.allowed.query.since,
+            until=ranked.allowed.query.until,
+            boost=boost,
             reranked="off",
         )
         answer = RecallAnswer(query.query, ranked.method, results)
-        found = Retrieval(answer, (), boost.named, explained, ranked.allowed)
-        if with_related and self._graph and intent.intent != "general":
+        found = Retrieval(answer, (), explained, ranked.allowed)
+        if with_related and self.graph and intent.intent != "general":
             found = replace(found, related=self._related(scope, found))
         return found, ranked
 
     def _marked(self, found: Retrieval, query: Query) -> Retrieval:
         """Adds the marks of what no longer holds, and for `as_of` the texts of that time."""
-        shown, index = found.shown_ids(), found.allowed.index
-        found = found.with_marks(
-            marks_in(self._shard, query.scope, index, shown, self._present(query))
-        )
-        return found if query.as_of is None else found.with_texts(self._earlier(query, shown))
-
-    def _earlier(self, query: Query, ids: Set[str]) -> dict[str, str]:
-        """Returns the texts at `as_of` of those of these memories that changed since."""
-        parameters = [query.scope, query.as_of, sorted(ids)]
-        with self._shard.reading() as reader:
-            return dict(reader.execute(_EARLIER_TEXTS, parameters).fetchall())
+        ids, index, texts = found.shown_ids(), found.allowed.index, {}
+        marks = marks_in(self.shard, query.scope, index, ids, self._present(query))
+        if query.as_of is not None:
+            parameters = [query.scope, query.as_of, sorted(ids)]
+            with self.shard.reading() as reader:
+                texts = dict(reader.execute(_EARLIER_TEXTS, parameters).fetchall())
+        return found.corrected(marks, texts) if marks or texts else found
 
     def _check(self, query: Query, embedding: QueryEmbedding | None) -> None:
-        dimensions = self._shard.options.dimensions
+        dimensions = self.shard.options.dimensions
         given = [] if embedding is None else [embedding.vector]
         if embedding is not None and embedding.tokens is not None:
             given.append(embedding.tokens)
@@ -294,46 +321,52 @@ class Retriever:
                 raise ValueError(f"{name} needs a time zone, for example 2026-03-01T00:00:00Z")
 
     def _min_score(self, query: Query) -> float:
-        requested, configured = query.min_score, self._settings.min_score
+        requested, configured = query.min_score, self.settings.min_score
         return (configured or 0.0) if requested is None else requested
 
     def _present(self, query: Query) -> datetime:
         """Returns the time of the question: `asked_at`, else `as_of`, else now."""
-        return query.asked_at or query.as_of or self._clock()
+        return query.asked_at or query.as_of or self.clock()
 
     def _boost(self, scope: Scope, query: Query) -> GraphBoost:
-        if not self._graph:
+        if not self.graph:
             return GraphBoost()
         return graph_boost(
             scope.graph,
             query.query,
-            self._milliseconds,
-            self._settings,
-            self._shard.options.search.language,
-            self._constants.boost,
+            self.milliseconds,
+            self.settings,
+            self.shard.options.search.language,
+            self.constants.boost,
         )
 
     def _within_times(
-        self, scope: Scope, query: Query, embedding: QueryEmbedding | None, boost: GraphBoost
+        self,
+        scope: Scope,
+        query: Query,
+        embedding: QueryEmbedding | None,
+        boost: GraphBoost,
+        whole: bool = False,
     ) -> _Ranked:
         """Ranks with the times in the query's words as a preference or a filter."""
-        settings = self._settings
+        settings = self.settings
+        rank = partial(self._ranked, scope, embedding=embedding, boost=boost, whole=whole)
         times = TimeFilter()
         # Explicit time filters replace the times in the query's words.
         if settings.time_words != "off" and query.since is None and query.until is None:
             times = read_times(query.query, self._present(query))
         if not times:
-            return self._ranked(scope, query, query.query, embedding, boost)
+            return rank(query, query.query)
         if settings.time_words == "prefer" and not times.strict:
-            ranked = self._ranked(scope, query, query.query, embedding, boost, times)
+            ranked = rank(query, query.query, times=times)
             return replace(ranked, times=times, used="prefer")
         timed = replace(query, since=times.since, until=times.until)
         # Words used as a filter are not searched for, unless there are no others.
         text = times.rest if _WORD.search(times.rest) else query.query
-        ranked = self._ranked(scope, timed, text, embedding, boost)
-        if ranked.rows is not None and len(ranked.rows.results) >= self._constants.least_in_time:
+        ranked = rank(timed, text)
+        if ranked.rows is not None and len(ranked.rows.results) >= self.constants.least_in_time:
             return replace(ranked, times=times, used="filter")
-        ranked = self._ranked(scope, query, query.query, embedding, boost)
+        ranked = rank(query, query.query)
         return replace(ranked, times=times, used="widened")
 
     def _ranked(
@@ -344,52 +377,51 @@ class Retriever:
         embedding: QueryEmbedding | None,
         boost: GraphBoost,
         times: TimeFilter | None = None,
+        whole: bool = False,
     ) -> _Ranked:
-        """Ranks the results for these words."""
-        settings, options = self._settings, self._shard.options
-        language, parameters = options.search.language, self._constants.ranking
+        """Ranks the results for these words; `whole`: all of the pool, whatever the limit."""
+        settings, options = self.settings, self.shard.options
+        language, parameters = options.search.language, self.constants.ranking
         terms = query_tokens(text, language)[:MAX_QUERY_TERMS]
         vector = None if embedding is None else embedding.vector
         plan = search_plan(query, terms, vector, boost.strengths, settings, parameters)
         index = scope.search(plan)
         if not text.strip():
-            return _Ranked(query, "none", VisibilityMask.by(index, query))
-        tokens = token_leg(
-            options.embedding_model, embedding, self._shard.packed_tokens, parameters
-        )
-        search = PoolSearch(index, query, terms, vector, language, settings, parameters, tokens)
+            return _Ranked("none", VisibilityMask.by(index, query))
+        tokens = token_leg(options.embedding_model, embedding, self.shard.packed_tokens, parameters)
+        search = PoolSearch(index, query, plan, language, settings, tokens)
         method = _method(bool(terms), search.has_vectors, settings.fusion)
         rows, allowed = search.pool(boost.strengths)
         context = RankingContext(
             index=index,
-            limit=query.limit,
+            limit=len(rows.ids) if whole else query.limit,
             now=microseconds(self._present(query)),
             settings=settings,
             parameters=parameters,
             group=query.group,
             graph=boost.strengths,
             times=times,
-            time_bonus=self._constants.time_bonus,
+            time_bonus=self.constants.time_bonus,
             by_tokens=search.is_by_tokens,
             min_score=self._min_score(query),
             speaker=requested_speaker(query.query),
         )
         run(STEPS, rows, context)
-        return _Ranked(query, method, allowed, rows, context)
+        return _Ranked(method, allowed, rows, context)
 
     def _related(self, scope: Scope, found: Retrieval) -> tuple[Related, ...]:
         explained = found.explained
-        hits = [Hit(each.id, each.score) for each in found.results if not each.unlikely]
-        with self._shard.reading() as reader:
+        hits = {each.id: each.score for each in found.results if not each.unlikely}
+        with self.shard.reading() as reader:
             return additions(
                 reader,
                 scope.graph,
                 explained.intent.intent,
                 hits,
-                found.named,
+                explained.boost.named,
                 explained.complexity.depth,
                 found.allowed,
-                self._constants.strategies,
+                self.constants.strategies,
             )
 
 

@@ -9,8 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from palimpsest.stores.recall.context import estimate_tokens, folded
-from palimpsest.stores.recall.marks import with_marks
-from palimpsest.stores.recall.query import Mark
+from palimpsest.stores.recall.query import Mark, with_marks
 
 TITLE: Final = "## This conversation"
 CUT: Final = "…"
@@ -71,15 +70,16 @@ def within(turns: Sequence[KeptTurn], most: int, characters: int) -> tuple[KeptT
 def session_block(kept: ShortTerm | None, nudge: str, budget: int) -> SessionBlock | None:
     """The summary, the newest turns since, and the nudge where one is given, within a budget of
     tokens; None where nothing fits. What is oldest is left out first, the nudge before all else."""
+    kept = kept or ShortTerm()
     left = budget - estimate_tokens(TITLE)
     head: list[str] = []
-    if kept is not None and kept.summary is not None:
+    if kept.summary is not None:
         line = _fitting(f"Summary: {folded(kept.summary)}", left)
         if line is not None:
             head.append(line)
             left -= 1 + estimate_tokens(line)
     tail: list[tuple[str, str]] = []
-    for turn in reversed(kept.since_summary if kept is not None else ()):
+    for turn in reversed(kept.since_summary):
         content = with_marks(turn.content, turn.marks)
         line = f"- {folded(f'{turn.who}: {content}' if turn.who else content)}"
         cost = 1 + estimate_tokens(line)

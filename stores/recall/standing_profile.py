@@ -1,20 +1,24 @@
-"""Who a person is: facts by aspect that every context contains, for any question.
+"""Who a person is: facts by aspect that every context contains, for any question; and the
+constraints of whatever the question names.
 
 Read through a reader's cursor: living memories of one scope that still hold."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 
+from palimpsest.schemas.rows.memories import SOURCE_LIST
+from palimpsest.stores.database.graph_views import WEIGHT
 from palimpsest.stores.recall.context import Piece, Profile
 from palimpsest.stores.recall.filters import VisibilityMask
-from palimpsest.stores.recall.marks import Marks, described
+from palimpsest.stores.recall.marks import Marks
+from palimpsest.stores.recall.query import in_words
 
 ESSENTIAL: Final = ("rule", "health", "diet")
 """Facts whose absence would do harm."""
@@ -62,9 +66,9 @@ WHERE scope = $scope AND type = 'episodic' AND NOT is_deleted AND who <> ''
     AND role IN ('', 'user')
 GROUP BY who ORDER BY count(*) DESC, who LIMIT 100"""
 
-_FACTS: Final = """
+_FACTS: Final = f"""
 SELECT memory_id, content, type, categories, who, pinned, occurred_at FROM memory_rows r
-WHERE scope = $scope AND NOT is_deleted AND type NOT IN ('episodic', 'document_chunk')
+WHERE scope = $scope AND NOT is_deleted AND type NOT IN {SOURCE_LIST}
     AND (pinned OR type IN ('rule', 'preference', 'decision')
         OR list_has_any(categories, $categories))
     AND (valid_until IS NULL OR valid_until > $now)
@@ -73,6 +77,24 @@ WHERE scope = $scope AND NOT is_deleted AND type NOT IN ('episodic', 'document_c
 ORDER BY pinned DESC, confidence DESC, CASE WHEN occurred_at > created_at + INTERVAL 2 DAY
     THEN created_at ELSE occurred_at END DESC, memory_id LIMIT $limit"""
 """A memory dated long after it was recorded has a wrong date, and is not new."""
+_CONSTRAINTS: Final = f"""
+SELECT r.memory_id, r.content, r.who, r.occurred_at
+FROM attribute_rows t JOIN aspect_rows a ON a.aspect_id = t.aspect_id
+    JOIN name_rows n ON n.name_id = a.name_id JOIN memory_rows r ON r.memory_id = t.memory_id
+    LEFT JOIN aspect_weights w ON w.aspect_id = a.aspect_id
+WHERE t.scope = $scope AND t.kind = 'constraint' AND t.status = 'active'
+    AND (t.text_key IS NULL OR t.text_key = r.embedding_key)
+    AND n.entity_id IN (SELECT unnest($entities))
+    AND NOT r.is_deleted AND r.type NOT IN {SOURCE_LIST}
+    AND (r.valid_until IS NULL OR r.valid_until > $now)
+    AND NOT EXISTS (SELECT 1 FROM memory_edges e WHERE e.scope = $scope
+        AND e.relation_type = 'supersedes' AND e.target_id = r.memory_id)
+GROUP BY r.memory_id, r.content, r.who, r.occurred_at, r.importance
+ORDER BY bool_or(t.text_key IS NULL) DESC, r.importance DESC, max({WEIGHT}) DESC,
+    r.occurred_at DESC, r.memory_id
+LIMIT $limit"""
+MAX_CONSTRAINTS: Final = 50
+"""Maximum number of constraints that a context may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,39 +105,53 @@ class _Fact:
     pinned: bool
 
 
-def standing_profile(
-    reader: duckdb.DuckDBPyConnection,
-    scope: str,
-    question: str,
-    allowed: VisibilityMask,
-    now: datetime,
-    marks_of: Callable[[Set[str]], Marks],
-) -> Profile:
-    """Returns the profile of the persons whom the question names, else of the only speaker."""
-    speakers = [who for (who,) in reader.execute(_SPEAKERS, {"scope": scope}).fetchall()]
-    persons = _persons(question, speakers)
-    if persons is None:
-        return Profile()
-    given = {"scope": scope, "categories": list(ASPECT_OF), "now": now, "limit": MAX_ROWS}
-    facts = [
-        fact
-        for row in reader.execute(_FACTS, given).fetchall()
-        if (fact := _fact(*row)) is not None and _is_of(fact, persons, speakers)
-    ]
-    visible = allowed.among(fact.piece.id for fact in facts)
-    chosen = _chosen([fact for fact in facts if fact.piece.id in visible])
-    marks = marks_of({fact.piece.id for fact in chosen})
-    first = {fact.aspect: fact for fact in reversed(chosen) if fact.aspect in IDENTITY}
-    profile: tuple[list[Piece], list[Piece], list[Piece]] = ([], [], [])
-    for fact in chosen:
-        is_essential = fact.pinned or fact.aspect in ESSENTIAL
-        part = 0 if is_essential else 2 if fact is first.get(fact.aspect) else 1
-        profile[part].append(replace(fact.piece, note=_note(marks, fact)))
-    return Profile(*profile)
+@dataclass(frozen=True, slots=True)
+class StandingProfile:
+    """Reads what a question may show of its scope, as it holds `now`."""
 
+    reader: duckdb.DuckDBPyConnection
+    allowed: VisibilityMask
+    now: datetime
+    marks_of: Callable[[Set[str]], Marks]
 
-def _note(marks: Marks, fact: _Fact) -> str:
-    return " ".join(map(described, marks.get(fact.piece.id, ())))
+    def of(self, entities: Sequence[str]) -> Profile:
+        """Returns the profile of the persons whom the question names, else of the only speaker,
+        with the constraints of the `entities` (ids) that it names."""
+        constraints = self._constraints(entities)
+        speakers = [who for (who,) in self._rows(_SPEAKERS)]
+        persons = _persons(self.allowed.query.query, speakers)
+        if persons is None:
+            return Profile(constraints=constraints)
+        rows = self._rows(_FACTS, categories=list(ASPECT_OF), now=self.now, limit=MAX_ROWS)
+        facts = [fact for row in rows if (fact := _fact(*row)) is not None]
+        chosen = _chosen(self._visible(f for f in facts if _is_of(f, persons, speakers)))
+        first = {fact.aspect: fact for fact in reversed(chosen) if fact.aspect in IDENTITY}
+        profile: tuple[list[Piece], list[Piece], list[Piece]] = ([], [], [])
+        for fact, piece in zip(chosen, self._noted(chosen), strict=True):
+            is_essential = fact.pinned or fact.aspect in ESSENTIAL
+            part = 0 if is_essential else 2 if fact is first.get(fact.aspect) else 1
+            profile[part].append(piece)
+        return Profile(*profile, constraints)
+
+    def _constraints(self, entities: Sequence[str]) -> list[Piece]:
+        if not entities:
+            return []
+        rows = self._rows(_CONSTRAINTS, entities=[*entities], now=self.now, limit=MAX_CONSTRAINTS)
+        facts = (_Fact(Piece(key, text, at), "rule", who, False) for key, text, who, at in rows)
+        return self._noted(self._visible(facts))
+
+    def _rows(self, query: str, **values: object) -> list[tuple[Any, ...]]:
+        return self.reader.execute(query, {"scope": self.allowed.query.scope, **values}).fetchall()
+
+    def _visible(self, facts: Iterable[_Fact]) -> list[_Fact]:
+        facts = list(facts)
+        visible = self.allowed.among(fact.piece.id for fact in facts)
+        return [fact for fact in facts if fact.piece.id in visible]
+
+    def _noted(self, facts: Sequence[_Fact]) -> list[Piece]:
+        """The facts as pieces, with what no longer holds of them."""
+        marks = self.marks_of({fact.piece.id for fact in facts})
+        return [replace(fact.piece, note=in_words(marks.get(fact.piece.id, ()))) for fact in facts]
 
 
 def _persons(question: str, speakers: Sequence[str]) -> Sequence[str] | None:

@@ -10,21 +10,21 @@ that it was reached from. All are of one scope and active, and bounded by `Strat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
+from itertools import islice
 
 import duckdb
 
-from palimpsest.stores.index.scope_graph import Graph
-from palimpsest.stores.index.segment import Segment, from_microseconds
+from palimpsest.stores.index.segment import Segment
+from palimpsest.stores.index.stored_scopes import Graph
 from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.recall.graph import NamedEntity, mentioning
 from palimpsest.stores.recall.intent import Intent
 from palimpsest.stores.recall.query import Mark
 
-CAUSAL_RELATIONS = ("causal", "derived_from", "supersedes")
-TEMPORAL_RELATIONS = ("temporal",)
 _WORDS = {
     ("causal", True): "was caused by",
     ("causal", False): "led to",
@@ -36,12 +36,15 @@ _WORDS = {
 """What a memory that is reached along an edge (True) or against it is to the one before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A memory that the search found, with its score 0..1."""
-
-    memory_id: str
-    score: float
+_EDGES = """
+WITH front AS (SELECT unnest($1) AS id),
+edges AS (SELECT source_id, target_id, relation_type, weight * confidence AS strength
+    FROM memory_edges WHERE scope = $2 AND relation_type IN (SELECT unnest($3)))
+SELECT id, target_id, relation_type, strength, true FROM edges JOIN front ON source_id = id
+UNION ALL
+SELECT id, source_id, relation_type, strength, false FROM edges JOIN front ON target_id = id
+ORDER BY 4 DESC, 1, 2, 3 LIMIT $4"""
+"""(from, to, relation, weight x confidence, whether along the edge), the strongest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,6 @@ class Related:
     content: str
     type: str
     who: str
-    session_id: str
     occurred_at: datetime
     role: str
     score: float
@@ -95,7 +97,7 @@ def additions(
     cursor: duckdb.DuckDBPyConnection,
     graph: Graph,
     intent: Intent,
-    hits: Sequence[Hit],
+    hits: Mapping[str, float],
     named: Sequence[NamedEntity],
     depth: int,
     allowed: VisibilityMask,
@@ -104,25 +106,33 @@ def additions(
     """Returns what the intent adds, best first, ties by id, without the hits themselves and without
     what is not `allowed`.
 
-    `hits` best first; `named` are the entities of the question; `depth` in edges. Memories that are
-    only passed on the way need not be allowed. Raises what the database raises.
+    `hits` are scores (0..1) by memory id, best first; `named` are the entities of the question;
+    `depth` in edges. Memories that are only passed on the way need not be allowed. Raises what the
+    database raises.
     """
-    scope = allowed.query.scope
+    walk = partial(_walk, cursor, allowed.query.scope, limit=settings.max_edges)
+    seeds = [
+        Addition(memory_id, score, "", (memory_id,), 0)
+        for memory_id, score in islice(hits.items(), settings.seeds)
+    ]
     if intent == "why":
-        found = causal_chain(cursor, scope, hits, depth, settings)
+        relations = ("causal", "derived_from", "supersedes")
+        found = walk(seeds, relations, depth, settings.causal_share)
     elif intent == "when":
-        found = adjacent_turns(cursor, scope, hits, depth, settings)
-    elif intent in ("who", "what"):
-        found = of_entities(graph, hits, named, allowed, settings)
+        # A fact has the places of its turns.
+        found = walk(seeds, ("derived_from",), 1, 1.0, both_ways=False)
+        places = [*seeds, *(replace(turn, distance=0) for turn in found)]
+        found += walk(places, ("temporal",), depth, settings.temporal_share)
+    elif intent in ("who", "what") and named:
+        found = _of_entities(graph, hits, named, allowed, settings)
     else:
         return ()
-    known = {hit.memory_id for hit in hits}
-    new = [addition for addition in found if addition.memory_id not in known]
+    new = [addition for addition in found if addition.memory_id not in hits]
     allowed = allowed.including([addition.memory_id for addition in new])
     visible = allowed.among(addition.memory_id for addition in new)
     with allowed.index.lock:
         related = [
-            Related(each.memory_id, *_shown(*place), each.score, each.reason, each.path)
+            _related(each, *place)
             for each in new
             if each.memory_id in visible and (place := allowed.index.find(each.memory_id))
         ]
@@ -130,70 +140,41 @@ def additions(
     return tuple(related[: settings.max_additions])
 
 
-def _shown(segment: Segment, place: int) -> tuple[str, str, str, str, datetime, str]:
-    """Content, type, speaker, session, time and role."""
-    meta, name = segment.meta[place], segment.numbers.name
-    kind, who, session, role = (name(int(meta[key])) for key in ("kind", "who", "session", "role"))
-    at = from_microseconds(int(meta["occurred"]))
-    return segment.contents[place], kind, who, session, at, role
+def _related(addition: Addition, segment: Segment, place: int) -> Related:
+    return Related(
+        id=addition.memory_id,
+        content=segment.contents[place],
+        type=segment.name(place, "kind"),
+        who=segment.name(place, "who"),
+        occurred_at=segment.time(place, "occurred"),
+        role=segment.name(place, "role"),
+        score=addition.score,
+        reason=addition.reason,
+        path=addition.path,
+    )
 
 
-def causal_chain(
-    cursor: duckdb.DuckDBPyConnection,
-    scope: str,
-    hits: Sequence[Hit],
-    depth: int,
-    settings: StrategySettings = DEFAULTS,
-) -> list[Addition]:
-    """Causes and effects, sources and what was derived from them, along the edges both ways."""
-    seeds = [_seed(hit) for hit in hits[: settings.seeds]]
-    return _walk(cursor, scope, seeds, CAUSAL_RELATIONS, depth, settings.causal_share, settings)
-
-
-def adjacent_turns(
-    cursor: duckdb.DuckDBPyConnection,
-    scope: str,
-    hits: Sequence[Hit],
-    depth: int,
-    settings: StrategySettings = DEFAULTS,
-) -> list[Addition]:
-    """The turns up to `depth` places before and after each hit; a fact has the places of its
-    turns."""
-    seeds = [_seed(hit) for hit in hits[: settings.seeds]]
-    turns = _walk(cursor, scope, seeds, ("derived_from",), 1, 1.0, settings, both_ways=False)
-    places = [*seeds, *(replace(turn, distance=0) for turn in turns)]
-    share = settings.temporal_share
-    return [*turns, *_walk(cursor, scope, places, TEMPORAL_RELATIONS, depth, share, settings)]
-
-
-def of_entities(
+def _of_entities(
     graph: Graph,
-    hits: Sequence[Hit],
+    hits: Mapping[str, float],
     named: Sequence[NamedEntity],
     allowed: VisibilityMask,
-    settings: StrategySettings = DEFAULTS,
+    settings: StrategySettings,
 ) -> list[Addition]:
     """Memories that mention the entities of the question (`mentioning`). Without a hit there is no
     score to multiply, and they get the entity's share alone."""
-    if not named:
-        return []
-    best = max((hit.score for hit in hits), default=1.0)
+    most = settings.max_additions + len(hits)
+    share = max(hits.values(), default=1.0) * settings.entity_share
     return [
         Addition(
             memory_id,
-            best * settings.entity_share * confidence * len(names) / len(named),
+            share * confidence * len(names) / len(named),
             f"mentions {', '.join(names)}",
             tuple(names),
             1,
         )
-        for memory_id, names, confidence in mentioning(
-            graph, named, settings.max_additions + len(hits), allowed
-        )
+        for memory_id, names, confidence in mentioning(graph, named, most, allowed)
     ]
-
-
-def _seed(hit: Hit) -> Addition:
-    return Addition(hit.memory_id, hit.score, "", (hit.memory_id,), 0)
 
 
 def _walk(
@@ -203,7 +184,7 @@ def _walk(
     relations: Sequence[str],
     depth: int,
     share: float,
-    settings: StrategySettings,
+    limit: int,
     both_ways: bool = True,
 ) -> list[Addition]:
     """Breadth-first over edges. A memory is added where it is first reached, from the best of the
@@ -217,9 +198,9 @@ def _walk(
         if not front:
             break
         new: dict[str, Addition] = {}
-        for origin, other, relation, strength, forward in _edges(
-            cursor, scope, list(front), relations, settings.max_edges
-        ):
+        given = [list(front), scope, list(relations), limit]
+        edges = cursor.execute(_EDGES, given).fetchall()
+        for origin, other, relation, strength, forward in edges:
             if other in reached or not (forward or both_ways):
                 continue
             addition = _step(front[origin], other, relation, forward, share * strength)
@@ -245,26 +226,3 @@ def _step(origin: Addition, other: str, relation: str, forward: bool, factor: fl
         (*origin.path, other),
         origin.distance + 1,
     )
-
-
-def _edges(
-    cursor: duckdb.DuckDBPyConnection,
-    scope: str,
-    front: Sequence[str],
-    relations: Sequence[str],
-    limit: int,
-) -> list[tuple[str, str, str, float, bool]]:
-    """(from, to, relation, weight x confidence, whether along the edge), the strongest first."""
-    return cursor.execute(
-        """WITH front AS (SELECT unnest($1) AS id),
-        edges AS (SELECT source_id, target_id, relation_type, weight * confidence AS strength
-            FROM memory_edges
-            WHERE scope = $2 AND relation_type IN (SELECT unnest($3)))
-        SELECT id, target_id, relation_type, strength, true
-        FROM edges JOIN front ON source_id = id
-        UNION ALL
-        SELECT id, source_id, relation_type, strength, false
-        FROM edges JOIN front ON target_id = id
-        ORDER BY 4 DESC, 1, 2, 3 LIMIT $4""",
-        [list(front), scope, list(relations), limit],
-    ).fetchall()

@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from palimpsest.stores.index.token_vectors import TokenCodec, token_codec
+from palimpsest.stores.index.token_vectors import QueryTokens, TokenCodec, token_codec
 from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.recall.ranking import Floats, RankingParameters
 
@@ -25,20 +25,14 @@ class QueryEmbedding:
     tokens: Vector | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class TokenLeg:
     """One question's tokens, against those of any memories."""
 
-    def __init__(
-        self,
-        codec: TokenCodec,
-        tokens: Vector,
-        packed: PackedTokens,
-        parameters: RankingParameters,
-    ) -> None:
-        self._codec = codec
-        self._query = codec.query(tokens)
-        self._packed = packed
-        self._parameters = parameters
+    codec: TokenCodec
+    query: QueryTokens
+    packed: PackedTokens
+    parameters: RankingParameters
 
     def scores(self, ids: Sequence[str], nearby: Mapping[int, Sequence[str]]) -> Floats:
         """Scores (n,), 0..1, NaN for what has no token vectors. `nearby` has, by its offset in the
@@ -47,26 +41,26 @@ class TokenLeg:
         places = {memory_id: place for place, memory_id in enumerate(ids)}
         for memory_id in filter(None, chain(*nearby.values())):
             places.setdefault(memory_id, len(places))
-        found = self._packed(list(places))
+        found = self.packed(list(places))
         blobs = [found.get(memory_id, b"") for memory_id in places]
         shares = []
-        for offset, share in self._parameters.context_shares:
+        for offset, share in self.parameters.context_shares:
             others = np.full(len(places), -1, dtype=np.int64)
             turns = nearby.get(offset, ())
             others[: len(turns)] = [places.get(memory_id, -1) for memory_id in turns]
             shares.append((others, share))
-        similarities = self._codec.similarities(self._query, blobs, shares)[: len(ids)]
+        similarities = self.codec.similarities(self.query, blobs, shares)[: len(ids)]
         return self._share(similarities)
 
     def estimates(self, cosines: Vector) -> Floats:
         """Scores (n,) of memories of which only the vector is known, by its cosine to the
         question's."""
-        parameters = self._parameters
+        parameters = self.parameters
         slope, rest = parameters.similarity_by_cosine
         return self._share(rest + slope * cosines.astype(np.float64))
 
     def _share(self, similarities: Floats) -> Floats:
-        least = self._parameters.least_similarity
+        least = self.parameters.least_similarity
         scores: Floats = np.clip((similarities - least) / (1.0 - least), 0.0, 1.0)
         return scores
 
@@ -78,4 +72,4 @@ def token_leg(
     codec = token_codec(model)
     if codec is None or query is None or query.tokens is None:
         return None
-    return TokenLeg(codec, query.tokens, packed, parameters)
+    return TokenLeg(codec, codec.query(query.tokens), packed, parameters)

@@ -10,7 +10,10 @@ import duckdb
 from palimpsest.schemas.identity import ERASED_NAME, relation_id
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_OF_GRAPH = ("name_rows", "relation_rows", "mention_rows", "aspect_rows", "attribute_rows")
+OF_GRAPH = (
+    *("name_rows", "name_links", "relation_rows"),
+    *("mention_rows", "aspect_rows", "attribute_rows", "aspect_weights"),
+)
 
 # A memory that mentions both ends supports the relations between them.
 _UNTOLD_RELATIONS = """
@@ -26,13 +29,21 @@ DELETE FROM name_rows WHERE scope = $scope AND name_id IN (SELECT unnest($names)
     AND name_id NOT IN (SELECT target_name_id FROM relation_rows WHERE scope = $scope)
     AND name_id NOT IN (SELECT name_id FROM aspect_rows WHERE scope = $scope)"""
 # A name that someone declared an alias stays, and so do names that have aliases.
-_UNTOLD_ALIASES = f"""{_UNTOLD_NAMES} AND entity_id <> name_id AND NOT EXISTS (
-    FROM command_results c WHERE c.scope = $scope AND c.command = 'alias' AND c.error IS NULL
-        AND (c.result->>'name' = name_rows.name
-            OR list_contains(json_extract_string(c.result, '$.aliases[*]'), name_rows.name)))"""
-_UNTOLD_MAIN_NAMES = f"""{_UNTOLD_NAMES} AND entity_id = name_id AND NOT is_alias
+UNTOLD_ALIASES = f"""{_UNTOLD_NAMES} AND entity_id <> name_id AND NOT EXISTS (
+    FROM name_links l WHERE l.scope = $scope AND l.command_id IS NOT NULL AND l.is_active
+        AND name_rows.name_id IN (l.name_id, l.alias_id))"""
+UNTOLD_MAIN_NAMES = f"""{_UNTOLD_NAMES} AND entity_id = name_id AND NOT is_alias
     AND name_id NOT IN (SELECT entity_id FROM name_rows
         WHERE scope = $scope AND name_id <> entity_id)"""
+
+
+EMPTY_ASPECTS = """
+DELETE FROM aspect_rows WHERE scope = $scope AND name_id IN (SELECT unnest($names))
+    AND aspect_id NOT IN (SELECT aspect_id FROM attribute_rows WHERE scope = $scope)"""
+LOOSE_LINKS = """
+DELETE FROM name_links WHERE scope = $scope AND NOT (
+    name_id IN (SELECT name_id FROM name_rows WHERE scope = $scope)
+    AND alias_id IN (SELECT name_id FROM name_rows WHERE scope = $scope))"""
 
 
 _RELATION = " RETURNING source_name_id, target_name_id, relation_type"
@@ -53,7 +64,7 @@ def erase_graph(
     """Runs in the running transaction; erases the whole graph of the scope for None."""
     if memory_ids is None:
         _note_erased(connection, scope, _WHOLE_RELATIONS, (_WHOLE_NAMES,), {"scope": scope})
-        for table in _OF_GRAPH:
+        for table in OF_GRAPH:
             connection.execute(f"DELETE FROM {table} WHERE scope = ?", [scope])
         return
     parameters = {"scope": scope, "ids": [*memory_ids]}
@@ -73,15 +84,12 @@ def erase_graph(
             f"DELETE FROM {table} WHERE scope = $scope AND memory_id IN (SELECT unnest($ids))",
             parameters,
         )
-    connection.execute(
-        "DELETE FROM aspect_rows WHERE scope = $scope AND name_id IN (SELECT unnest($names))"
-        " AND aspect_id NOT IN (SELECT aspect_id FROM attribute_rows WHERE scope = $scope)",
-        {"scope": scope, "names": names},
-    )
     given: dict[str, object] = {"scope": scope, "names": names}
+    connection.execute(EMPTY_ASPECTS, given)
     relations = f"{_UNTOLD_RELATIONS}{_RELATION}"
-    of_names = (f"{_UNTOLD_ALIASES}{_NAME}", f"{_UNTOLD_MAIN_NAMES}{_NAME}")
+    of_names = (f"{UNTOLD_ALIASES}{_NAME}", f"{UNTOLD_MAIN_NAMES}{_NAME}")
     _note_erased(connection, scope, relations, of_names, given)
+    connection.execute(LOOSE_LINKS, {"scope": scope})
 
 
 def _note_erased(

@@ -17,27 +17,21 @@ from typing import Any, Final
 import duckdb
 
 from palimpsest.schemas.memory_texts import embedding_key
-from palimpsest.schemas.privacy import PrivacyRow
 from palimpsest.schemas.quotations import ERASED
 from palimpsest.schemas.redaction import Redaction, folded, folded_hash, is_mark, marks_of
 from palimpsest.schemas.row_types import ROW_TYPES
-from palimpsest.schemas.rows import (
-    ArchiveRow,
-    AspectRow,
-    AttributeRow,
-    MemoryRow,
-    MentionRow,
-    NameRow,
-    RelationRow,
-    Row,
-    columns_of,
-)
+from palimpsest.schemas.rows.columns import Row, columns_of
+from palimpsest.schemas.rows.pipeline import PrivacyRow
 from palimpsest.schemas.scrubbing import Scrub
 from palimpsest.schemas.vocabulary import EDGES
+from palimpsest.stores.database.archive import drop_states
+from palimpsest.stores.index.scope_graph import GraphRemoval
+from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.state import ShardState
-from palimpsest.stores.writing.erased_graph import erase_graph, erased_ids, free_again
-from palimpsest.stores.writing.redacted_tables import redact_tables
-from palimpsest.streams.store_port import Erase, EraseGraph, NotAlone
+from palimpsest.stores.writing.erased_graph import OF_GRAPH, erase_graph, erased_ids, free_again
+from palimpsest.stores.writing.redacted_tables import JSON_COLUMNS, redact_tables, update_rows
+from palimpsest.stores.writing.sweeps import SWEEPS
+from palimpsest.streams.store_port import OF_TOMBSTONES, Erase, EraseGraph, NotAlone, Sweep
 
 DONE: Final = "done"
 UNFINISHED: Final = "SELECT erasure_id, scope, phase, memory_ids, texts, scope_at FROM erasures"
@@ -56,47 +50,68 @@ class Erasure:
     scope_at: datetime | None = None
 
 
-class BatchErasures:
-    """The erasures of one batch."""
+class BatchRemovals:
+    """The erasures and sweeps of one batch."""
 
     def __init__(self, shard: ShardState) -> None:
         self._shard = shard
-        self._staged: list[Erase | EraseGraph] = []
+        self._staged: list[Erase | EraseGraph | Sweep] = []
+        self._removed: list[tuple[str, GraphRemoval]] = []
         self._freed = False
 
-    def stage(self, write: Erase | EraseGraph, alone: bool) -> None:
-        """`alone`: nothing else was staged before. Raises NotAlone."""
-        if isinstance(write, EraseGraph) and not alone:
+    def stage(self, write: Erase | EraseGraph | Sweep, alone: bool) -> None:
+        """`alone`: no row was staged before. Raises NotAlone."""
+        if _is_of_own_batch(write) and not alone:
             raise NotAlone
         self._staged.append(write)
 
     def check(self) -> None:
         """Called before anything else is staged. Raises NotAlone."""
-        if self._staged and any(isinstance(write, EraseGraph) for write in self._staged):
+        if any(map(_is_of_own_batch, self._staged)):
             raise NotAlone
 
     def write(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Runs in the running transaction, once the batch's rows are written."""
         for write in self._staged:
-            if isinstance(write, EraseGraph):
-                erase_graph(connection, write.scope, write.memory_ids)
-                if write.memory_ids is None:
-                    scrub_results(connection, write.scope)
-                self._freed |= free_again(connection, write.scope)
-            else:
-                _erase(connection, write)
+            match write:
+                case Erase():
+                    _erase(connection, write)
+                case EraseGraph(scope, memory_ids):
+                    erase_graph(connection, scope, memory_ids)
+                    if memory_ids is None:
+                        scrub_results(connection, scope)
+                    self._freed |= free_again(connection, scope)
+                case Sweep():
+                    removal = SWEEPS[write.step](connection, write)
+                    if removal is not None:
+                        self._removed.append((write.scope, removal))
 
     def show(self) -> None:
-        """Removes the erased memories from all caches, after the commit."""
-        for write in self._staged:
+        """Removes from all caches, after the commit, what was erased and what the graph lost."""
+        erased = [write for write in self._staged if not isinstance(write, Sweep)]
+        if erased:
+            self._shard.known.forget()
+        for write in erased:
             self._shard.indexes.forget(write.scope)
             self._shard.names.forget(write.scope)
             self._shard.has_erasures |= isinstance(write, Erase) or self._freed
+        for scope, removal in self._removed:
+            change = partial(ScopeIndex.remove_from_graph, removal=removal)
+            self._shard.indexes.change(scope, change)
+            if removal.names:
+                self._shard.names.forget(scope)
+
+
+def _is_of_own_batch(write: Erase | EraseGraph | Sweep) -> bool:
+    """Whether a removal counts what was written before."""
+    return isinstance(write, EraseGraph) or (
+        isinstance(write, Sweep) and write.step in OF_TOMBSTONES
+    )
 
 
 def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:
     ids = sorted(erase.texts)
-    texts, keys = _archived(connection, ids)
+    texts, keys = _archived(connection, erase.scope, ids)
     for memory_id, text in erase.texts.items():
         # In an erased log the text is a mark, with the number that it had before.
         texts.setdefault(memory_id, []).append(text)
@@ -109,10 +124,11 @@ def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:
             erase.scope_at,
         ],
     )
-    connection.execute("DELETE FROM memory_archive WHERE memory_id IN (SELECT unnest(?))", [ids])
+    drop_states(connection, erase.scope, ids)
     for table in ("fts_docs", "fts_postings"):
         connection.execute(f"DELETE FROM {table} WHERE memory_id IN (SELECT unnest(?))", [ids])
     _forget_beside(connection, erase.scope, ids)
+    _forget_recalls(connection, erase, ids)
     erasure = Erasure(erase.erasure_id, erase.scope, "log", tuple(ids), texts, erase.scope_at)
     redact_tables(connection, [redaction_of(connection, erasure)])
     scrub = scrub_of(connection, erasure)
@@ -123,6 +139,24 @@ def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:
         " (SELECT embedding_key FROM memory_rows)",
         [keys],
     )
+
+
+def _forget_recalls(
+    connection: duckdb.DuckDBPyConnection, erase: Erase, ids: Sequence[str]
+) -> None:
+    """What recalls tell of memories: that they returned them, and what was asked."""
+    if erase.scope_at is not None:
+        for table in ("recalls", "recall_results"):
+            connection.execute(f"DELETE FROM {table} WHERE scope = ?", [erase.scope])
+        return
+    returned = "scope = $scope AND memory_id IN (SELECT unnest($ids))"
+    given = {"scope": erase.scope, "ids": [*ids]}
+    connection.execute(
+        "UPDATE recalls SET question = NULL, question_id = NULL"
+        f" WHERE recall_id IN (SELECT recall_id FROM recall_results WHERE {returned})",
+        given,
+    )
+    connection.execute(f"DELETE FROM recall_results WHERE {returned}", given)
 
 
 def _forget_beside(connection: duckdb.DuckDBPyConnection, scope: str, ids: Sequence[str]) -> None:
@@ -168,15 +202,16 @@ def _forget_beside(connection: duckdb.DuckDBPyConnection, scope: str, ids: Seque
 
 
 def _archived(
-    connection: duckdb.DuckDBPyConnection, ids: Sequence[str]
+    connection: duckdb.DuckDBPyConnection, scope: str, ids: Sequence[str]
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Returns the earlier texts of memories, oldest first, and the keys of these texts' vectors."""
     texts: dict[str, list[str]] = {}
     keys = []
     rows = connection.execute(
         "SELECT memory_id, content, json_extract_string(state, '$.embedding_key')"
-        " FROM memory_archive WHERE memory_id IN (SELECT unnest(?)) ORDER BY memory_id, version",
-        [ids],
+        " FROM archived_states WHERE scope = ? AND memory_id IN (SELECT unnest(?))"
+        " ORDER BY memory_id, version",
+        [scope, ids],
     )
     for memory_id, content, key in rows.fetchall():
         texts.setdefault(memory_id, []).append(content)
@@ -265,7 +300,7 @@ def _kept(connection: duckdb.DuckDBPyConnection, scope: str) -> tuple[frozenset[
         [scope],
     ).fetchall()
     archived = connection.execute(
-        "SELECT memory_id, content FROM memory_archive WHERE scope = ?", [scope]
+        "SELECT memory_id, content FROM archived_states WHERE scope = ?", [scope]
     ).fetchall()
     [(ids, hashes)] = rows
     before = (folded_hash(folded(content)) for _, content in archived)
@@ -334,14 +369,11 @@ def finish_files(connection: duckdb.DuckDBPyConnection) -> None:
 # The tables of a scope that was erased as a whole, without anything that a person may have written.
 # Every table of the scope is scrubbed in all columns that hold text, regardless of their names.
 
-_ELSEWHERE: Final = frozenset(
-    (MemoryRow, ArchiveRow, NameRow, RelationRow, MentionRow, AspectRow, AttributeRow)
-)
+_ELSEWHERE: Final = frozenset({"memory_rows", "memory_archive", *OF_GRAPH})
 """Memories lose their texts when they become tombstones; the graph is erased in its own batch."""
-_JSON: Final = frozenset({"metadata", "candidates", "payload", "headers", "result"})
 _TIMES: Final = ("recorded_at", "created_at", "last_failed_at", "archived_at")
 _CAUSES: Final = ("correlation_id", "command_id")
-_OF_GRAPH: Final = ("alias", "import")
+_OF_GRAPH: Final = ("alias", "unalias", "import")
 """Commands that graph-persist answers."""
 
 
@@ -356,7 +388,7 @@ def scrub_tables(
     )
     for row_type in ROW_TYPES:
         known = columns_of(row_type)
-        if row_type in _ELSEWHERE or "scope" not in known:
+        if row_type.TABLE in _ELSEWHERE or "scope" not in known:
             continue
         texts = [name for name in known if known[name].type is str and name not in row_type.KEY]
         if row_type is PrivacyRow:
@@ -399,19 +431,14 @@ def _scrub_table(
 ) -> None:
     cursor = connection.execute(f"SELECT * FROM {row_type.TABLE} WHERE scope = ?", [scrub.scope])
     columns = [each[0] for each in cursor.description or ()]
+    changed = []
     for values in cursor.fetchall():
         row = dict(zip(columns, values, strict=True))
-        if _is_later(row, scrub, caused):
-            continue
-        changed = {name: new for name in texts if (new := _scrubbed(scrub, row, name)) != row[name]}
-        if not changed:
-            continue
-        sets = ", ".join(f"{name} = ?" for name in changed)
-        where = " AND ".join(f"{name} = ?" for name in row_type.KEY)
-        key = [row[name] for name in row_type.KEY]
-        connection.execute(
-            f"UPDATE {row_type.TABLE} SET {sets} WHERE {where}", [*changed.values(), *key]
-        )
+        if not _is_later(row, scrub, caused):
+            new = {name: _scrubbed(scrub, row, name) for name in texts}
+            if any(new[name] != row[name] for name in texts):
+                changed.append(([row[name] for name in row_type.KEY], new))
+    update_rows(connection, row_type.TABLE, row_type.KEY, texts, changed)
 
 
 def _scrubbed(scrub: Scrub, row: dict[str, Any], name: str) -> Any:
@@ -420,7 +447,7 @@ def _scrubbed(scrub: Scrub, row: dict[str, Any], name: str) -> Any:
         return scrub.node(held, "person")
     if name == "value_base64":
         return scrub.node({"topic": row["topic"], name: held})[name]  # type: ignore[index, call-overload]
-    if name in _JSON and isinstance(held, str):
+    if name in JSON_COLUMNS and isinstance(held, str):
         node = json.loads(held)
         new = scrub.node(node, name)
         # In the stored format: an unchanged value keeps its bytes.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 
+from palimpsest.schemas.case_endings import beginning_in_every_case
 from palimpsest.schemas.memory_texts import linked_text
-from palimpsest.schemas.rows import MemoryRow
-from palimpsest.stores.database.cursors import Readable
+from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.stores.recall.candidates import CandidateSearch
+from palimpsest.stores.state import ShardState
 from palimpsest.streams.store_port import MemoryText
 
 _NO_WORD = re.compile(r"[\W_]+")
@@ -37,12 +38,12 @@ def _written_otherwise() -> str:
 class TextSearch:
     """Searches of one batch, each executed once."""
 
-    def __init__(self, shard: Readable, search: CandidateSearch) -> None:
+    def __init__(self, shard: ShardState, search: CandidateSearch) -> None:
         self._shard = shard
         self._search = search
         self._naming: dict[tuple[str, str], tuple[str, ...]] = {}
         self._archived: dict[str, list[MemoryText]] = {}
-        self._with_archive: set[str] | None = None
+        self._with_archive: dict[str, bool] = {}
 
     def naming(self, scope: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Returns ids of the memories of the scope, tombstones included, one of whose texts may
@@ -50,32 +51,35 @@ class TextSearch:
         missing = [name for name in names if (scope, name) not in self._naming]
         if missing:
             found = self._in_archive(scope, missing)
+            # By its bare words: how a text joins and inflects them makes other terms, and parts of
+            # numbers and single characters may be none.
+            telling = {
+                name: [w for w in _NO_WORD.sub(" ", name).split() if len(w) > 1 and not w.isdigit()]
+                for name in missing
+                if name.isascii()
+            }
+            having = self._search.naming(scope, telling)
             for name in missing:
-                ids = None
-                if name.isascii():
-                    # By its bare words: how a text joins and inflects them makes other terms, and
-                    # parts of numbers and single letters may be none.
-                    words = _NO_WORD.sub(" ", name).split()
-                    telling = [w for w in words if len(w) > 1 and not w.isdigit()]
-                    ids = self._search.naming(scope, telling)
+                ids = having.get(name)
                 found[name].update(self._in_texts(scope, name) if ids is None else ids)
-            for name in missing:
                 self._naming[scope, name] = tuple(sorted(found[name]))
         return {name: self._naming[scope, name] for name in names}
 
-    def read_archive(self, memory_ids: Sequence[str]) -> None:
+    def read_archive(self, memories: Iterable[MemoryRow]) -> None:
         """Reads the replaced texts of these memories in bulk."""
-        missing = [key for key in memory_ids if key not in self._archived]
-        if not missing:
+        missing = [row for row in memories if row.memory_id not in self._archived]
+        self._archived.update({row.memory_id: [] for row in missing})
+        replaced = [row for row in missing if row.version > 1]
+        if not replaced:
             return
-        self._archived.update({key: [] for key in missing})
-        with self._shard.reading() as reader:
-            rows = reader.execute(
-                "SELECT memory_id, type, json_extract_string(state, '$.who'), content,"
-                " json_extract_string(state, '$.embedding_key') FROM memory_archive"
-                " WHERE memory_id IN (SELECT unnest(?)) ORDER BY memory_id, version",
-                [missing],
-            ).fetchall()
+        scopes = sorted({row.scope for row in replaced})
+        rows = self._shard.fetch(
+            "SELECT memory_id, type, json_extract_string(state, '$.who'), content,"
+            " json_extract_string(state, '$.embedding_key') FROM archived_states"
+            f" WHERE scope IN ({', '.join('?' * len(scopes))})"
+            " AND memory_id IN (SELECT unnest(?)) ORDER BY memory_id, version",
+            [*scopes, [row.memory_id for row in replaced]],
+        )
         for memory_id, kind, who, content, key in rows:
             self._archived[memory_id].append(MemoryText(key, linked_text(kind, who or "", content)))
 
@@ -86,24 +90,24 @@ class TextSearch:
 
     def _in_archive(self, scope: str, names: Sequence[str]) -> dict[str, set[str]]:
         found: dict[str, set[str]] = defaultdict(set)
-        if self._with_archive is None:
-            with self._shard.reading() as reader:
-                scopes = reader.execute("SELECT DISTINCT scope FROM memory_archive").fetchall()
-            self._with_archive = {of for (of,) in scopes}
         if scope not in self._with_archive:
+            self._with_archive[scope] = bool(
+                self._shard.fetch("SELECT 1 FROM archived_states WHERE scope = ? LIMIT 1", [scope])
+            )
+        if not self._with_archive[scope]:
             return found
-        with self._shard.reading() as reader:
-            rows = reader.execute(
-                """WITH texts AS (
-                    SELECT memory_id, lower(content) AS text, lower(who) AS speaker,
-                        regexp_matches(content || who, $3) AS is_odd
-                    FROM (SELECT memory_id, content,
-                        coalesce(json_extract_string(state, '$.who'), '') AS who
-                        FROM memory_archive WHERE scope = $2))
-                SELECT DISTINCT name, memory_id FROM texts, (SELECT unnest($1) AS name)
-                WHERE contains(text, name) OR contains(speaker, name) OR is_odd""",
-                [list(names), scope, _written_otherwise()],
-            ).fetchall()
+        rows = self._shard.fetch(
+            """WITH texts AS (
+                SELECT memory_id, lower(content) AS text, lower(who) AS speaker,
+                    regexp_matches(content || who, $3) AS is_odd
+                FROM (SELECT memory_id, content,
+                    coalesce(json_extract_string(state, '$.who'), '') AS who
+                    FROM archived_states WHERE scope = $2))
+            SELECT DISTINCT name, memory_id
+            FROM texts, (SELECT unnest($1) AS name, unnest($4) AS part)
+            WHERE contains(text, part) OR contains(speaker, part) OR is_odd""",
+            [list(names), scope, _written_otherwise(), [*map(beginning_in_every_case, names)]],
+        )
         for name, memory_id in rows:
             found[name].add(memory_id)
         return found
@@ -111,11 +115,10 @@ class TextSearch:
     def _in_texts(self, scope: str, name: str) -> set[str]:
         """For names that full-text search does not support: scripts in which the linker finds a
         name inside a word, or names with marks only."""
-        with self._shard.reading() as reader:
-            rows = reader.execute(
-                "SELECT memory_id FROM memory_rows WHERE scope = ? AND NOT is_deleted"
-                " AND (contains(lower(content), ?) OR contains(lower(who), ?)"
-                "  OR regexp_matches(content || who, ?))",
-                [scope, name, name, _written_otherwise()],
-            ).fetchall()
+        rows = self._shard.fetch(
+            "SELECT memory_id FROM memory_rows WHERE scope = ? AND NOT is_deleted"
+            " AND (contains(lower(content), ?) OR contains(lower(who), ?)"
+            "  OR regexp_matches(content || who, ?))",
+            [scope, *2 * [beginning_in_every_case(name)], _written_otherwise()],
+        )
         return {memory_id for (memory_id,) in rows}

@@ -11,7 +11,7 @@ import itertools
 import json
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -22,6 +22,8 @@ import pyarrow as pa
 from palimpsest.schemas.identity import FACT_MEMORY_NAME, UNREADABLE_SCOPE
 from palimpsest.schemas.quotations import ERASED, LONG
 from palimpsest.schemas.redaction import CHANGING, OWN, QUOTING, Redaction
+from palimpsest.schemas.row_types import ROW_TYPES
+from palimpsest.schemas.rows.columns import columns_of
 
 MOST: Final = 200
 """For more texts than this no pattern is made: everything may be changed."""
@@ -44,21 +46,18 @@ CHANGING_FIELDS: Final = '"(?:' + "|".join(sorted(CHANGING)) + ')"'
 """Matches all JSON that can be changed, if none of its characters is escaped."""
 _DERIVING: Final = ("turn_id", "item_id", "command", "value_base64")
 """Fields of JSON from which it follows that something is an erased memory's without its id."""
-_FEW: Final = 32
-"""Maximum number of words for which a pattern is faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Screen:
     """RE2 patterns of what some redactions may change: of fields that hold a text as a whole
     (`own`), that quote (`quoting`), and of JSON without escapes (`json`). It may have one of the
-    `words` as a string instead; `few_words` is their pattern, empty where they are too many."""
+    `words` as a string instead."""
 
     own: str
     quoting: str
     json: str
     words: tuple[str, ...]
-    few_words: str
 
 
 def screen_of(redactions: Sequence[Redaction]) -> Screen:
@@ -73,7 +72,6 @@ def screen_of(redactions: Sequence[Redaction]) -> Screen:
         _either(map(_within, quoted)),
         _either(map(_within, [*texts, *quoted])),
         tuple(sorted(words)),
-        '"(?:' + "|".join(map(re.escape, sorted(words))) + ')"' if len(words) <= _FEW else "",
     )
 
 
@@ -119,23 +117,39 @@ FEW_ROWS: Final = 300
 """Scanning this many rows takes no longer than selecting those needed."""
 
 
+JSON_COLUMNS: Final = frozenset({"metadata", "candidates", "payload", "headers", "result"})
+"""Columns that hold JSON."""
+_ROWS: Final = {each.TABLE: each for each in ROW_TYPES}
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Where a table holds texts: the columns `about` identify their owner; `json` are columns that
-    hold JSON, `lists` columns that hold texts. `source` is what to select from, by `$scope`, if the
-    table alone does not have all columns."""
+    """Where a table holds texts: the columns `about` identify their owner. `source` is what to
+    select from, by `$scope`, if the table alone does not have all columns."""
 
     name: str
-    key: tuple[str, ...]
     about: tuple[str, ...]
     changed: tuple[str, ...]
-    json: tuple[str, ...] = ()
-    lists: tuple[str, ...] = ()
     source: str = ""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return _ROWS[self.name].KEY
 
     @property
     def columns(self) -> tuple[str, ...]:
         return (*self.key, *self.about, *self.changed)
+
+    @property
+    def json(self) -> tuple[str, ...]:
+        """The changed columns that hold JSON."""
+        return tuple(name for name in self.changed if name in JSON_COLUMNS)
+
+    @property
+    def lists(self) -> tuple[str, ...]:
+        """The changed columns that hold lists of texts."""
+        known = columns_of(_ROWS[self.name])
+        return tuple(name for name in self.changed if known[name].is_list)
 
     @property
     def query(self) -> str:
@@ -145,64 +159,42 @@ class Table:
 
 
 TABLES: Final = (
-    Table(
-        "fact_rows",
-        ("item_id",),
-        ("turn_memory_id",),
-        ("content", "categories"),
-        lists=("categories",),
-    ),
+    Table("fact_rows", ("turn_memory_id",), ("content", "categories")),
     Table(
         "proposals",
-        ("item_id", "round"),
         ("action", "turn_memory_id"),
         ("reason", "dropped", "candidates"),
-        json=("candidates",),
-        source="(SELECT p.*, f.turn_memory_id FROM proposals p"
+        "(SELECT p.*, f.turn_memory_id FROM proposals p"
         " LEFT JOIN fact_rows f USING (item_id) WHERE p.scope = $scope)",
     ),
-    Table(
-        "held_proposals",
-        ("item_id",),
-        ("action", "turn_memory_id"),
-        ("content", "reason", "categories"),
-        lists=("categories",),
-    ),
-    Table(
-        "shadow_proposals",
-        ("item_id", "round", "decider"),
-        ("action", "turn_memory_id"),
-        ("reason", "error"),
-    ),
-    Table("extractions", ("message_id",), ("turn_memory_id",), ("warnings",), lists=("warnings",)),
+    Table("held_proposals", ("action", "turn_memory_id"), ("content", "reason", "categories")),
+    Table("shadow_proposals", ("action", "turn_memory_id"), ("reason", "error")),
+    Table("extractions", ("turn_memory_id",), ("warnings",)),
     Table(
         "outcomes",
-        ("item_kind", "item_id"),
         ("event", "turn_memory_id", "memory_id"),
         ("reason",),
         # A decision about an erased turn's fact belongs to the turn, regardless of the memory it
         # was about, as in the record of the decision.
-        source="(SELECT o.* REPLACE (CASE WHEN t.content_hash = '' THEN NULL ELSE o.memory_id END"
+        "(SELECT o.* REPLACE (CASE WHEN t.content_hash = '' THEN NULL ELSE o.memory_id END"
         " AS memory_id), f.turn_memory_id FROM outcomes o"
         " LEFT JOIN fact_rows f ON f.item_id = o.item_id AND o.item_kind = 'fact'"
         " LEFT JOIN memory_rows t ON t.memory_id = f.turn_memory_id WHERE o.scope = $scope)",
     ),
     Table(
         "history_rows",
-        ("event_id",),
         ("memory_id", "event", "changed_by"),
         ("old_content", "new_content", "reason", "metadata"),
-        json=("metadata",),
     ),
     Table(
         "dead_letter_rows",
-        ("letter_id",),
         (),
         ("value_base64", "reason", "raw_output"),
-        source=f"(FROM dead_letter_rows WHERE scope IN ($scope, '{UNREADABLE_SCOPE}'))",
+        f"(FROM dead_letter_rows WHERE scope IN ($scope, '{UNREADABLE_SCOPE}'))",
     ),
-    Table("command_results", ("command_id",), (), ("error", "result"), json=("result",)),
-    Table("promotion_part_rows", ("scope", "plan_id", "part"), (), ("payload",), json=("payload",)),
+    Table("command_results", (), ("error", "result")),
+    Table("recalls", (), ("question",)),
+    Table("promotion_part_rows", (), ("payload",)),
 )
 
 
@@ -223,7 +215,8 @@ def _redact_scope(connection: duckdb.DuckDBPyConnection, redactions: Sequence[Re
     for table in TABLES:
         rows = affected(connection, table, redactions)
         changed = [new for row in rows if (new := redacted_row(table, row, redactions))]
-        _update(connection, table, changed)
+        keyed = [(tuple(row[name] for name in table.key), row) for row in changed]
+        update_rows(connection, table.name, table.key, table.changed, keyed)
     outbox = connection.execute(
         "SELECT stage, seq, value FROM outbox WHERE scope = ? AND value IS NOT NULL",
         [redactions[0].scope],
@@ -260,19 +253,18 @@ def affected(
         "quoting": screen.quoting,
         "json": screen.json,
         "words": [*screen.words],
-        "few_words": screen.few_words,
         "fields": CHANGING_FIELDS,
         "odd": ODD,
         "name": FACT_MEMORY_NAME,
     }
-    query = f"SELECT * FROM ({table.query}) WHERE {_changing(table, bool(screen.few_words))}"
+    query = f"SELECT * FROM ({table.query}) WHERE {_changing(table)}"
     used = {name: value for name, value in given.items() if re.search(rf"\${name}\b", query)}
     found = connection.execute(query, used).fetchall()
     return [dict(zip(table.columns, row, strict=True)) for row in found]
 
 
 @cache
-def _changing(table: Table, few_words: bool) -> str:
+def _changing(table: Table) -> str:
     """Returns a condition that holds for every row that `Redaction.node` changes; both make the
     same distinctions."""
     left = " OR ".join(_left(table, name) for name in table.changed)
@@ -283,8 +275,6 @@ def _changing(table: Table, few_words: bool) -> str:
         if name in table.json:
             # Without a backslash, everything between quotation marks is unescaped.
             word = f"list_has_any(string_split({name}, '\"'), $words)"
-            if few_words:
-                word = f"regexp_matches({name}, $few_words)"
             matches = f"regexp_matches({name}, $json) OR {odd} OR {word}"
             conditions.append(f"contains({name}, '\\')")
             conditions.append(f"regexp_matches({name}, $fields) AND ({matches})")
@@ -350,19 +340,25 @@ def redacted_row(
     }
 
 
-def _update(
-    connection: duckdb.DuckDBPyConnection, table: Table, rows: Collection[dict[str, Any]]
+def update_rows(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    key: Sequence[str],
+    changed: Sequence[str],
+    rows: Sequence[tuple[Sequence[object], Mapping[str, Any]]],
 ) -> None:
+    """Updates the changed columns, which may be part of the key, of rows with these keys."""
     if not rows:
         return
-    columns = (*table.key, *table.changed)
-    empty = connection.sql(f"SELECT {', '.join(columns)} FROM {table.name} LIMIT 0")
-    schema = empty.to_arrow_table().schema
+    schema = connection.sql(f"FROM {table} LIMIT 0").to_arrow_table().schema
     arrays = {
-        name: pa.array([row[name] for row in rows], schema.field(name).type) for name in columns
+        f"key_{name}": pa.array([old[number] for old, _ in rows], schema.field(name).type)
+        for number, name in enumerate(key)
     }
+    for name in changed:
+        arrays[name] = pa.array([row[name] for _, row in rows], schema.field(name).type)
     connection.register("redacted", pa.table(arrays))
-    sets = ", ".join(f"{name} = redacted.{name}" for name in table.changed)
-    where = " AND ".join(f"{table.name}.{name} = redacted.{name}" for name in table.key)
-    connection.execute(f"UPDATE {table.name} SET {sets} FROM redacted WHERE {where}")
+    sets = ", ".join(f"{name} = redacted.{name}" for name in changed)
+    where = " AND ".join(f"{table}.{name} = redacted.key_{name}" for name in key)
+    connection.execute(f"UPDATE {table} SET {sets} FROM redacted WHERE {where}")
     connection.unregister("redacted")

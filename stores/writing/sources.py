@@ -5,12 +5,20 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from palimpsest.schemas.rows import ArchiveRow, EdgeRow, FactRow, MemoryRow, OutcomeRow
-from palimpsest.stores.database.derivations import SAID_AGAIN, sources_of
+from palimpsest.schemas.rows.memories import ArchiveRow, EdgeRow, MemoryRow
+from palimpsest.schemas.rows.pipeline import FactRow, OutcomeRow, SweepRow
+from palimpsest.stores.database.derivations import (
+    SAID_AGAIN,
+    Pairs,
+    by_memory,
+    said_by,
+    sources_of,
+)
 from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.batch_rows import BatchRows
+from palimpsest.stores.writing.sweeps import is_gone
 from palimpsest.streams.store_port import FORGOTTEN, HIDDEN, Source, Statement
 
 _STATED = f"""
@@ -26,6 +34,23 @@ Stated = dict[tuple[str, str], set[str]]
 """The texts in which a source stated what a memory says, by the ids of both."""
 
 
+def sources_of_derived(
+    shard: ShardState, rows: BatchRows, scope: str, ids: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Returns all sources, sorted, of every memory that was derived from one of `ids`, or derived
+    from another and repeated by one."""
+    if not ids:
+        return {}
+    edges, stated = _staged_edges(rows, scope), _pairs(_staged(rows, scope))
+    wanted = {memory_id for memory_id, source in edges | stated if source in ids}
+    with shard.reading() as reader:
+        wanted |= said_by(reader, scope, ids)
+        drawn, again = sources_of(reader, scope, wanted)
+    drawn |= {pair for pair in edges if pair[0] in wanted}
+    again |= {pair for pair in stated if pair[0] in wanted}
+    return by_memory(drawn, again)
+
+
 def sources_with_statements(
     shard: ShardState, rows: BatchRows, scope: str, ids: Iterable[str]
 ) -> dict[str, Source]:
@@ -33,28 +58,27 @@ def sources_with_statements(
     wanted = set(ids)
     if not wanted:
         return {}
-    edges = {
-        (edge.source_id, edge.target_id)
-        for edge in rows.staged(EdgeRow)
-        if edge.relation_type == "derived_from" and edge.scope == scope
-    }
-    staged = _staged(rows, scope)
+    edges, known = _staged_edges(rows, scope), _staged(rows, scope)
     with shard.reading() as reader:
-        pairs = set().union(*sources_of(reader, scope, wanted), edges, _pairs(staged))
+        pairs = set().union(*sources_of(reader, scope, wanted), edges, _pairs(known))
         found = sorted({source for memory_id, source in pairs if memory_id in wanted})
         given = {"scope": scope, "ids": found}
-        stated = reader.execute(_STATED, given).fetchall()
+        for source, memory_id, text in reader.execute(_STATED, given).fetchall():
+            known[source, memory_id].add(text)
         edges |= {(drawn, source) for source, drawn in reader.execute(_DRAWN, given).fetchall()}
-    known: Stated = defaultdict(set)
-    for source, memory_id, text in stated:
-        known[source, memory_id].add(text)
-    for key, texts in staged.items():
-        known[key] |= texts
     for memory_id, source in edges:
         if (source, memory_id) not in known:
             known[source, memory_id] = _texts_of(rows, memory_id)
     return {
         key: source for key in found if (source := _source(rows, scope, key, known)) is not None
+    }
+
+
+def _staged_edges(rows: BatchRows, scope: str) -> Pairs:
+    return {
+        (edge.source_id, edge.target_id)
+        for edge in rows.staged(EdgeRow)
+        if edge.relation_type == "derived_from" and edge.scope == scope
     }
 
 
@@ -68,7 +92,7 @@ def _staged(rows: BatchRows, scope: str) -> Stated:
     return stated
 
 
-def _pairs(stated: Stated) -> set[tuple[str, str]]:
+def _pairs(stated: Stated) -> Pairs:
     return {(memory_id, source) for source, memory_id in stated}
 
 
@@ -98,13 +122,21 @@ def _source(rows: BatchRows, scope: str, key: str, stated: Stated) -> Source | N
 
 def _archived(rows: BatchRows, row: MemoryRow) -> list[ArchiveRow]:
     """The states before, oldest first. A change of something else than the text leaves none."""
-    found = (rows.get(ArchiveRow, (row.memory_id, number)) for number in range(1, row.version))
-    return [state for state in found if state is not None]
+    return rows.get_all(ArchiveRow, [(row.memory_id, number) for number in range(1, row.version)])
+
+
+def _unswept(rows: BatchRows, memory_id: str) -> MemoryRow | None:
+    row = rows.get(MemoryRow, (memory_id,))
+    if row is None or is_gone(row, rows.get(SweepRow, (row.scope, "mentions"))):
+        return None
+    return row
 
 
 def _is_forgotten(rows: BatchRows, memory_id: str) -> bool:
-    row = rows.get(MemoryRow, (memory_id,))
-    if row is None or not row.is_deleted:
+    row = _unswept(rows, memory_id)
+    if row is None:
+        return True  # it was deleted and then swept: what it said must not be shown again
+    if not row.is_deleted:
         return False
     before = rows.get(ArchiveRow, (memory_id, row.version - 1))
     return before is not None and before.reason == FORGOTTEN
@@ -112,7 +144,7 @@ def _is_forgotten(rows: BatchRows, memory_id: str) -> bool:
 
 def _texts_of(rows: BatchRows, memory_id: str) -> set[str]:
     """All texts of the memory."""
-    row = rows.get(MemoryRow, (memory_id,))
+    row = _unswept(rows, memory_id)
     if row is None:
         return set()
     return {row.content, *(state.content for state in _archived(rows, row))}

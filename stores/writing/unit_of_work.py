@@ -8,59 +8,63 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import duckdb
 
-from palimpsest.schemas.audit_rows import DeadLetterRow
-from palimpsest.schemas.privacy import PrivacyRow
-from palimpsest.schemas.rows import (
+from palimpsest.schemas.rows.columns import Row
+from palimpsest.schemas.rows.graph import (
+    AspectRow,
+    AspectWeightRow,
+    AttributeRow,
+    MentionRow,
+    NameLinkRow,
+    NameRow,
+    RelationRow,
+)
+from palimpsest.schemas.rows.memories import PROFILE, ArchiveRow, EdgeRow, MemoryRow
+from palimpsest.schemas.rows.pipeline import (
     CategoriesRow,
     CommandRow,
-    DocumentMemoryRow,
-    DocumentRow,
-    EdgeRow,
+    DeadLetterRow,
+    EmbeddingRow,
     FactRow,
     FlagsRow,
-    MemoryRow,
-    MentionRow,
-    NameRow,
-    OpenSessionsRow,
     OutcomeRow,
     PendingProposalRow,
+    PrivacyRow,
     ProposalRow,
-    RelationRow,
-    Row,
-    SessionRow,
-    ShortTermRow,
+    RetentionRow,
+    SweepRow,
 )
-from palimpsest.stores.database.derivations import (
-    SAID_AGAIN,
-    Pairs,
-    by_memory,
-    said_by,
-    sources_of,
-)
-from palimpsest.stores.database.tables import select
+from palimpsest.schemas.rows.sessions import OpenSessionsRow, SessionRow, ShortTermRow
+from palimpsest.stores.database.archive import drop_repeats
+from palimpsest.stores.database.membership import DEDUP_KEYS, EMBEDDING_KEYS, SOURCE_IDS
+from palimpsest.stores.database.tables import embedding_columns
 from palimpsest.stores.index.fulltext import write_postings
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.state import ShardState
-from palimpsest.stores.writing.batch_rows import BatchRows, RowT
-from palimpsest.stores.writing.embedding_columns import embedding_columns
+from palimpsest.stores.writing.batch_rows import (
+    BatchRows,
+    Found,
+    RowT,
+    among,
+    known_documents,
+    known_promotions,
+)
 from palimpsest.stores.writing.erased_graph import erased_ids
-from palimpsest.stores.writing.erasures import BatchErasures
-from palimpsest.stores.writing.known_names import NameView
-from palimpsest.stores.writing.known_promotions import known_promotions
+from palimpsest.stores.writing.erasures import BatchRemovals
 from palimpsest.stores.writing.memory_texts import TextSearch
-from palimpsest.stores.writing.sources import sources_with_statements
-from palimpsest.stores.writing.stored_rows import Found, StoredRows
+from palimpsest.stores.writing.scope_caches import NameView
+from palimpsest.stores.writing.sources import sources_of_derived, sources_with_statements
+from palimpsest.stores.writing.sweeps import STEPS, is_gone, is_swept
 from palimpsest.streams.store_port import (
     Anticipated,
     CommittedButNotShown,
-    Documents,
     Erase,
     EraseGraph,
     ExpireShortTerm,
@@ -73,10 +77,12 @@ from palimpsest.streams.store_port import (
     LoadGraph,
     LoadPromotion,
     NearDuplicates,
+    NotAlone,
     Progress,
     Put,
     StoreAnswer,
     StoreAsk,
+    Sweep,
     Vector,
     Write,
 )
@@ -88,20 +94,22 @@ if TYPE_CHECKING:
 class UnitOfWork:
     """Reads and staged writes of one batch of one stage on one shard."""
 
-    def __init__(self, shard: ShardState) -> None:
+    def __init__(self, shard: ShardState, space: str = "") -> None:
         self._shard = shard
-        self._stored = StoredRows(shard)
-        self._rows = BatchRows(self._stored)
+        self._rows = BatchRows(shard)
         self._by_hash: Found = {}
         self._by_source: Found = {}
         self._embeddings: dict[str, KeepVector] = {}
         self._newly_kept: list[KeepVector] = []
         self._cached_vectors: dict[str, Vector | None] = {}
-        self._search = CandidateSearch(shard)
+        self.space = shard.space_named(space)
+        """The vectors that the whole batch searches, whatever the shard uses meanwhile."""
+        self._search = CandidateSearch(shard, self.space)
         self._names = NameView(shard.names)
         self._texts = TextSearch(shard, self._search)
-        self._erasures = BatchErasures(shard)
-        self.write_seq = shard.write_seq
+        self._removals = BatchRemovals(shard)
+        # The indexes of a former space have at least what was written before the change.
+        self.write_seq = shard.write_seq if self.space is shard.space else shard.space.began
 
     # --- reading ---------------------------------------------------------------------------
 
@@ -116,21 +124,21 @@ class UnitOfWork:
     def _prefetch_loads(self, loads: Sequence[Load]) -> None:
         if not loads:
             return
-        self._stored.fetch_memories("dedup_key", self._by_hash, _wanted(loads, "content_hashes"))
-        self._stored.fetch_memories("source_id", self._by_source, _wanted(loads, "source_ids"))
-        turns = prefetch_sessions(self._stored, loads)
+        self._rows.fetch_memories("dedup_key", self._by_hash, _wanted(loads, "content_hashes"))
+        self._rows.fetch_memories("source_id", self._by_source, _wanted(loads, "source_ids"))
+        turns = prefetch_sessions(self._rows, loads)
         memories = [(key,) for load in loads for key in load.memory_ids]
-        self._stored.fetch(MemoryRow, [*memories, *turns])
+        self._rows.fetch(MemoryRow, [*memories, *turns])
         items = [key for load in loads for key in _item_keys(load)]
         items += [("fact", item_id) for load in loads for item_id in load.held_ids]
-        self._stored.fetch(OutcomeRow, items)
-        self._stored.fetch(PendingProposalRow, [(key,) for load in loads for key in load.held_ids])
-        self._stored.fetch(FactRow, [(item_id,) for load in loads for item_id in load.fact_ids])
-        self._stored.fetch(ProposalRow, [key for load in loads for key in load.proposed_in])
-        self._stored.fetch(CategoriesRow, [(load.scope,) for load in loads if load.categories])
+        self._rows.fetch(OutcomeRow, items)
+        self._rows.fetch(PendingProposalRow, [(key,) for load in loads for key in load.held_ids])
+        self._rows.fetch(FactRow, [(item_id,) for load in loads for item_id in load.fact_ids])
+        self._rows.fetch(ProposalRow, [key for load in loads for key in load.proposed_in])
+        self._rows.fetch(CategoriesRow, [(load.scope,) for load in loads if load.categories])
         # New facts are searched for next; loading a scope's index must not block the event loop.
         for scope in {load.scope for load in loads if load.proposed_in}:
-            self._shard.indexes.warm(scope)
+            self.space.indexes.warm(scope)
 
     def answer(self, ask: StoreAsk) -> StoreAnswer:
         """Returns the answer for the present state of the batch."""
@@ -144,9 +152,9 @@ class UnitOfWork:
             case LoadGraph():
                 return self._graph(ask)
             case LoadDocuments():
-                return known_documents(self._shard, self._rows, ask)
+                return known_documents(self._rows, ask)
             case LoadPromotion():
-                return known_promotions(self._shard, self._stored, self._rows, ask)
+                return known_promotions(self._rows, ask)
 
     def anticipate(self, memory: Anticipated) -> None:
         """Answers later asks as if the memory were stored."""
@@ -159,12 +167,14 @@ class UnitOfWork:
 
     def _load(self, ask: Load) -> Loaded:
         # A stage's second ask was unknown when the batch was prefetched.
-        self._stored.fetch_memories("dedup_key", self._by_hash, _wanted([ask], "content_hashes"))
-        self._stored.fetch_memories("source_id", self._by_source, _wanted([ask], "source_ids"))
+        self._rows.fetch_memories("dedup_key", self._by_hash, _wanted([ask], "content_hashes"))
+        self._rows.fetch_memories("source_id", self._by_source, _wanted([ask], "source_ids"))
         whole = self._rows.with_text(ask.scope) if ask.whole_scope else ()
-        ids = (*ask.memory_ids, *whole)
-        self._stored.fetch(MemoryRow, [(key,) for key in ids])
-        memories = {key: self._rows.get(MemoryRow, (key,)) for key in ids}
+        fading = self._rows.fading(ask)
+        ids = (*ask.memory_ids, *whole, *fading)
+        self._rows.fetch(MemoryRow, [(key,) for key in ids])
+        memories = {key: self._memory(key, ask.scope) for key in ids}
+        retention = self._row(RetentionRow, ask.scope) if ask.retention else None
         session = None if ask.session_id is None else (ask.scope, ask.session_id)
         return Loaded(
             memories={key: row for key, row in memories.items() if row is not None},
@@ -192,7 +202,21 @@ class UnitOfWork:
             dead_letter=self._row(DeadLetterRow, ask.letter_id),
             derived=sources_of_derived(self._shard, self._rows, ask.scope, ask.derived_from),
             sources=sources_with_statements(self._shard, self._rows, ask.scope, ask.sources_of),
+            fading=fading,
+            retention=retention,
+            swept=self._swept(ask.scope) if ask.retention else {},
+            embedding=self._rows.get(EmbeddingRow, (ask.scope,)) if ask.embedding else None,
         )
+
+    def _memory(self, memory_id: str, scope: str) -> MemoryRow | None:
+        row = self._rows.get(MemoryRow, (memory_id,))
+        if row is None or not row.is_deleted:
+            return row
+        return None if is_gone(row, self._rows.get(SweepRow, (scope, "mentions"))) else row
+
+    def _swept(self, scope: str) -> dict[str, datetime]:
+        found = ((step, self._rows.get(SweepRow, (scope, step))) for step in STEPS)
+        return {step: row.before for step, row in found if row is not None}
 
     def _row(self, row_type: type[RowT], key: str | None) -> RowT | None:
         return None if key is None else self._rows.get(row_type, (key,))
@@ -224,38 +248,63 @@ class UnitOfWork:
     def _prefetch_graph(self, loads: Sequence[LoadGraph]) -> None:
         memory_ids = {memory_id for load in loads for memory_id in load.memory_ids}
         name_ids: set[str] = set()
+        unknown: dict[str, set[str]] = defaultdict(set)
         for load in loads:
             known = self._names.match(load.scope, load.names, "")
             name_ids.update(known.values())
-            unknown = sorted(set(load.names) - set(known))
-            for found in self._texts.naming(load.scope, unknown).values():
+            unknown[load.scope].update(set(load.names) - set(known))
+        for scope, names in unknown.items():
+            for found in self._texts.naming(scope, sorted(names)).values():
                 memory_ids.update(found)
-        self._texts.read_archive(sorted(memory_ids))
-        self._stored.fetch(MemoryRow, [(memory_id,) for memory_id in sorted(memory_ids)])
-        self._stored.fetch(NameRow, [(name_id,) for name_id in sorted(name_ids)])
-        self._stored.fetch_relations(sorted(name_ids))
+        keys = [(memory_id,) for memory_id in sorted(memory_ids)]
+        self._texts.read_archive(self._rows.get_all(MemoryRow, keys))
+        self._rows.fetch(NameRow, [(name_id,) for name_id in sorted(name_ids)])
+        self._rows.fetch_relations(sorted(name_ids))
 
     def _graph(self, ask: LoadGraph) -> Graph:
         known = self._names.match(ask.scope, ask.names, "")
-        ids = sorted(set(known.values()))
         naming = self._texts.naming(ask.scope, sorted(set(ask.names) - set(known)))
         wanted = sorted({*ask.memory_ids, *(key for keys in naming.values() for key in keys)})
-        rows = [self._rows.get(MemoryRow, (key,)) for key in wanted]
-        self._texts.read_archive(wanted)
+        rows = self._rows.get_all(MemoryRow, [(key,) for key in wanted])
+        self._texts.read_archive(rows)
         # Includes the relations of names added in this batch.
         committed = self._names.committed(ask.scope)
-        self._stored.fetch_relations([known[name] for name in sorted(known) if name in committed])
+        self._rows.fetch_relations([known[name] for name in sorted(known) if name in committed])
         names = {name: self._name(name_id) for name, name_id in known.items()}
         same = {names[name].entity_id for name in ask.same if name in names}
         names.update((row.canonical_name, row) for row in self._names_of(same))
         return Graph(
             names=names,
-            relations=self._relations_among(set(ids)),
-            texts={row.memory_id: self._texts.of(row) for row in rows if row is not None},
+            relations=self._rows.relations_among(set(known.values())),
+            texts={row.memory_id: self._texts.of(row) for row in rows},
             naming=naming,
             command=self._row(CommandRow, ask.command_id),
             erased=self._erased(ask.scope) if ask.erased else frozenset(),
+            links=self._links(ask.links, {row.name_id for row in names.values()}),
+            aspects=self._found(AspectRow, [key[:1] for key in ask.attributes]),
+            attributes=self._found(AttributeRow, ask.attributes),
+            weights=self._found(AspectWeightRow, ask.weights),
         )
+
+    def _found(
+        self, row_type: type[RowT], keys: Sequence[tuple[str, ...]]
+    ) -> dict[tuple[str, ...], RowT | None]:
+        self._rows.fetch(row_type, keys)
+        return {key: self._rows.get(row_type, key) for key in keys}
+
+    def _links(
+        self, wanted: Sequence[tuple[str, str]], name_ids: Collection[str]
+    ) -> dict[tuple[str, str], NameLinkRow]:
+        """The wanted links and all others between these names; none unless some are wanted."""
+        if not wanted:
+            return {}
+        self._rows.fetch(NameLinkRow, wanted)
+        found = self._rows.matching(
+            NameLinkRow,
+            *among("name_id", sorted(name_ids)),
+            lambda row: row.name_id in name_ids and row.alias_id in name_ids,
+        )
+        return {(row.name_id, row.alias_id): row for row in found}
 
     def _erased(self, scope: str) -> frozenset[str]:
         with self._shard.reading() as reader:
@@ -271,21 +320,17 @@ class UnitOfWork:
         """All names of these entities, including the batch's changes."""
         if not entity_ids:
             return []
-        self._stored.fetch_names_of(sorted(entity_ids))
-        return [row for row in self._rows.known(NameRow) if row.entity_id in entity_ids]
-
-    def _relations_among(self, ids: set[str]) -> dict[tuple[str, str, str], RelationRow]:
-        return {
-            (row.source_name_id, row.target_name_id, row.relation_type): row
-            for row in self._rows.relations_among(ids)
-        }
+        condition = among("entity_id", sorted(entity_ids))
+        return self._rows.matching(NameRow, *condition, lambda row: row.entity_id in entity_ids)
 
     # --- writing ---------------------------------------------------------------------------
 
     def stage(self, writes: Iterable[Write]) -> None:
         """Stages writes so that later records of the batch see them."""
+        if any(row.switched_seq > self.space.began for row in self._rows.staged(EmbeddingRow)):
+            raise NotAlone  # the models were asked for vectors of the former space
         for write in writes:
-            self._erasures.check()
+            self._removals.check()
             match write:
                 case Put(row):
                     self._stage_row(row)
@@ -293,16 +338,21 @@ class UnitOfWork:
                     self._embeddings[write.embedding_key] = write
                 case ExpireShortTerm(at):
                     self._rows.expire(at)
-                case Erase() | EraseGraph():
-                    self._erasures.stage(write, alone=self._rows.is_empty)
+                case Erase() | EraseGraph() | Sweep():
+                    self._removals.stage(write, alone=self._rows.is_empty)
+                    if isinstance(write, Sweep) and write.answer is not None:
+                        self._stage_row(write.answer)
 
     def _stage_row(self, row: Row) -> None:
+        if is_swept(row, self._shard.swept):
+            return
         self._rows.stage(row)
-        if isinstance(row, MemoryRow):
+        if isinstance(row, MemoryRow) and not self._rows.is_weighed_only(row):
             self.write_seq = max(self.write_seq, row.write_seq)
             if row.dedup_key is not None:
                 self._by_hash[(row.scope, row.content_hash)] = row.memory_id
-            if row.source_id is not None and row.dedup_key is not None:
+            is_found = row.dedup_key is not None or (row.type == PROFILE and not row.is_deleted)
+            if row.source_id is not None and is_found:
                 self._by_source[(row.scope, row.source_id)] = row.memory_id
             self._search.show(row, self._vector_of(row))
         elif isinstance(row, NameRow):
@@ -316,7 +366,8 @@ class UnitOfWork:
         if key in self._embeddings:
             return self._embeddings[key].vector
         if key not in self._cached_vectors:
-            self._cached_vectors[key] = self._shard.stored_vector(key)
+            known = self._shard.known.among(EMBEDDING_KEYS, [key])
+            self._cached_vectors[key] = self.space.stored_vector(key) if known else None
         return self._cached_vectors[key]
 
     def commit(self, progress: Progress) -> None:
@@ -325,10 +376,8 @@ class UnitOfWork:
         After an error nothing is stored and the unit must be discarded; after CommittedButNotShown
         all is stored, and the shard must be discarded."""
         with contextlib.ExitStack() as until_shown:
-            try:
-                self._write(progress, until_shown, may_be_there=False)
-            except duckdb.ConstraintException:
-                self._write(progress, until_shown, may_be_there=True)
+            self._rows.drop_repeats()
+            self._write(progress, until_shown)
             try:
                 self._show(progress)
             except Exception as error:
@@ -336,29 +385,29 @@ class UnitOfWork:
                     f"a batch of {progress.stage} is stored, but what is cached in memory could not"
                     f" take it ({type(error).__name__}: {error}); start the worker again"
                 ) from error
+        self._shard.commits.announce()
 
     def _show(self, progress: Progress) -> None:
         self._note_keys()
         # Before the sequence number is known: a decision may see more than it says, never less.
         self._refresh_indexes()
-        self._erasures.show()
+        self._removals.show()
+        for row in self._rows.staged(EmbeddingRow):
+            self._shard.use(row)
         self._shard.note_progress(progress)
         # Another stage may have written while this one waited for a model.
         self._shard.write_seq = max(self.write_seq, self._shard.write_seq)
 
-    def _write(
-        self, progress: Progress, until_shown: contextlib.ExitStack, may_be_there: bool
-    ) -> None:
-        """`may_be_there`: rows that were not looked up may be repeats. They hardly ever are, and
-        skipping the check is much faster."""
+    def _write(self, progress: Progress, until_shown: contextlib.ExitStack) -> None:
         with self._shard.writing() as connection:
             connection.execute("BEGIN")
             try:
                 self._shard.short_term.sweep(self._shard.tables, self._rows.expired)
-                self._rows.write(self._shard.tables, may_be_there)
+                self._rows.write(self._shard.tables)
+                drop_repeats(connection, self._shard.folder, self._rows.staged(ArchiveRow))
                 self._write_terms(connection)
                 self._write_vectors()
-                self._erasures.write(connection)
+                self._removals.write(connection)
                 if self.write_seq > self._shard.write_seq:
                     self._shard.keep_write_seq(self.write_seq)
                 self._shard.write_progress(progress)
@@ -386,7 +435,7 @@ class UnitOfWork:
         new = [kept for key, kept in self._embeddings.items() if key not in known]
         if new:
             self._shard.tables.insert_columns(
-                "embeddings", embedding_columns(self._shard.options.embedding_model, new)
+                "embeddings", embedding_columns(self.space.options.embedding_model, new)
             )
         self._newly_kept = new
 
@@ -395,19 +444,49 @@ class UnitOfWork:
         memories = self._rows.staged(MemoryRow)
         self._shard.newest_facts.note(memories)
         known = self._shard.known
-        known.add("memory_id", [row.memory_id for row in memories])
-        known.add("dedup_key", [row.dedup_key for row in memories if row.dedup_key is not None])
-        known.add("source_id", [row.source_id for row in memories if row.source_id is not None])
-        known.add("item_id", [row.item_id for row in self._rows.staged(OutcomeRow)])
-        known.add("embedding_key", self._embeddings)
+        for row_type, keys in self._rows.inserted_keys():
+            known.add_rows(row_type, keys)
+        known.add(DEDUP_KEYS, [row.dedup_key for row in memories if row.dedup_key is not None])
+        known.add(SOURCE_IDS, [row.source_id for row in memories if row.source_id is not None])
+        known.add(EMBEDDING_KEYS, self._embeddings)
         self._shard.tokens.note(
             {kept.embedding_key: kept.tokens for kept in self._newly_kept if kept.tokens}
         )
         self._shard.short_term.note(self._rows.expired, self._rows.staged(ShortTermRow))
-        self._shard.note_settings(self._rows.staged(FlagsRow), self._rows.staged(PrivacyRow))
+        staged = self._rows.staged
+        self._shard.note_settings(staged(FlagsRow), staged(PrivacyRow), staged(SweepRow))
 
     def _refresh_indexes(self) -> None:
-        note_in_indexes(self._shard, self._rows, self._vector_of)
+        """Updates the indexes in memory of the scopes of the committed rows."""
+        language = self._shard.options.search.language
+        for memory in self._rows.staged(MemoryRow):
+            if self._rows.is_weighed_only(memory):
+                self._shard.indexes.change(memory.scope, partial(ScopeIndex.weigh, row=memory))
+                continue
+            vector = self._vector_of(memory)
+            if vector is None and not memory.is_deleted:
+                self._shard.may_lack_vectors = True
+            if self._shard.indexes.wanted(memory.scope):
+                change = (
+                    partial(ScopeIndex.put_row, row=memory, vector=vector, language=language)
+                    if self._rows.is_text_changed(memory)
+                    else partial(ScopeIndex.update_row, row=memory, vector=vector)
+                )
+                self._shard.indexes.change(memory.scope, change)
+        for edge in self._rows.staged(EdgeRow):
+            self._shard.indexes.change(edge.scope, partial(ScopeIndex.link, edge=edge))
+        for held in self._rows.staged(PendingProposalRow):
+            self._shard.indexes.change(held.scope, ScopeIndex.note_changes)
+        settled = (row for row in self._rows.staged(OutcomeRow) if row.item_kind == "fact")
+        for scope in {row.scope for row in settled if row.event != "created"}:
+            self._shard.indexes.change(scope, partial(ScopeIndex.note_changes, is_first=False))
+        graph_rows: list[NameRow | RelationRow | MentionRow] = [
+            *self._rows.staged(NameRow),
+            *self._rows.staged(RelationRow),
+            *self._rows.staged(MentionRow),
+        ]
+        for row in graph_rows:
+            self._shard.indexes.change(row.scope, partial(ScopeIndex.tell, row=row))
         self._names.commit()
 
 
@@ -420,150 +499,23 @@ def _item_keys(load: Load) -> list[tuple[str, str]]:
     return [*facts, *(("turn", item_id) for item_id in load.turn_item_ids)]
 
 
-# Derivations, including the batch's changes.
-
-
-def sources_of_derived(
-    shard: ShardState, rows: BatchRows, scope: str, ids: Sequence[str]
-) -> dict[str, tuple[str, ...]]:
-    """Returns all sources, sorted, of every memory that was derived from one of `ids`, or derived
-    from another and repeated by one."""
-    if not ids:
-        return {}
-    edges = {
-        (edge.source_id, edge.target_id)
-        for edge in rows.staged(EdgeRow)
-        if edge.relation_type == "derived_from" and edge.scope == scope
-    }
-    facts = _staged_facts(rows, scope)
-    wanted = {memory_id for memory_id, source in edges | facts if source in ids}
-    with shard.reading() as reader:
-        wanted |= said_by(reader, scope, ids)
-        drawn, again = sources_of(reader, scope, wanted)
-    drawn |= {pair for pair in edges if pair[0] in wanted}
-    again |= {pair for pair in facts if pair[0] in wanted}
-    return by_memory(drawn, again)
-
-
-def _staged_facts(rows: BatchRows, scope: str) -> Pairs:
-    pairs: Pairs = set()
-    for outcome in rows.staged(OutcomeRow):
-        if outcome.item_kind != "fact" or outcome.event not in SAID_AGAIN:
-            continue
-        fact = rows.get(FactRow, (outcome.item_id,))
-        if outcome.memory_id is not None and fact is not None and outcome.scope == scope:
-            pairs.add((outcome.memory_id, fact.turn_memory_id))
-    return pairs
-
-
 # Reads sessions for a batch: those requested, and all open ones of their scopes.
 
 
-def prefetch_sessions(stored: StoredRows, loads: Sequence[Load]) -> list[tuple[str]]:
+def prefetch_sessions(rows: BatchRows, loads: Sequence[Load]) -> list[tuple[str]]:
     """Reads what `Load.session_id` needs, in bulk. Returns the keys of the turns to read next, once
     the sessions are known."""
     keys = [(load.scope, load.session_id) for load in loads if load.session_id is not None]
-    scopes = [(scope,) for scope in dict.fromkeys(scope for scope, _ in keys)]
-    stored.fetch(OpenSessionsRow, scopes)
-    opened = [stored.rows[OpenSessionsRow][scope] for scope in scopes]
-    open_keys = [
-        (row.scope, session_id)
-        for row in opened
-        if isinstance(row, OpenSessionsRow)
-        for session_id in row.session_ids
-    ]
-    stored.fetch(SessionRow, [*keys, *open_keys])
-    stored.fetch(ShortTermRow, keys)
-    known = stored.rows[SessionRow]
-    sessions = [known[key] for key in dict.fromkeys(keys)]
-    return [
-        (turn_id,)
-        for session in sessions
-        if isinstance(session, SessionRow)
-        for turn_id in session.extracted_turns
-    ]
+    opened = rows.get_all(OpenSessionsRow, [(scope,) for scope in {scope for scope, _ in keys}])
+    open_keys = [(row.scope, session_id) for row in opened for session_id in row.session_ids]
+    rows.fetch(SessionRow, [*keys, *open_keys])
+    rows.fetch(ShortTermRow, keys)
+    sessions = rows.get_all(SessionRow, list(dict.fromkeys(keys)))
+    return [(turn_id,) for session in sessions for turn_id in session.extracted_turns]
 
 
 def open_sessions(rows: BatchRows, scope: str) -> tuple[SessionRow, ...]:
     """The open sessions of a scope, including the batch's changes."""
     opened = rows.get(OpenSessionsRow, (scope,))
     ids = () if opened is None else opened.session_ids
-    found = [rows.get(SessionRow, (scope, session_id)) for session_id in ids]
-    return tuple(session for session in found if session is not None)
-
-
-# What a batch changes in the indexes that are kept in memory.
-
-
-def note_in_indexes(
-    shard: ShardState, rows: BatchRows, vector_of: Callable[[MemoryRow], Vector | None]
-) -> None:
-    """Updates the resident indexes of the scopes of the committed rows."""
-    language = shard.options.search.language
-    for memory in rows.staged(MemoryRow):
-        vector = vector_of(memory)
-        if vector is None and not memory.is_deleted:
-            shard.may_lack_vectors = True
-        if shard.indexes.wanted(memory.scope):
-            change = (
-                partial(ScopeIndex.put_row, row=memory, vector=vector, language=language)
-                if rows.is_text_changed(memory)
-                else partial(ScopeIndex.update_row, row=memory, vector=vector)
-            )
-            shard.indexes.change(memory.scope, change)
-    for edge in rows.staged(EdgeRow):
-        shard.indexes.change(edge.scope, partial(ScopeIndex.link, edge=edge))
-    for held in rows.staged(PendingProposalRow):
-        shard.indexes.change(held.scope, ScopeIndex.note_changes)
-    settled = (row for row in rows.staged(OutcomeRow) if row.item_kind == "fact")
-    for scope in {row.scope for row in settled if row.event != "created"}:
-        shard.indexes.change(scope, partial(ScopeIndex.note_changes, is_first=False))
-    graph_rows: list[NameRow | RelationRow | MentionRow] = [
-        *rows.staged(NameRow),
-        *rows.staged(RelationRow),
-        *rows.staged(MentionRow),
-    ]
-    for row in graph_rows:
-        shard.indexes.change(row.scope, partial(ScopeIndex.tell, row=row))
-
-
-# Documents, including the batch's changes.
-
-
-def known_documents(shard: ShardState, rows: BatchRows, ask: LoadDocuments) -> Documents:
-    """Returns the stored and staged rows, the newest of each."""
-    found = [rows.get(DocumentRow, (key,)) for key in ask.ids]
-    by_id = {row.document_id: row for row in found if row is not None and row.scope == ask.scope}
-    return Documents(by_id, _by_key(shard, rows, ask), _chunks(shard, rows, ask))
-
-
-def _by_key(shard: ShardState, rows: BatchRows, ask: LoadDocuments) -> dict[str, DocumentRow]:
-    if not ask.same_keys:
-        return {}
-    where = "scope = ? AND same_key IN (SELECT unnest(?))"
-    with shard.reading() as reader:
-        stored = select(reader, DocumentRow, where, [ask.scope, list(ask.same_keys)])
-    # The batch may have changed stored rows: each is checked in its present state.
-    found = {row.document_id: rows.get(DocumentRow, row.key) for row in stored}
-    found.update((row.document_id, row) for row in rows.staged(DocumentRow))
-    return {
-        row.same_key: row
-        for row in found.values()
-        if row is not None and row.scope == ask.scope and row.same_key in ask.same_keys
-    }
-
-
-def _chunks(shard: ShardState, rows: BatchRows, ask: LoadDocuments) -> tuple[tuple[int, str], ...]:
-    if ask.chunks_of is None:
-        return ()
-    where = "document_id = ? AND scope = ? AND position > ? ORDER BY position LIMIT ?"
-    with shard.reading() as reader:
-        given = [ask.chunks_of, ask.scope, ask.after, ask.limit]
-        found = select(reader, DocumentMemoryRow, where, given)
-    staged = [
-        row
-        for row in rows.staged(DocumentMemoryRow)
-        if (row.document_id, row.scope) == (ask.chunks_of, ask.scope) and row.position > ask.after
-    ]
-    known = {row.position: row.memory_id for row in (*found, *staged)}
-    return tuple(sorted(known.items())[: ask.limit])
+    return tuple(rows.get_all(SessionRow, [(scope, session_id) for session_id in ids]))

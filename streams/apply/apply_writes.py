@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import cast
 
-from palimpsest.schemas.commands import (
-    AddDocumentCommand,
-    ApplyProposalsCommand,
-    DeleteDocumentCommand,
-    DismissProposalsCommand,
-    ImportCommand,
-)
 from palimpsest.schemas.identity import item_id_of, turn_memory_id
 from palimpsest.schemas.memory_texts import linked_text
 from palimpsest.schemas.messages import (
     CommandIntent,
     ContextTurn,
+    DecayIntent,
     DocumentTextIntent,
     ForgetChunksIntent,
     MemoryChange,
@@ -29,30 +22,24 @@ from palimpsest.schemas.messages import (
     Role,
 )
 from palimpsest.schemas.redaction import is_mark
-from palimpsest.schemas.rows import EdgeRow, MemoryRow, SessionRow
+from palimpsest.schemas.rows.memories import MemoryRow
+from palimpsest.schemas.rows.sessions import SessionRow
 from palimpsest.schemas.topics import MEMORY_WRITES, TURNS_NORMALIZED
+from palimpsest.streams.apply.command_work import changes, link_writes, outcome_row
 from palimpsest.streams.apply.commands import command_step
-from palimpsest.streams.apply.documents import (
-    add_step,
-    delete_step,
-    forget_chunks_step,
-    text_step,
-)
-from palimpsest.streams.apply.imports import import_step
-from palimpsest.streams.apply.outcomes import changes, link_writes, outcome_row
-from palimpsest.streams.apply.pending_proposals import held_step
+from palimpsest.streams.apply.documents import forget_chunks_step, text_step
 from palimpsest.streams.apply.proposals import proposals_step
-from palimpsest.streams.apply.sessions import TurnSettings, session_step
-from palimpsest.streams.memory_rows import effective, is_erased, turn_memory, turn_text
+from palimpsest.streams.apply.sessions import session_step
+from palimpsest.streams.apply.upkeep import decay_step
+from palimpsest.streams.memory_rows import edge, effective, is_erased, turn_memory, turn_text
 from palimpsest.streams.models.base import Embedding
 from palimpsest.streams.privacy import is_withheld, rejected
 from palimpsest.streams.prompting.prompts import context_text, cut
 from palimpsest.streams.recorded_settings import settings_by_record
-from palimpsest.streams.sensitive.admission import KnownPrivate, nobody
+from palimpsest.streams.sensitive.policy import KnownPrivate, nobody
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import (
-    Answer,
-    Ask,
+    Asking,
     Context,
     Embed,
     Embedded,
@@ -88,18 +75,12 @@ def apply_writes_stage(own: StageSettings, is_known_private: KnownPrivate = nobo
                 return (yield from _rejected_turn_step(message, body.write))
             case ProposalsIntent():
                 return (yield from proposals_step(message, body.write, settings))
-            case CommandIntent(command=ApplyProposalsCommand() | DismissProposalsCommand()):
-                return (yield from held_step(message, body.write, settings))
-            case CommandIntent(command=AddDocumentCommand() as command):
-                return (yield from add_step(message, body.write, command, settings))
-            case CommandIntent(command=DeleteDocumentCommand() as command):
-                return (yield from delete_step(message, body.write, command, settings))
             case DocumentTextIntent(text=text):
                 return (yield from text_step(message, text, settings))
             case ForgetChunksIntent():
                 return (yield from forget_chunks_step(message, body.write, settings))
-            case CommandIntent(command=ImportCommand()):
-                return (yield from import_step(message, body.write, settings))
+            case DecayIntent():
+                return (yield from decay_step(message, body.write, settings))
             case CommandIntent():
                 return (yield from command_step(message, body.write, settings))
 
@@ -107,21 +88,17 @@ def apply_writes_stage(own: StageSettings, is_known_private: KnownPrivate = nobo
 
 
 def _raw_turn(
-    message: Message,
-    turn: NormalizedTurn,
-    settings: StageSettings,
-    is_known_private: KnownPrivate,
-) -> Generator[Ask, Answer, Step]:
+    message: Message, turn: NormalizedTurn, settings: StageSettings, is_known_private: KnownPrivate
+) -> Asking[Step]:
     """Stores a turn as an episodic memory, and sends it to extraction if the scope's flags allow. A
     repeat of the turn changes nothing; another text under its id is refused."""
-    embedded: Answer = Embedded((None,))
+    embedded = Embedded((None,))
     if not is_known_private(message.scope, turn.speaker):
-        embedded = yield Embed((turn_text(message, turn),))
-    assert isinstance(embedded, Embedded)
+        embedded = yield from Embed((turn_text(message, turn),))
     text = linked_text("episodic", turn.speaker, turn.content)
     memory_id = turn_memory_id(message.scope, turn.turn_id)
     item_id = item_id_of(message.scope, turn)
-    loaded = yield Load(
+    loaded = yield from Load(
         message.scope,
         memory_ids=(memory_id,),
         session_id=turn.session_id,
@@ -129,7 +106,6 @@ def _raw_turn(
         unspaced_text=unspaced_part(text),
         turn_item_ids=(item_id, memory_id),
     )
-    assert isinstance(loaded, Loaded)
     if item_id in loaded.settled:
         return Step()
     if is_withheld(loaded.privacy, turn.speaker):
@@ -147,25 +123,19 @@ def _new_turn(
     settings: StageSettings,
     loaded: Loaded,
     embedding: Embedding | None,
-) -> Generator[Ask, Answer, Step]:
+) -> Asking[Step]:
     """Returns the memory of a turn and everything that follows from it."""
     row = turn_memory(message, turn, loaded.write_seq + 1)
     flags = effective(settings.pipeline, loaded.flags)
     extracted = flags.enabled and turn.role in settings.extraction.roles
     context_turns = settings.extraction.context_turns
-    of_sessions = TurnSettings(settings.sessions, settings.short_term, context_turns)
-    kept, ended = session_step(message, turn, row, loaded, flags.enabled, of_sessions)
+    kept, ended = session_step(message, turn, row, loaded, flags.enabled, settings)
     writes: list[Write] = [Put(row), *kept]
     if embedding is not None:
         writes.insert(0, KeepVector(row.embedding_key, embedding.vector, embedding.tokens))
     if loaded.session is not None and turn.session_id:
-        edge = EdgeRow(
-            source_id=loaded.session.last_turn,
-            target_id=row.memory_id,
-            relation_type="temporal",
-            scope=message.scope,
-        )
-        writes.append(Put(edge))
+        last = loaded.session.last_turn
+        writes.append(Put(edge(last, row.memory_id, "temporal", message.scope)))
     writes += link_writes(row, loaded.entities)
     outcome = _stored(item_id_of(message.scope, turn), row)
     emits = (*ended, *changes(MemoryChange(outcomes=(outcome,), session_id=turn.session_id)))
@@ -176,16 +146,13 @@ def _new_turn(
     return Step(writes=(*writes, Put(outcome_row(message, outcome))), emits=emits)
 
 
-def _context(
-    scope: str, session: SessionRow | None, limit: int
-) -> Generator[Ask, Answer, tuple[ContextTurn, ...]]:
+def _context(scope: str, session: SessionRow | None, limit: int) -> Asking[tuple[ContextTurn, ...]]:
     """Returns the earlier turns that may still be shown to a model, oldest first, in their current
     state: forgotten ones are left out."""
     before = session.extracted_turns[-limit:] if session is not None and limit else ()
     if not before:
         return ()
-    loaded = yield Load(scope, memory_ids=before)
-    assert isinstance(loaded, Loaded)
+    loaded = yield from Load(scope, memory_ids=before)
     rows = [loaded.memories[key] for key in before if key in loaded.memories]
     return tuple(
         ContextTurn(
@@ -207,9 +174,20 @@ def _known_turn_id(
     difference in what is not stored, such as the number of spaces. Under the id of an erased turn
     nothing is kept, not even in a dead letter: it may be the erased content, sent again."""
     if is_erased(stored):
-        return _rejected_turn(message, rejected(turn, _erased_turn_id(turn.turn_id)))
+        why = (
+            f"turn_id_erased: the turn with the id {turn.turn_id!r} was erased, and nothing is kept"
+            " under its id; publish what is new under an id of its own"
+        )
+        return _rejected_turn(message, rejected(turn, why))
     of_before = stored.memory_id in loaded.settled
-    if stored.content == turn.content and (of_before or _is_said_alike(turn, stored)):
+    identity = (turn.speaker, turn.role, turn.session_id)
+    # In an erased log different texts have the same mark.
+    is_alike = not is_mark(turn.content) and identity == (
+        stored.who,
+        stored.role or "user",
+        stored.session_id,
+    )
+    if stored.content == turn.content and (of_before or is_alike):
         outcome = _stored(item_id_of(message.scope, turn), stored)
         return Step(writes=(Put(outcome_row(message, outcome)),))
     return Step(
@@ -220,20 +198,6 @@ def _known_turn_id(
             " turn an id of its own; to change what a turn says, modify its memory.",
             "rejected",
         )
-    )
-
-
-def _is_said_alike(turn: NormalizedTurn, stored: MemoryRow) -> bool:
-    if is_mark(turn.content):
-        return False  # in an erased log different texts have the same mark
-    stored_identity = (stored.who, stored.role or "user", stored.session_id)
-    return stored_identity == (turn.speaker, turn.role, turn.session_id)
-
-
-def _erased_turn_id(turn_id: str) -> str:
-    return (
-        f"turn_id_erased: the turn with the id {turn_id!r} was erased, and nothing is kept under"
-        " its id; publish what is new under an id of its own"
     )
 
 
@@ -253,13 +217,10 @@ def _stored(item_id: str, row: MemoryRow) -> Outcome:
     )
 
 
-def _rejected_turn_step(
-    message: Message, intent: RejectedTurnIntent
-) -> Generator[Ask, Answer, Step]:
+def _rejected_turn_step(message: Message, intent: RejectedTurnIntent) -> Asking[Step]:
     """A repeat of a turn changes nothing, regardless of its outcome."""
     item_id = item_id_of(message.scope, intent)
-    loaded = yield Load(message.scope, turn_item_ids=(item_id,))
-    assert isinstance(loaded, Loaded)
+    loaded = yield from Load(message.scope, turn_item_ids=(item_id,))
     return Step() if item_id in loaded.settled else _rejected_turn(message, intent)
 
 

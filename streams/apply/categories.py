@@ -15,7 +15,8 @@ from typing import Final, Self
 
 import Stemmer
 
-from palimpsest.schemas.rows import CategoriesRow, MemoryRow
+from palimpsest.schemas.rows.memories import MemoryRow
+from palimpsest.schemas.rows.pipeline import CategoriesRow
 from palimpsest.streams.store_port import Loaded, Put, Write
 
 MIN_JOINED: Final = 8

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from pydantic import JsonValue
@@ -15,33 +14,24 @@ from palimpsest.schemas.commands import (
     DocumentTextCommand,
 )
 from palimpsest.schemas.identity import chunk_memory_id, document_id
-from palimpsest.schemas.memory_texts import embedding_key
-from palimpsest.schemas.messages import CommandIntent, ForgetChunksIntent, MemoryChange, MemoryWrite
-from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
-from palimpsest.schemas.rows import (
-    DOCUMENT_CHUNK,
-    CommandRow,
-    DocumentMemoryRow,
-    DocumentRow,
-    MemoryRow,
-    same_key,
-)
-from palimpsest.schemas.topics import MEMORY_WRITES
+from palimpsest.schemas.messages import CommandIntent, ForgetChunksIntent
+from palimpsest.schemas.normal_forms import content_hash
+from palimpsest.schemas.rows.columns import row_of
+from palimpsest.schemas.rows.memories import DOCUMENT_CHUNK, MemoryRow
+from palimpsest.schemas.rows.pipeline import DocumentMemoryRow, DocumentRow, same_key
 from palimpsest.streams.apply.command_work import (
     Refused,
     Work,
     command_id,
-    done,
-    known_id,
-    refusal,
+    continued,
+    load_names,
     refuse_frozen,
 )
-from palimpsest.streams.apply.outcomes import changes, load_names
-from palimpsest.streams.memory_rows import archived, changed, deleted, effective, protected
+from palimpsest.streams.memory_rows import answer_row, protected, text_columns
 from palimpsest.streams.privacy import PRIVATE_SCOPE, is_withheld, refuse_in_private_scope
 from palimpsest.streams.settings import StageSettings
-from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Emit, Message, Step
-from palimpsest.streams.store_port import Documents, Load, LoadDocuments, Loaded, Put
+from palimpsest.streams.stage import Asking, Embed, Emit, Message, Step
+from palimpsest.streams.store_port import LoadDocuments, Put
 
 CHUNK_IMPORTANCE = 0.3
 FORGOTTEN_AT_ONCE = 25
@@ -49,59 +39,38 @@ FORGOTTEN_AT_ONCE = 25
 FROZEN = "frozen: memory was not to be changed when the text came; add the document again"
 CHANGED = "changed: the page said something else while it was taken in; add it again"
 
-Asking = Generator[Ask, Answer, Step]
 
-
-def add_step(
-    message: Message, intent: CommandIntent, command: AddDocumentCommand, settings: StageSettings
-) -> Asking:
+def add_document(work: Work, command: AddDocumentCommand) -> Asking[JsonValue]:
     """Returns the new document, or the existing equal one: a URL is compared by its address, other
     documents by their text."""
-    if intent.error is not None:
-        return refusal(message, intent, intent.error)
     key = same_key(command.kind, command.source, command.digest)
-    found = yield LoadDocuments(message.scope, same_keys=(key,))
-    assert isinstance(found, Documents)
-    work = yield from _work(message, intent, settings, command_id=command_id(message))
-    if work.loaded.command is not None and work.loaded.command.error is None:
-        return known_id(work.loaded.command, intent.digest)
-    try:
-        refuse_frozen(work)
-        refuse_in_private_scope(work)
-    except Refused as error:
-        return refusal(message, intent, str(error))
+    found = yield from LoadDocuments(work.scope, same_keys=(key,))
+    yield from work.begin()
+    refuse_frozen(work)
+    refuse_in_private_scope(work)
     same = found.by_key.get(key)
     if same is not None:
-        return done(work, command, {"id": same.document_id, "deduped": True})
-    row = DocumentRow(
-        document_id=document_id(message.scope, command_id(message)),
-        scope=message.scope,
-        kind=command.kind,
-        source=command.source,
-        title=command.title,
+        return {"id": same.document_id, "deduped": True}
+    row = row_of(
+        DocumentRow,
+        command,
+        document_id=document_id(work.scope, command_id(work.message)),
+        scope=work.scope,
         same_key=key,
-        digest=command.digest,
-        content_type=command.content_type,
-        characters=command.characters,
-        chunk_characters=command.chunk_characters,
-        chunk_overlap=command.chunk_overlap,
-        chunks=command.chunks,
-        added_by=intent.actor.id,
-        created_at=message.recorded,
-        updated_at=message.recorded,
+        added_by=work.intent.actor.id,
+        created_at=work.at,
+        updated_at=work.at,
     )
     work.writes.append(Put(row))
-    return done(work, command, {"id": row.document_id, "deduped": False})
+    return {"id": row.document_id, "deduped": False}
 
 
-def text_step(message: Message, text: DocumentTextCommand, settings: StageSettings) -> Asking:
+def text_step(message: Message, text: DocumentTextCommand, settings: StageSettings) -> Asking[Step]:
     """Stores the next chunks of a document, or records why it has no text. Chunks out of order, or
     of a document that does not wait for them, have no effect."""
-    embedded = yield Embed(text.chunks)
-    assert isinstance(embedded, Embedded)
+    embedded = yield from Embed(text.chunks)
     key = same_key("text", None, text.digest)
-    found = yield LoadDocuments(message.scope, ids=(text.document_id,), same_keys=(key,))
-    assert isinstance(found, Documents)
+    found = yield from LoadDocuments(message.scope, ids=(text.document_id,), same_keys=(key,))
     row = found.by_id.get(text.document_id) or found.by_key.get(key)
     if row is None or row.deleted_at is not None or row.error is not None:
         return Step()
@@ -116,8 +85,9 @@ def text_step(message: Message, text: DocumentTextCommand, settings: StageSettin
         return Step()
     ids = tuple(chunk_memory_id(row.document_id, content_hash(each)) for each in text.chunks)
     intent = CommandIntent(actor=Actor(id=row.added_by, type="system"))
-    work = yield from _work(message, intent, settings, ids, text.chunks)
-    if effective(settings.pipeline, work.loaded.flags).mutations_frozen:
+    work = Work(message, settings, intent)
+    yield from work.load(ids, load_names(message.scope, text.chunks))
+    if work.flags.mutations_frozen:
         return _failed(message, row, FROZEN)
     if is_withheld(work.loaded.privacy, ""):
         return _failed(message, row, PRIVATE_SCOPE)
@@ -125,8 +95,7 @@ def text_step(message: Message, text: DocumentTextCommand, settings: StageSettin
     for number, memory_id in enumerate(ids):
         _store(work, row, memory_id, text.chunks[number], text.first + number)
     row = replace(row, taken=row.taken + len(ids), updated_at=message.recorded)
-    change_emits = changes(MemoryChange(outcomes=tuple(work.outcomes)), work.touched)
-    return Step(writes=(*work.writes, Put(row)), emits=change_emits if work.outcomes else ())
+    return Step(writes=(*work.writes, Put(row)), emits=work.changes())
 
 
 def _fetched(row: DocumentRow, text: DocumentTextCommand) -> DocumentRow:
@@ -152,18 +121,13 @@ def _store(work: Work, document: DocumentRow, memory_id: str, text: str, positio
     work.writes.append(Put(link))
     if memory_id in work.memories:
         return
-    stored = storage_content(text)
     where: dict[str, JsonValue] = {"document_id": document.document_id, "position": position}
     row = work.put(
-        MemoryRow(
-            memory_id=memory_id,
-            scope=document.scope,
+        row_of(
+            MemoryRow,
+            link,
+            **text_columns(document.scope, DOCUMENT_CHUNK, text),
             type=DOCUMENT_CHUNK,
-            content=stored,
-            normalized_content=normalized_content(stored),
-            content_hash=content_hash(stored),
-            dedup_key=None,
-            embedding_key=embedding_key(stored),
             importance=CHUNK_IMPORTANCE,
             confidence=1.0,
             tags=(document.title,) if document.title else (),
@@ -187,41 +151,35 @@ def _failed(message: Message, row: DocumentRow, error: str) -> Step:
     if row.taken:
         actor = Actor(id=row.added_by, type="system")
         intent = ForgetChunksIntent(document_id=row.document_id, reason=error, actor=actor)
-        emits = (_forget(message, intent),)
+        emits = (continued(message, intent, "forget-chunks"),)
     return Step(writes=(Put(failed),), emits=emits)
 
 
-def delete_step(
-    message: Message, intent: CommandIntent, command: DeleteDocumentCommand, settings: StageSettings
-) -> Asking:
+def delete_document(work: Work, command: DeleteDocumentCommand) -> Asking[JsonValue | Step]:
     """Marks the document as deleted, and starts forgetting its chunks; the last of these steps
     answers the command."""
-    if intent.error is not None:
-        return refusal(message, intent, intent.error)
-    found = yield LoadDocuments(message.scope, ids=(command.document_id,))
-    assert isinstance(found, Documents)
-    work = yield from _work(message, intent, settings, command_id=command_id(message))
-    if work.loaded.command is not None and work.loaded.command.error is None:
-        return known_id(work.loaded.command, intent.digest)
+    message = work.message
+    found = yield from LoadDocuments(work.scope, ids=(command.document_id,))
+    yield from work.begin()
     row = found.by_id.get(command.document_id)
-    try:
-        refuse_frozen(work)
-        if row is None:
-            raise Refused(f"not_found: there is no document {command.document_id} in this scope")
-    except Refused as error:
-        return refusal(message, intent, str(error))
+    refuse_frozen(work)
+    if row is None:
+        raise Refused(f"not_found: there is no document {command.document_id} in this scope")
     if row.deleted_at is not None or row.taken == 0:
         if row.deleted_at is None:
             work.writes.append(Put(_deleted(message, row)))
-        return done(work, command, _result(row.document_id, 0, 0))
+        return _result(row.document_id, 0, 0)
     forgetting = ForgetChunksIntent(
         document_id=row.document_id,
         reason=command.reason,
-        actor=intent.actor,
+        actor=work.intent.actor,
         command_id=command_id(message),
-        digest=intent.digest,
+        digest=work.intent.digest,
     )
-    return Step(writes=(Put(_deleted(message, row)),), emits=(_forget(message, forgetting),))
+    return Step(
+        writes=(Put(_deleted(message, row)),),
+        emits=(continued(message, forgetting, "forget-chunks"),),
+    )
 
 
 def _deleted(message: Message, row: DocumentRow) -> DocumentRow:
@@ -229,25 +187,16 @@ def _deleted(message: Message, row: DocumentRow) -> DocumentRow:
     return replace(row, deleted_at=at, updated_at=at, same_key=None)
 
 
-def _forget(message: Message, intent: ForgetChunksIntent) -> Emit:
-    assert isinstance(message.body, MemoryWrite)
-    write = MemoryWrite(write=intent, settings=message.body.settings)
-    return Emit(MEMORY_WRITES, write, "forget-chunks")
-
-
 def forget_chunks_step(
     message: Message, intent: ForgetChunksIntent, settings: StageSettings
-) -> Asking:
+) -> Asking[Step]:
     """Forgets some chunks of a document; pinned and confirmed ones stay."""
-    found = yield LoadDocuments(
-        message.scope,
-        chunks_of=intent.document_id,
-        after=intent.after,
-        limit=FORGOTTEN_AT_ONCE,
+    found = yield from LoadDocuments(
+        message.scope, chunks_of=intent.document_id, after=intent.after, limit=FORGOTTEN_AT_ONCE
     )
-    assert isinstance(found, Documents)
     ids = tuple(dict.fromkeys(memory_id for _, memory_id in found.chunks))
-    work = yield from _work(message, CommandIntent(actor=intent.actor), settings, ids)
+    work = Work(message, settings, CommandIntent(actor=intent.actor))
+    yield from work.load(ids)
     forgotten, kept = intent.forgotten, intent.kept
     for memory_id in ids:
         row = work.memories.get(memory_id)
@@ -256,50 +205,21 @@ def forget_chunks_step(
         if protected(row):
             kept += 1
             continue
-        work.writes.append(Put(archived(row, "forgotten", work.at)))
-        gone = work.put(deleted(changed(row, work.at, intent.actor.id, 0), work.at))
-        work.tell("deleted", memory_id, intent.reason, row, gone)
+        work.remove(row, intent.reason, archive="forgotten")
         forgotten += 1
-    emits: list[Emit] = []
-    if work.outcomes:
-        emits += changes(MemoryChange(outcomes=tuple(work.outcomes)), work.touched)
+    emits = [*work.changes()]
     if len(found.chunks) == FORGOTTEN_AT_ONCE:
         after = found.chunks[-1][0]
         counted = {"after": after, "forgotten": forgotten, "kept": kept}
-        emits.append(_forget(message, intent.model_copy(update=counted)))
+        next_some = intent.model_copy(update=counted)
+        emits.append(continued(message, next_some, "forget-chunks"))
     elif intent.command_id is not None:
-        work.writes.append(Put(_answer(message, intent, forgotten, kept)))
+        result = _result(intent.document_id, forgotten, kept)
+        known = (intent.command_id, "delete-document", intent.digest)
+        work.writes.append(Put(answer_row(message, *known, result)))
     return Step(writes=tuple(work.writes), emits=tuple(emits))
-
-
-def _answer(message: Message, intent: ForgetChunksIntent, forgotten: int, kept: int) -> CommandRow:
-    assert intent.command_id is not None
-    return CommandRow(
-        command_id=intent.command_id,
-        scope=message.scope,
-        command="delete-document",
-        error=None,
-        result=json.dumps(_result(intent.document_id, forgotten, kept), sort_keys=True),
-        recorded_at=message.recorded,
-        digest=intent.digest,
-    )
 
 
 def _result(document: str, forgotten: int, kept: int) -> dict[str, JsonValue]:
     """`kept` counts the chunks that are pinned or confirmed."""
     return {"id": document, "status": "deleted", "forgotten": forgotten, "kept": kept}
-
-
-def _work(
-    message: Message,
-    intent: CommandIntent,
-    settings: StageSettings,
-    memory_ids: tuple[str, ...] = (),
-    texts: Sequence[str] = (),
-    command_id: str | None = None,
-) -> Generator[Ask, Answer, Work]:
-    """Loads these memories and the names in these texts."""
-    names = load_names(message.scope, texts) if texts else Load(message.scope)
-    loaded = yield replace(names, memory_ids=memory_ids, command_id=command_id)
-    assert isinstance(loaded, Loaded)
-    return Work.begun(message, intent, settings, loaded)

@@ -2,59 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import replace
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.commands import ForgetCommand, RecoverCommand
-from palimpsest.schemas.identity import forget_token
-from palimpsest.schemas.memory_texts import dedup_key
-from palimpsest.schemas.rows import SOURCE_TYPES, MemoryRow
-from palimpsest.streams.apply.cascade import drawn_from_nothing_else
-from palimpsest.streams.apply.command_work import PROTECTED, Refused, Work
-from palimpsest.streams.apply.erase import erase_texts
-from palimpsest.streams.memory_rows import (
-    archived,
-    changed,
-    deleted,
-    is_erased,
-    protected,
-    without_text,
+from palimpsest.schemas.commands import EraseScopeCommand, ForgetCommand, RecoverCommand
+from palimpsest.schemas.enumerations import OutcomeEvent
+from palimpsest.schemas.identity import erase_token, forget_token
+from palimpsest.schemas.memory_texts import dedup_key, linked_text
+from palimpsest.schemas.messages import GraphWork
+from palimpsest.schemas.normal_forms import content_hash
+from palimpsest.schemas.rows.memories import DOCUMENT_CHUNK, PROFILE, SOURCE_TYPES, MemoryRow
+from palimpsest.streams.apply.command_work import (
+    PROTECTED,
+    Refused,
+    Work,
+    command_id,
+    load_names,
+    refuse_frozen,
 )
-from palimpsest.streams.stage import Answer, Ask
-from palimpsest.streams.store_port import FORGOTTEN, Load, Loaded, Put
+from palimpsest.streams.apply.upkeep import recovery_days
+from palimpsest.streams.fading import RECOVERED
+from palimpsest.streams.memory_rows import changed, is_erased, protected, with_content, without_text
+from palimpsest.streams.stage import Asking
+from palimpsest.streams.store_port import FORGOTTEN, HIDDEN, Erase, Load, Source
+from palimpsest.streams.text.hiding import Hidden, without_sentences, without_statements
 
 Sources = Mapping[str, tuple[str, ...]]
 """The memories that each memory was derived from, by id."""
 
 
-def load_derived(work: Work, command: ForgetCommand) -> Generator[Ask, Answer, Sources]:
-    """Loads the sources of everything derived directly or indirectly from the command's memories;
-    adds the rows found to those of `work`."""
+def _load_derived(work: Work, command: ForgetCommand) -> Asking[Sources]:
+    """Loads the sources of everything derived directly from the command's memories, with a cascade
+    also indirectly; adds the rows found to those of `work`."""
     sources: dict[str, tuple[str, ...]] = {}
     visited: set[str] = set()
     frontier = tuple(key for key in command.memory_ids if key in work.memories)
     while frontier:
         visited.update(frontier)
-        found = yield Load(work.message.scope, derived_from=frontier)
-        assert isinstance(found, Loaded)
+        found = yield from Load(work.scope, derived_from=frontier)
         sources.update(found.derived)
-        frontier = tuple(sorted(found.derived.keys() - visited))
+        is_deep = command.cascade or command.confirm_token
+        frontier = tuple(sorted(found.derived.keys() - visited)) if is_deep else ()
     named = {*sources, *(source for known in sources.values() for source in known)}
     missing = tuple(sorted(named - work.memories.keys()))
     if missing:
-        loaded = yield Load(work.message.scope, memory_ids=missing)
-        assert isinstance(loaded, Loaded)
-        work.memories.update(
-            (key, row) for key, row in loaded.memories.items() if row.scope == work.message.scope
-        )
+        work.add((yield from Load(work.scope, memory_ids=missing)))
     return sources
 
 
-def forget(work: Work, command: ForgetCommand, sources: Sources) -> JsonValue:
-    """Returns the result for each named memory, then for each that is forgotten with them."""
+def forget(work: Work, command: ForgetCommand) -> Asking[JsonValue]:
+    """Returns the result for each named memory, then for each that is forgotten with them. Hides
+    what was forgotten in its sources; an erasure removes only what it names."""
+    yield from work.begin(command.memory_ids)
+    sources = yield from _load_derived(work, command)
+    refuse_frozen(work)
+    results = _forget_all(work, command, sources)
+    return results if command.hard else (yield from _with_sources(work, results, command.reason))
+
+
+def _with_sources(work: Work, result: JsonValue, reason: str) -> Asking[JsonValue]:
+    """Returns the result, after hiding what was forgotten in its sources, and showing what was
+    recovered."""
+    if not work.intent.hides:
+        return result
+    # A profile says what its sources say: these stay as they are.
+    touched = [key for key, _ in work.touched if work.memories[key].type != PROFILE]
+    return told_hiding(result, (yield from hide_or_show(work, touched, reason)))
+
+
+def _forget_all(work: Work, command: ForgetCommand, sources: Sources) -> list[JsonValue]:
     if command.confirm_token is not None:
         _check_token(work, command, sources)
     if command.cascade and work.intent.guards:
@@ -69,9 +89,24 @@ def forget(work: Work, command: ForgetCommand, sources: Sources) -> JsonValue:
         # The version belongs to the named memory.
         each = command.model_copy(update={"if_version": None})
         results += [_forget(work, key, each, sources[key]) for key in going]
+    results += _forget_profiles(work, command, sources)
     if command.hard:
-        erase_texts(work, [row for key, row in before.items() if _was_erased(work, key, row)])
-    return [*results]
+        gone_now = (key for key, row in work.memories.items() if is_erased(row))
+        erase_texts(work, [before[key] for key in gone_now if not is_erased(before[key])])
+    return results
+
+
+def _forget_profiles(work: Work, command: ForgetCommand, sources: Sources) -> list[JsonValue]:
+    """Forgets the profiles that were drawn from what is forgotten now. Pinned ones, too: they say
+    what must not be said any more."""
+    each = command.model_copy(update={"if_version": None, "force": True})
+    left = _left(work, command)
+    return [
+        _forget(work, key, each, drawn_from)
+        for key, drawn_from in sorted(sources.items())
+        if key in left and work.memories[key].type == PROFILE
+        if any(source in work.memories and not _active(work, source) for source in drawn_from)
+    ]
 
 
 def _refuse_half(work: Work, command: ForgetCommand, sources: Sources) -> None:
@@ -90,15 +125,11 @@ def _refuse_half(work: Work, command: ForgetCommand, sources: Sources) -> None:
             )
 
 
-def _was_erased(work: Work, memory_id: str, before: MemoryRow) -> bool:
-    return is_erased(work.memories[memory_id]) and not is_erased(before)
-
-
 def _left(work: Work, command: ForgetCommand) -> set[str]:
     """Returns the memories that may still be forgotten; for an erasure, including those forgotten
     before."""
     if not command.hard:
-        return _all_active(work)
+        return {key for key, row in work.memories.items() if not row.is_deleted}
     return {key for key, row in work.memories.items() if not is_erased(row)}
 
 
@@ -107,7 +138,7 @@ def _check_token(work: Work, command: ForgetCommand, sources: Sources) -> None:
     named = [key for key in command.memory_ids if key in left]
     going = drawn_from_nothing_else(named, sources, left) if command.cascade else ()
     versions = {key: work.memories[key].version for key in (*named, *going)}
-    if command.confirm_token != forget_token(work.message.scope, versions):
+    if command.confirm_token != forget_token(work.scope, versions):
         raise Refused(
             "confirm_mismatch: these are not the memories that the preview showed, as it showed"
             " them; look at a new preview and confirm that"
@@ -117,10 +148,6 @@ def _check_token(work: Work, command: ForgetCommand, sources: Sources) -> None:
 def _active(work: Work, memory_id: str) -> bool:
     row = work.memories.get(memory_id)
     return row is not None and not row.is_deleted
-
-
-def _all_active(work: Work) -> set[str]:
-    return {key for key, row in work.memories.items() if not row.is_deleted}
 
 
 def _forget(
@@ -141,15 +168,12 @@ def _forget(
         return {"id": memory_id, "status": "forbidden", "why": PROTECTED}
     if row.pinned and not command.force:
         return {"id": memory_id, "status": "pinned"}
-    after = changed(row, work.at, work.intent.actor.id, 0)
     cause: dict[str, JsonValue] = {"drawn_from": [*drawn_from]} if drawn_from else {}
     if command.hard:
-        gone = work.put(without_text(after, work.at))
+        gone = _without_text(work, row)
         work.tell("purged", memory_id, command.reason, metadata=cause)
     else:
-        work.writes.append(Put(archived(row, FORGOTTEN, work.at)))
-        gone = work.put(deleted(after, work.at))
-        work.tell("deleted", memory_id, command.reason, row, gone, metadata=cause)
+        gone = work.remove(row, command.reason, cause, archive=FORGOTTEN)
     answer: dict[str, JsonValue] = {
         "id": memory_id,
         "status": "erased" if command.hard else "forgotten",
@@ -158,8 +182,22 @@ def _forget(
     return answer | cause
 
 
-def recover(work: Work, command: RecoverCommand) -> JsonValue:
+def _without_text(work: Work, row: MemoryRow) -> MemoryRow:
+    return work.put(without_text(changed(row, work.at, work.intent.actor.id, 0), work.at))
+
+
+def recover(work: Work, command: RecoverCommand) -> Asking[JsonValue]:
     """Recovers a forgotten memory within the recovery period."""
+    yield from work.begin([command.memory_id], Load(work.scope, retention=True))
+    if command.memory_id in work.memories:
+        digest = work.memories[command.memory_id].content_hash
+        work.know((yield from Load(work.scope, content_hashes=(digest,))))
+    refuse_frozen(work)
+    result = _recover(work, command)
+    return (yield from _with_sources(work, result, command.reason or command.command))
+
+
+def _recover(work: Work, command: RecoverCommand) -> JsonValue:
     row = work.memories.get(command.memory_id)
     if row is None:
         raise Refused(f"not_found: no memory {command.memory_id} in this scope")
@@ -171,19 +209,186 @@ def recover(work: Work, command: RecoverCommand) -> JsonValue:
         raise Refused(f"version_conflict: the memory is at version {row.version}")
     if work.by_machine and row.updated_by not in ("pipeline", work.intent.actor.id):
         raise Refused("forbidden: no machine takes back what another actor forgot")
-    days = work.settings.pipeline.recovery_days
+    days = recovery_days(work.loaded, work.settings)
     if work.at - row.deleted_at > timedelta(days=days):
         raise Refused(f"retention_expired: forgotten more than {days} days ago")
     key = None if row.type in SOURCE_TYPES else dedup_key(row.scope, row.content_hash)
     other = None if key is None else work.same_content(row)
     if other is not None:
         raise Refused(f"duplicate_content_hash: the active memory {other} says the same")
-    back = replace(
-        changed(row, work.at, work.intent.actor.id, 0),
-        is_deleted=False,
-        deleted_at=None,
-        dedup_key=key,
-    )
-    back = work.put(back)
-    work.tell("recovered", row.memory_id, command.reason or "recovered", row, back)
+    back = replace(row, is_deleted=False, deleted_at=None, dedup_key=key)
+    if row.decayed_at is not None:
+        # It does not fade for the time in which it was forgotten, nor the next night.
+        confidence = max(row.confidence, RECOVERED)
+        back = replace(back, confidence=confidence, decayed_at=work.at, retained=1.0)
+    back = work.change(row, back, "recovered", command.reason or "recovered")
     return {"id": row.memory_id, "status": "recovered", "version": back.version}
+
+
+def erase_texts(work: Work, before: Iterable[MemoryRow], whole_scope: bool = False) -> None:
+    """Removes from the stores the texts of these memories, as they were `before` their rows became
+    tombstones, and requests the same of the graph."""
+    rows = list(before)
+    if not rows and not whole_scope:
+        return
+    work.writes.append(
+        Erase(
+            erasure_id=command_id(work.message),
+            scope=work.scope,
+            texts={row.memory_id: row.content for row in rows},
+            embedding_keys=tuple(row.embedding_key for row in rows),
+            scope_at=work.at if whole_scope else None,
+        )
+    )
+    work.graph = GraphWork(
+        memory_ids=(),
+        command_id=command_id(work.message),
+        erased=None if whole_scope else tuple(sorted(row.memory_id for row in rows)),
+        erased_scope=whole_scope or None,
+    )
+
+
+def erase_scope(work: Work, command: EraseScopeCommand) -> Asking[JsonValue]:
+    """Erases all memories of the scope. Returns their number."""
+    yield from work.begin(also=Load(work.scope, whole_scope=True))
+    refuse_frozen(work)
+    if work.by_machine:
+        raise Refused("forbidden: only a person may erase a whole scope")
+    rows = [row for _, row in sorted(work.memories.items()) if not is_erased(row)]
+    if command.confirm_token != erase_token(work.scope, len(rows)):
+        raise Refused(
+            f"confirm_mismatch: the scope holds {len(rows)} memories now, not as many as the"
+            " preview counted; look at a new preview and confirm that"
+        )
+    for row in rows:
+        _without_text(work, row)
+    work.tell("purged", None, command.reason, metadata={"memories": len(rows)})
+    erase_texts(work, rows, whole_scope=True)
+    return {"status": "erased", "memories": len(rows)}
+
+
+# --- hiding what was forgotten in its source texts ------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """The new state of a source; `left` has no text if all of it is hidden."""
+
+    source: Source
+    left: Hidden
+
+
+def hide_or_show(
+    work: Work, memory_ids: Iterable[str], reason: str
+) -> Asking[Mapping[str, list[str]]]:
+    """Updates the sources of memories that a command forgot or recovered to what remains visible.
+    Returns the changed sources, by memory."""
+    ids = tuple(dict.fromkeys(memory_ids))
+    if not ids:
+        return {}
+    found = yield from Load(work.scope, sources_of=ids)
+    changes = [_change(work, source) for _, source in sorted(found.sources.items())]
+    making = [each for each in changes if each is not None]
+    texts = [
+        linked_text(each.source.row.type, each.source.row.who, each.left.text) for each in making
+    ]
+    loaded = yield from replace(
+        load_names(work.scope, texts),
+        content_hashes=tuple(content_hash(each.left.text) for each in making),
+    )
+    work.know(loaded)
+    work.names = loaded.entities
+    changed: dict[str, list[str]] = {}
+    for each in making:
+        _carry_out(work, each, reason)
+        for statement in each.source.statements:
+            source_ids = changed.setdefault(statement.memory_id, [])
+            if each.source.row.memory_id not in source_ids:
+                source_ids.append(each.source.row.memory_id)
+    return changed
+
+
+def hidden_text(source: Source, forgotten: Iterable[str]) -> Hidden:
+    """Returns what remains of a source without what these memories say."""
+    gone = set(forgotten)
+    statements = [each.text for each in source.statements if each.memory_id in gone]
+    return without_statements(source.text, statements, source.row.who)
+
+
+def _change(work: Work, source: Source) -> _Change | None:
+    row = work.memories.get(source.row.memory_id, source.row)
+    if row.type == DOCUMENT_CHUNK or is_erased(row) or (row.is_deleted and not source.is_hidden):
+        return None
+    if work.by_machine and protected(row):
+        return None
+    left = hidden_text(source, _forgotten(work, source))
+    is_as_it_is = row.is_deleted if not left.text else left.text == row.content
+    if is_as_it_is and row.is_deleted == (not left.text):
+        return None
+    return _Change(source, left)
+
+
+def _forgotten(work: Work, source: Source) -> set[str]:
+    """Returns the forgotten memories derived from it, including the command's changes."""
+    now = {memory_id for memory_id, _ in work.touched}
+    return {
+        each.memory_id
+        for each in source.statements
+        if (
+            work.memories[each.memory_id].is_deleted if each.memory_id in now else each.is_forgotten
+        )
+    }
+
+
+def _carry_out(work: Work, change: _Change, reason: str) -> None:
+    row, left = change.source.row, change.left
+    if not left.text:
+        work.remove(row, reason, {"hidden": True}, archive=HIDDEN)
+        return
+    after = with_content(replace(row, is_deleted=False, deleted_at=None), left.text)
+    after = replace(after, metadata=_metadata(change.source.metadata, left))
+    if after.type not in SOURCE_TYPES and work.same_content(after) is not None:
+        # Memories are unique by content: this one only keeps the remaining text.
+        after = replace(after, dedup_key=None)
+    event: OutcomeEvent = "recovered" if row.is_deleted else "modified"
+    told: dict[str, JsonValue] = {"hidden": bool(left.sentences)}
+    work.change(row, after, event, reason, told, archive=HIDDEN)
+
+
+def _metadata(kept: str, left: Hidden) -> str:
+    if not left.sentences:
+        return kept
+    value = without_sentences(json.loads(kept), left.sentences)
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def told_hiding(result: JsonValue, hidden: Mapping[str, list[str]]) -> JsonValue:
+    """Returns a command's result that lists, with each memory, the texts in which it is hidden or
+    shown."""
+    if isinstance(result, list):
+        return [told_hiding(each, hidden) for each in result]
+    if not isinstance(result, dict):
+        return result
+    sources = hidden.get(str(result.get("id")))
+    return result if not sources else result | {"hidden_in": [*sources]}
+
+
+def drawn_from_nothing_else(
+    gone: Collection[str], sources: Mapping[str, Collection[str]], active: Collection[str]
+) -> tuple[str, ...]:
+    """Returns the memories of `sources`, sorted, all of whose sources are `gone`, inactive, or
+    forgotten with them in turn. `sources` maps each memory to those that it was derived from or
+    that repeated it; `active` are the memories among all these that are not forgotten."""
+    going = set(gone)
+    while True:
+        more = {
+            memory_id
+            for memory_id, known in sources.items()
+            if memory_id in active
+            and memory_id not in going
+            and not going.isdisjoint(known)
+            and all(source in going or source not in active for source in known)
+        }
+        if not more:
+            return tuple(sorted(going - set(gone)))
+        going |= more

@@ -2,134 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
+from palimpsest.schemas.commands import ApplyProposalsCommand, DismissProposalsCommand
+from palimpsest.schemas.extraction import Fact, FactsExtracted
+from palimpsest.schemas.identity import fact_memory_id
 from palimpsest.schemas.memory_texts import embedding_key
-from palimpsest.schemas.messages import (
-    FactsExtracted,
-    GraphWork,
-    MemoryChange,
-    Outcome,
-    Proposal,
-    ProposalsIntent,
-)
+from palimpsest.schemas.messages import GraphWork, MemoryChange, Outcome, Proposal, ProposalsIntent
 from palimpsest.schemas.normal_forms import content_hash, storage_content
-from palimpsest.schemas.rows import MemoryRow
+from palimpsest.schemas.rows.columns import row_of
+from palimpsest.schemas.rows.memories import MemoryRow
+from palimpsest.schemas.rows.pipeline import PendingProposalRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED
 from palimpsest.streams.apply.categories import ScopeCategories
-from palimpsest.streams.apply.outcomes import (
-    InvalidationKind,
+from palimpsest.streams.apply.command_work import (
+    MemoryChanges,
+    Work,
     changes,
-    kinds_of,
     link_writes,
+    load_names,
     outcome_row,
+    refuse_machines,
 )
-from palimpsest.streams.apply.pending_proposals import held_row
-from palimpsest.streams.decide.decision_rows import candidates_json, fact_row, proposal_row
-from palimpsest.streams.decide.erased_facts import still_proposed, unsaid
 from palimpsest.streams.decide.proposal_policy import (
     Met,
     Verdict,
     archive_writes,
+    candidates_json,
     decision_order,
     edge_writes,
+    fact_row,
     least_confidence,
+    proposal_row,
     source_gone,
+    sources_of,
+    still_proposed,
+    unsaid,
     verdict,
 )
-from palimpsest.streams.memory_rows import Origin, effective, origin_of, skip_reason
-from palimpsest.streams.models.base import Embedding
-from palimpsest.streams.privacy import is_private, is_private_source
+from palimpsest.streams.memory_rows import Origin, origin_of, skip_reason
+from palimpsest.streams.privacy import is_private, is_private_source, is_withheld
 from palimpsest.streams.settings import Flags, StageSettings
-from palimpsest.streams.stage import Answer, Ask, Embed, Embedded, Emit, Message, Step
-from palimpsest.streams.store_port import (
-    Candidates,
-    KeepVector,
-    Load,
-    Loaded,
-    NearDuplicates,
-    Put,
-    Write,
-)
-from palimpsest.streams.text.linker import candidate_names, unspaced_part
+from palimpsest.streams.stage import Asking, Emit, Message, Step
+from palimpsest.streams.store_port import KeepVector, Load, NearDuplicates, Put
 
 
 @dataclass(slots=True)
-class _Work:
+class _Work(MemoryChanges):
     """The state of one intent while its proposals are executed one after another."""
 
-    message: Message
     intent: ProposalsIntent
-    settings: StageSettings
-    flags: Flags
-    loaded: Loaded
-    embeddings: dict[str, Embedding | None]
-    write_seq: int
-    memories: dict[str, MemoryRow]
-    by_hash: dict[str, str]
-    private: bool
-    categories: ScopeCategories
-    writes: list[Write] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
+    private: bool = field(init=False)
+    categories: ScopeCategories = field(init=False)
     sent_back: list[Proposal] = field(default_factory=list)
-    touched: list[tuple[str, InvalidationKind]] = field(default_factory=list)
-
-    def put(self, row: MemoryRow) -> None:
-        row = self.categories.folded(row)
-        self.keep_embedding(row.content)
-        self.writes.append(Put(row))
-        kinds = kinds_of(self.memories.get(row.memory_id), row)
-        self.memories[row.memory_id] = row
-        if row.dedup_key is not None:
-            self.by_hash[row.content_hash] = row.memory_id
-        self.touched += [(row.memory_id, kind) for kind in kinds]
-
-    def keep_embedding(self, content: str) -> None:
-        found = self.embeddings.get(content)
-        if found is not None:
-            self.writes.append(KeepVector(embedding_key(content), found.vector, found.tokens))
-
-    def same_content(self, digest: str) -> str | None:
-        """Returns the active memory with this content, including the intent's changes so far."""
-        row = self.memories.get(self.by_hash.get(digest, ""))
-        if row is None or row.dedup_key is None or row.content_hash != digest:
-            return None
-        return row.memory_id
-
-    def next_seq(self) -> int:
-        self.write_seq += 1
-        return self.write_seq
 
 
 def proposals_step(
     message: Message, intent: ProposalsIntent, settings: StageSettings
-) -> Generator[Ask, Answer, Step]:
+) -> Asking[Step]:
     """Executes the proposals of one turn, in order."""
-    texts = tuple(storage_content(p.fact.content) for p in intent.proposals)
-    wanted = _texts_to_keep(intent, settings)
-    embedded = yield Embed(wanted)
-    assert isinstance(embedded, Embedded)
-    loaded = yield _load(message, intent, texts)
-    assert isinstance(loaded, Loaded)
+    work = _Work(message, settings, intent)
+    yield from work.embed(_texts_to_keep(intent, settings))
+    yield from work.load(*_wanted(message.scope, intent))
+    loaded = work.loaded
     source = loaded.memories.get(intent.turn.memory_id)
-    private = is_private_source(loaded.privacy, intent.turn.speaker, source)
-    intent = unsaid(intent) if private else still_proposed(intent, source)
-    work = _Work(
-        message,
-        intent,
-        settings,
-        effective(settings.pipeline, loaded.flags),
-        loaded,
-        dict(zip(wanted, embedded.embeddings, strict=True)),
-        loaded.write_seq,
-        _of_scope(message.scope, loaded),
-        {digest: row.memory_id for digest, row in loaded.by_hash.items()},
-        private,
-        ScopeCategories.of(message.scope, loaded),
-    )
+    work.private = is_private_source(loaded.privacy, intent.turn.speaker, source)
+    withheld = {key for key, row in loaded.memories.items() if is_withheld(loaded.privacy, row.who)}
+    intent = unsaid(intent) if work.private else still_proposed(intent, loaded.memories, withheld)
+    work.intent = intent
+    work.categories = ScopeCategories.of(message.scope, loaded)
     for number, proposal in enumerate(intent.proposals):
         if proposal.item_id in loaded.settled:
             continue
@@ -153,41 +96,34 @@ def _texts_to_keep(intent: ProposalsIntent, settings: StageSettings) -> tuple[st
     )
 
 
-def _of_scope(scope: str, loaded: Loaded) -> dict[str, MemoryRow]:
-    """The loaded memories by id, without those of other scopes."""
-    rows = (*loaded.by_hash.values(), *loaded.memories.values())
-    return {row.memory_id: row for row in rows if row.scope == scope}
-
-
-def _load(message: Message, intent: ProposalsIntent, texts: tuple[str, ...]) -> Load:
-    names: dict[str, str] = {}
-    for text in texts:
-        names.update(candidate_names(text))
+def _wanted(scope: str, intent: ProposalsIntent) -> tuple[list[str], Load]:
+    """The memories that the proposals name, and what else to load."""
+    texts = [storage_content(each.fact.content) for each in intent.proposals]
     targets = [p.target_id for p in intent.proposals if p.target_id is not None]
-    return Load(
-        message.scope,
-        memory_ids=(intent.turn.memory_id, *targets, *(p.memory_id for p in intent.proposals)),
-        content_hashes=tuple(content_hash(text) for text in texts),
-        names=tuple(names),
-        unspaced_text=" ".join(filter(None, map(unspaced_part, texts))),
+    sources = [each for p in intent.proposals for each in p.fact.drawn_from or ()]
+    made = [p.memory_id for p in intent.proposals]
+    also = replace(
+        load_names(scope, texts),
+        content_hashes=tuple(map(content_hash, texts)),
         item_ids=tuple(p.item_id for p in intent.proposals),
         categories=True,
     )
+    return [intent.turn.memory_id, *targets, *sources, *made], also
 
 
-def _carry_out(work: _Work, proposal: Proposal, number: int) -> Generator[Ask, Answer, Outcome]:
+def _carry_out(work: _Work, proposal: Proposal, number: int) -> Asking[Outcome]:
     order = decision_order(work.intent.decision_order, number)
     origin = origin_of(work.message, work.intent.turn, work.intent.call.model, order)
     target = work.memories.get(proposal.target_id or "")
-    source = work.memories.get(work.intent.turn.memory_id)
+    sources = sources_of(proposal.fact, work.intent.turn, work.memories)
     met = Met(
         work.flags,
-        source,
+        sources[0],
         target,
-        work.same_content(content_hash(storage_content(proposal.fact.content))),
+        work.active(content_hash(storage_content(proposal.fact.content))),
         is_final=work.intent.round >= work.settings.pipeline.max_reconsiderations,
         source_hash=work.intent.turn.content_hash,
-        private=is_private(work.loaded.privacy, work.intent.turn.speaker, source, target),
+        private=is_private(work.loaded.privacy, work.intent.turn.speaker, sources, target),
     )
     least = least_confidence(work.intent.turn, work.settings.pipeline)
     ruling = verdict(proposal, met, origin, least)
@@ -198,10 +134,11 @@ def _carry_out(work: _Work, proposal: Proposal, number: int) -> Generator[Ask, A
         work.sent_back.append(proposal)
     if ruling.row is not None:
         work.writes += archive_writes(ruling, target, origin)
-        work.put(replace(ruling.row, write_seq=work.next_seq()))
-        work.writes += edge_writes(ruling, target, work.intent.turn.memory_id, source)
+        work.put(work.categories.folded(ruling.row))
+        source_ids = proposal.fact.sources(work.intent.turn)
+        work.writes += edge_writes(ruling, target, source_ids, sources[0])
         if ruling.event != "deleted":
-            work.writes += _links(work, ruling.row)
+            work.writes += link_writes(ruling.row, work.names)
     if ruling.event == "blocked":
         _hold(work, proposal, origin)
     return _outcome(proposal, ruling, target)
@@ -211,16 +148,17 @@ def _hold(work: _Work, proposal: Proposal, origin: Origin) -> None:
     """Stores what a later approval of the change needs, including its vector: a command's text is
     unknown before the store answers, and after that no model may be called."""
     row = held_row(proposal, origin, work.intent.turn.memory_id)
-    work.keep_embedding(row.content)
+    found = work.embeddings.get(row.content)
+    if found is not None:
+        key = embedding_key(row.content)
+        work.writes.append(KeepVector(key, found.vector, found.tokens))
     work.writes.append(Put(row))
 
 
-def _newcomer(
-    work: _Work, proposal: Proposal, row: MemoryRow, order: int
-) -> Generator[Ask, Answer, str | None]:
+def _newcomer(work: _Work, proposal: Proposal, row: MemoryRow, order: int) -> Asking[str | None]:
     """Returns a near duplicate of the row that the decision could not have seen."""
     embedding = work.embeddings.get(row.content)
-    unseen = yield NearDuplicates(
+    unseen = yield from NearDuplicates(
         work.message.scope,
         row.content,
         row.content_hash,
@@ -229,18 +167,8 @@ def _newcomer(
         work.intent.as_of,
         order,
     )
-    assert isinstance(unseen, Candidates)
     seen = {candidate.memory_id for candidate in proposal.candidates}
     return next((c.memory_id for c in unseen.found if c.memory_id not in seen), None)
-
-
-def _source_gone(work: _Work) -> bool:
-    turn = work.intent.turn
-    return source_gone(work.memories.get(turn.memory_id), turn.content_hash) is not None
-
-
-def _links(work: _Work, row: MemoryRow) -> list[Write]:
-    return link_writes(row, work.loaded.entities)
 
 
 def _outcome(proposal: Proposal, ruling: Verdict, target: MemoryRow | None) -> Outcome:
@@ -266,15 +194,8 @@ def _explained(outcome: Outcome, work: _Work, proposal: Proposal) -> Outcome:
     candidates: list[JsonValue] = [dict(c) for c in candidates_json(proposal.candidates)]
     warnings: list[JsonValue] = [*proposal.warnings]
     metadata: dict[str, JsonValue] = {
-        "proposed_action": proposal.action,
-        "target_id": proposal.target_id,
-        "fact": proposal.fact.content,
-        "fact_type": proposal.fact.type,
-        "confidence": proposal.confidence,
-        "decision_reason": proposal.reason,
+        **decision_of(proposal, work.intent.turn.memory_id, work.intent.call.model),
         "candidates": candidates,
-        "source_memory": work.intent.turn.memory_id,
-        "extraction_model": work.intent.call.model,
         "prompt_version": work.intent.call.prompt_version,
         "decision_model": None if decider is None else decider.model,
         "fact_count": len(work.intent.proposals),
@@ -303,7 +224,9 @@ def _emits(work: _Work) -> tuple[Emit, ...]:
         emits.append(Emit(FACTS_EXTRACTED, again, "reconsider"))
     graph = None
     shadowed = work.flags.shadow_mode or work.flags.mutations_frozen or not work.flags.enabled
-    if intent.triples and not (shadowed or work.private or _source_gone(work)):
+    source = work.memories.get(intent.turn.memory_id)
+    is_gone = source_gone(source, intent.turn.content_hash) is not None
+    if intent.triples and not (shadowed or work.private or is_gone):
         created = [o.memory_id for o in work.outcomes if o.event == "created" and o.memory_id]
         graph = GraphWork(
             memory_ids=(intent.turn.memory_id, *created),
@@ -316,3 +239,162 @@ def _emits(work: _Work) -> tuple[Emit, ...]:
         )
         emits += changes(change, work.touched)
     return tuple(emits)
+
+
+# --- held proposals: changes that the flags do not allow, pending a review ------------------------
+
+
+ALLOWED = Flags(allow_update_delete=True)
+"""A person's decision replaces the flag."""
+
+Left = dict[tuple[str, int | None], int]
+"""The version in which this command left a memory, by its id and the version that the decision
+saw."""
+
+HeldCommand = ApplyProposalsCommand | DismissProposalsCommand
+
+
+def held_row(proposal: Proposal, origin: Origin, turn_memory_id: str) -> PendingProposalRow:
+    """A change to execute later, if a person approves it."""
+    return row_of(
+        PendingProposalRow,
+        proposal.fact,
+        scope=origin.scope,
+        action=proposal.action,
+        target_id=proposal.target_id or "",
+        target_version=proposal.target_version,
+        reason=proposal.reason,
+        turn_memory_id=turn_memory_id,
+        content=storage_content(proposal.fact.content),
+        model=origin.model,
+        occurred_at=origin.occurred_at,
+        recorded_at=origin.at,
+    )
+
+
+def decision_of(proposal: Proposal, source_id: str, model: str) -> dict[str, JsonValue]:
+    """What every event of a proposal says of it; `model` drew the fact from the memory
+    `source_id`."""
+    return {
+        "proposed_action": proposal.action,
+        "target_id": proposal.target_id,
+        "fact": proposal.fact.content,
+        "fact_type": proposal.fact.type,
+        "confidence": proposal.confidence,
+        "decision_reason": proposal.reason,
+        "source_memory": source_id,
+        "extraction_model": model,
+    }
+
+
+def review(work: Work, command: HeldCommand) -> Asking[JsonValue]:
+    """Applies or dismisses, as a person decided, changes (UPDATE and DELETE) that the flags did not
+    allow; the command's result lists the outcome of each."""
+    ids = tuple(dict.fromkeys(command.item_ids))
+    yield from work.begin(also=Load(work.scope, held_ids=ids))
+    pending = work.loaded.held
+    rows = pending.values()
+    wanted = replace(
+        load_names(work.scope, [row.content for row in rows]),
+        content_hashes=tuple(content_hash(row.content) for row in rows),
+        categories=True,
+    )
+    yield from work.load(
+        [key for row in rows for key in (row.target_id, row.turn_memory_id)], wanted
+    )
+    categories = ScopeCategories.of(work.scope, work.loaded)
+    refuse_machines(work, "what was held back is for a person to decide")
+    results: list[JsonValue] = []
+    left: Left = {}
+    for item_id in ids:
+        held = pending.get(item_id)
+        if held is None:
+            results.append({"id": item_id, "status": "not_held"})
+        elif isinstance(command, DismissProposalsCommand):
+            ruling = Verdict("skipped", "dismissed", held.target_id)
+            _settle(work, held, ruling, None, command.reason)
+            results.append({"id": item_id, "status": "dismissed", "memory_id": held.target_id})
+        else:
+            results.append(_apply(work, held, command, left, categories))
+    work.writes += categories.writes()
+    return results
+
+
+def _apply(
+    work: Work,
+    held: PendingProposalRow,
+    command: ApplyProposalsCommand,
+    left: Left,
+    categories: ScopeCategories,
+) -> JsonValue:
+    target = work.memories.get(held.target_id)
+    source = work.memories.get(held.turn_memory_id)
+    seen = (held.target_id, held.target_version)
+    # Approving several changes of one memory means applying them one after the other.
+    proposal = _proposal_of(replace(held, target_version=left.get(seen, held.target_version)))
+    met = Met(
+        ALLOWED,
+        source,
+        target,
+        work.active(content_hash(held.content)),
+        by_person=True,
+        private=is_private_source(
+            work.loaded.privacy, "" if target is None else target.who, source
+        ),
+        forced=command.force,
+    )
+    origin = Origin(
+        held.scope, held.occurred_at, work.at, held.model, by=work.intent.actor.id or "local"
+    )
+    # The fact passed its confidence gate before it became pending.
+    ruling = verdict(proposal, met, origin, min_confidence=0.0)
+    answer: dict[str, JsonValue] = {"id": held.item_id, "memory_id": ruling.memory_id}
+    if ruling.event not in ("modified", "deleted", "deduped"):
+        # It stays pending: the memory may be recovered or unpinned.
+        status = ruling.cause or ruling.reason
+        if target is not None:
+            answer["version"] = target.version
+        return answer | {"status": status}
+    if ruling.row is not None:
+        work.writes += archive_writes(ruling, target, origin)
+        ruling = replace(ruling, row=work.put(categories.folded(ruling.row)))
+        work.writes += edge_writes(ruling, target, (held.turn_memory_id,), source)
+        if ruling.row is not None:
+            answer["version"] = left[seen] = ruling.row.version
+    _settle(work, held, ruling, target, command.reason)
+    return answer | {"status": "updated" if ruling.event == "modified" else ruling.event}
+
+
+def _settle(
+    work: Work, held: PendingProposalRow, ruling: Verdict, target: MemoryRow | None, reason: str
+) -> None:
+    """Replaces `blocked` as the fact's outcome in the balance, and adds its event to the
+    history."""
+    row = ruling.row
+    outcome = Outcome(
+        event=ruling.event,
+        item_kind="fact",
+        item_id=held.item_id,
+        memory_id=ruling.memory_id,
+        old_content=target.content if row is not None and target is not None else None,
+        new_content=None if row is None or row.is_deleted else row.content,
+        reason=reason,
+        changed_by=work.intent.actor.id,
+        actor_type=work.intent.actor.type,
+        version=None if row is None else row.version,
+        metadata={
+            **decision_of(_proposal_of(held), held.turn_memory_id, held.model),
+            "was": "blocked",
+            **({"skipped_reason": ruling.reason} if ruling.event == "skipped" else {}),
+        },
+    )
+    work.outcomes.append(outcome)
+    end = outcome_row(work.message, outcome)
+    work.writes.append(Put(replace(end, reason=ruling.reason)))
+
+
+def _proposal_of(held: PendingProposalRow) -> Proposal:
+    fact = {name: getattr(held, name) for name in Fact.model_fields if hasattr(held, name)}
+    memory_id = fact_memory_id(held.item_id)
+    shared = {name: getattr(held, name) for name in Proposal.model_fields if hasattr(held, name)}
+    return Proposal.model_validate({**shared, "memory_id": memory_id, "fact": fact})

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 from pydantic import JsonValue
 
 from palimpsest.schemas.commands import RememberCommand
 from palimpsest.schemas.identity import command_memory_id
-from palimpsest.schemas.memory_texts import dedup_key, embedding_key
 from palimpsest.schemas.messages import GraphWork, NormalizedTurn
-from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
-from palimpsest.schemas.rows import MemoryRow
+from palimpsest.schemas.normal_forms import content_hash, storage_content
+from palimpsest.schemas.rows.columns import row_of
+from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.topics import TURNS_NORMALIZED
-from palimpsest.streams.apply.command_work import LOWERED, Work, command_id, is_guarded
+from palimpsest.streams.apply.command_work import (
+    LOWERED,
+    Refused,
+    Work,
+    command_id,
+    is_guarded,
+    load_names,
+    refuse_frozen,
+    refuse_others,
+    refuse_untaught,
+)
 from palimpsest.streams.claims.grammar import categories_of
-from palimpsest.streams.memory_rows import effective
-from palimpsest.streams.stage import Emit
+from palimpsest.streams.memory_rows import edge_rows, protected, text_columns
+from palimpsest.streams.privacy import refuse_about_private, refuse_in_private_scope
+from palimpsest.streams.stage import Asking, Emit
+from palimpsest.streams.store_port import Put
 
 EXPLICIT_IMPORTANCE = 0.8
 
@@ -49,14 +62,28 @@ def inferred_type(text: str) -> str:
     return "fact"
 
 
-def remember(work: Work, command: RememberCommand) -> JsonValue:
+def remember(work: Work, command: RememberCommand) -> Asking[JsonValue]:
     """Returns the new memory, or the existing one with the same content or source."""
     critical, tags, text = parse_prefix(command.content)
     stored = storage_content(text)
     digest = content_hash(stored)
+    yield from work.embed((stored,))
+    known = replace(
+        load_names(work.scope, (stored,)),
+        content_hashes=(digest,),
+        source_ids=() if command.source_id is None else (command.source_id,),
+    )
+    yield from work.begin([each.memory_id for each in command.drawn_from or ()], known)
+    refuse_frozen(work)
+    refuse_untaught(work, command)
+    refuse_about_private(work, command, {})
+    if command.drawn_from is not None:
+        _replace_drawn(work, command)
     existing = work.loaded.by_hash.get(digest) or work.loaded.by_source.get(command.source_id or "")
-    if existing is not None:
+    if existing is not None and command.drawn_from is None:
         work.tell("deduped", existing.memory_id, "same content or source")
+        if existing.content_hash == digest:
+            work.graph = _structured(work, existing, command)
         return {"id": existing.memory_id, "deduped": True, "version": existing.version}
     importance = 1.0 if critical else EXPLICIT_IMPORTANCE
     importance = importance if command.importance is None else command.importance
@@ -65,40 +92,67 @@ def remember(work: Work, command: RememberCommand) -> JsonValue:
     is_lowered = is_guarded(work) and (is_pinned or importance > EXPLICIT_IMPORTANCE)
     if is_lowered:
         importance, is_pinned = min(importance, EXPLICIT_IMPORTANCE), False
-    row = work.put(
-        MemoryRow(
-            memory_id=command_memory_id(work.message.scope, command_id(work.message)),
-            scope=work.message.scope,
-            type=command.type or inferred_type(stored),
-            content=stored,
-            normalized_content=normalized_content(stored),
-            content_hash=digest,
-            dedup_key=dedup_key(work.message.scope, digest),
-            embedding_key=embedding_key(stored),
-            importance=importance,
-            confidence=1.0,
-            pinned=is_pinned,
-            tags=command.tags or tags,
-            categories=categories_of(stored),
-            who=work.intent.actor.id if command.who is None else command.who,
-            why="explicit",
-            project=command.project,
-            session_id=command.session_id,
-            source_type=command.source_type,
-            source_id=command.source_id,
-            occurred_at=work.message.occurred_at,
-            created_at=work.at,
-            updated_at=work.at,
-            updated_by=work.intent.actor.id,
-            metadata=json.dumps(_metadata(command), sort_keys=True, ensure_ascii=False),
-        )
-    )
+    row = work.put(_row(work, command, stored, importance, is_pinned, tags))
     lowered: dict[str, JsonValue] = {"lowered": LOWERED} if is_lowered else {}
     work.tell("created", row.memory_id, "remembered", after=row, metadata=lowered)
     work.graph = _structured(work, row, command)
-    if effective(work.settings.pipeline, work.loaded.flags).enabled:
+    if command.drawn_from is not None:
+        work.writes += map(Put, edge_rows(row, [each.memory_id for each in command.drawn_from]))
+    elif work.flags.enabled:
         work.emits.append(Emit(TURNS_NORMALIZED, _to_extract(row, command), "extract"))
     return {"id": row.memory_id, "deduped": False, "version": row.version, **lowered}
+
+
+def _row(
+    work: Work,
+    command: RememberCommand,
+    stored: str,
+    importance: float,
+    is_pinned: bool,
+    tags: tuple[str, ...],
+) -> MemoryRow:
+    kind = command.type or inferred_type(stored)
+    columns = text_columns(work.scope, kind, stored)
+    if command.drawn_from:
+        columns["dedup_key"] = None
+    return row_of(
+        MemoryRow,
+        command,
+        **columns,
+        memory_id=command_memory_id(work.scope, command_id(work.message)),
+        scope=work.scope,
+        type=kind,
+        importance=importance,
+        confidence=1.0,
+        pinned=is_pinned,
+        tags=command.tags or tags,
+        categories=categories_of(stored),
+        who=work.intent.actor.id if command.who is None else command.who,
+        why="drawn" if command.drawn_from else "explicit",
+        occurred_at=work.message.occurred_at,
+        created_at=work.at,
+        updated_at=work.at,
+        updated_by=work.intent.actor.id,
+        metadata=json.dumps(_metadata(command), sort_keys=True, ensure_ascii=False),
+    )
+
+
+def _replace_drawn(work: Work, command: RememberCommand) -> None:
+    """Forgets what was drawn before. Raises Refused where a source was changed meanwhile, or a
+    person had a hand in what is to be replaced."""
+    refuse_others(work, "only the worker says that a memory was drawn from others")
+    refuse_in_private_scope(work)
+    for each in command.drawn_from or ():
+        row = work.memories.get(each.memory_id)
+        if row is None or row.is_deleted or row.version != each.version:
+            raise Refused(f"version_conflict: memory {each.memory_id} was changed meanwhile")
+    before = work.loaded.by_source.get(command.source_id or "")
+    if before is None:
+        return
+    if protected(before) or before.updated_by != work.intent.actor.id:
+        raise Refused(f"forbidden: a person had a hand in memory {before.memory_id}")
+    work.memories[before.memory_id] = before
+    work.remove(before, "drawn again", archive="replaced")
 
 
 def _structured(work: Work, row: MemoryRow, command: RememberCommand) -> GraphWork | None:

@@ -9,16 +9,17 @@ its short-term memory."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal
 
 from pydantic import JsonValue
 
 from palimpsest.schemas.messages import MemoryChange, NormalizedTurn, Outcome
-from palimpsest.schemas.rows import MemoryRow, OpenSessionsRow, SessionRow, ShortTermRow
+from palimpsest.schemas.rows.memories import MemoryRow
+from palimpsest.schemas.rows.sessions import OpenSessionsRow, SessionRow, ShortTermRow
 from palimpsest.schemas.topics import MEMORY_CHANGES
-from palimpsest.streams.settings import SessionSettings, ShortTermSettings
+from palimpsest.streams.settings import SessionSettings, ShortTermSettings, StageSettings
 from palimpsest.streams.stage import Emit, Message
 from palimpsest.streams.store_port import ExpireShortTerm, Loaded, Put, Write
 
@@ -26,15 +27,6 @@ MOST_OPEN = 64
 """Maximum number of open sessions of a scope; beyond it the oldest one is ended."""
 
 EndedBy = Literal["command", "silence", "new-session", "crowded"]
-
-
-@dataclass(frozen=True, slots=True)
-class TurnSettings:
-    """The settings of sessions; `context_turns` is the number of turns shown to a model."""
-
-    sessions: SessionSettings
-    short_term: ShortTermSettings
-    context_turns: int
 
 
 # --- a turn ---------------------------------------------------------------------------------
@@ -46,7 +38,7 @@ def session_step(
     row: MemoryRow,
     loaded: Loaded,
     shown: bool,
-    settings: TurnSettings,
+    settings: StageSettings,
 ) -> tuple[list[Write], tuple[Emit, ...]]:
     """Applies the turn, stored as `row`, to the sessions of its scope. `shown`: a model may be
     shown it with the turns that follow."""
@@ -62,7 +54,7 @@ def session_step(
             del open_ids[0]
         open_ids.append(row.session_id)
     writes: list[Write] = [Put(each) for each in ended if each.session_id != row.session_id]
-    writes.append(Put(_with_turn(message, row, own, shown, settings.context_turns)))
+    writes.append(Put(_with_turn(message, row, own, shown, settings.extraction.context_turns)))
     if open_ids != [each.session_id for each in loaded.open_sessions]:
         writes.append(Put(OpenSessionsRow(scope=message.scope, session_ids=tuple(open_ids))))
     kept = captured(message, turn, row, loaded.short_term, settings.short_term)

@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
+
+from palimpsest.streams.claims.language import ENGLISH
 
 Slot = Literal[
     "name", "age", "birthday", "home", "origin", "work", "occupation", "relationship", "family",
     "people", "pet", "health", "allergy", "diet", "likes", "favourite", "possession", "figure",
     "study", "language", "hobby", "plan", "decision", "event",
 ]  # fmt: skip
-CATEGORIES: Final[dict[Slot, tuple[str, ...]]] = {
-    "name": ("name",),
-    "age": ("name",),
-    "birthday": ("name",),
-    "origin": ("name",),
-    "home": ("home",),
-    "work": ("work",),
-    "occupation": ("work",),
-    "relationship": ("family",),
-    "family": ("family",),
-    "people": ("people",),
-    "pet": ("pets",),
-    "health": ("health",),
-    "allergy": ("health", "diet"),
-    "diet": ("diet",),
-    "likes": ("preferences",),
-    "favourite": ("preferences",),
-    "possession": ("possessions",),
-    "figure": (),
-    "study": ("education",),
-    "language": ("languages",),
-    "hobby": ("hobbies",),
-    "plan": ("plans",),
-    "decision": ("plans",),
-    "event": ("events",),
-}
+CATEGORIES: Final = {slot: tuple(ENGLISH["slots"][slot]["categories"]) for slot in get_args(Slot)}
 """The categories of a claim: what a profile of a person is made of."""
 
 

@@ -25,11 +25,10 @@ from palimpsest.streams.claims.language import (
     ENGLISH,
     FAVOURITES,
     expression,
-    fragment,
     rewritings,
     word_set,
 )
-from palimpsest.streams.claims.places import apart, is_known
+from palimpsest.streams.claims.values import apart, is_known
 from palimpsest.streams.text.dates import MONTHS
 
 MAX_CHARACTERS: Final = 200
@@ -45,8 +44,6 @@ _UNPLAIN: Final = re.compile(r"[,;:?？!()\"“”„»«「」『』…\u2013\u
 _JAPANESE: Final = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
 _SPEAKER: Final = re.compile(r"(?P<name>[^\W\d_][\w .'-]{0,40}): (?=\S)")
 _FIRST_PERSON: Final = frozenset("i we my our ich wir mein meine".split())
-_OTHERS: Final = word_set("others")
-_UNNAMED: Final = expression("unnamed")
 _PAST: Final = frozenset("did was were had".split())
 _AUXILIARIES: Final = frozenset("is are am can will has have does do should must may".split())
 
@@ -56,24 +53,11 @@ _LIGHT: Final = frozenset("a an any now again does do ein eine einen einem jetzt
 _IRREGULAR: Final = {"has": "have", "goes": "go", "does": "do"}
 _LIKES: Final = ("like", "love", "enjoy", "adore")
 _DISLIKES: Final = ("hate", "dislike", "detest", "loathe")
-_ENDED: Final = expression("ended")
 _GIVEN_UP: Final = ("play", "eat", "drink", "do")
 """What one may have done with a thing that one gave up."""
 _LEFT: Final = (
-    (
-        re.compile(
-            r" (?:has |have |just )?(?:sold|gave away|got rid of|traded in|traded)"
-            r" (?:the|my|our|his|her|their) (?P<what>[A-Z][\w-]*(?: [\w-]+)?)(?: for .+)?$"
-        ),
-        ("drive", "own", "have", "ride"),
-    ),
-    (
-        re.compile(
-            r" (?:has |have |just )?(?:left|quit|resigned from)"
-            r" (?P<what>[A-Z][\w-]*(?: [\w-]+){0,2}?)(?: and (?:has |have )?joined .+| for .+)?$"
-        ),
-        ("work at", "work for"),
-    ),
+    (expression("sold"), ("drive", "own", "have", "ride")),
+    (expression("left"), ("work at", "work for")),
 )
 """What one did with a thing that has a name, or where, until one sold or left it. Of a motorcycle
 that is sold one may have another."""
@@ -111,15 +95,15 @@ def forms(statement: str) -> tuple[Form, ...]:
 
 def _forms(plain: str, has_speaker: bool) -> tuple[Form, ...]:
     if _JAPANESE.search(plain):
-        unnamed = not has_speaker and _UNNAMED.search(plain) is not None
+        unnamed = not has_speaker and expression("unnamed").search(plain) is not None
         return () if unnamed else (_japanese(plain),)
     text = plain.casefold()
     for pattern, words in _WORDINGS:
         text = pattern.sub(words, text)
     first = text.partition(" ")[0]
-    if first in _OTHERS or (first in _FIRST_PERSON and not has_speaker):
+    if first in word_set("others") or (first in _FIRST_PERSON and not has_speaker):
         return ()
-    ended = _ENDED.search(text)
+    ended = expression("ended").search(text)
     if ended is not None:
         return _ended(text[: ended.start()], ended["verb"], ended["what"]) + _left(plain)
     if left := _left(plain):
@@ -192,26 +176,17 @@ def _japanese(text: str) -> Form:
 
 COUNTED: Final = expression("counted")
 _STATUSES: Final = {
-    "single": "alone",
-    "divorced": "alone",
-    "widowed": "alone",
-    "in a relationship": "together",
-    "dating": "together",
-    "engaged": "engaged",
-    "married": "married",
+    **dict.fromkeys(("single", "divorced", "widowed"), "alone"),
+    **dict.fromkeys(("in a relationship", "dating"), "together"),
+    **{"engaged": "engaged", "married": "married"},
 }
-_ENDS: Final = frozenset(
-    {
-        ("alone", "together"),
-        ("alone", "engaged"),
-        ("alone", "married"),
-        ("together", "alone"),
-        ("engaged", "alone"),
-        ("married", "alone"),
-        ("engaged", "married"),
-    }
-)
-"""A status that was, and the one that ends it."""
+_ENDS: Final = {
+    "alone": ("together", "engaged", "married"),
+    "together": ("alone",),
+    "engaged": ("alone", "married"),
+    "married": ("alone",),
+}
+"""What ends a status that was."""
 _MEATLESS: Final = frozenset(("vegan", "vegetarian", "pescatarian"))
 _SAME_KIND: Final = {"movie": "film", "color": "colour", "tv show": "show", "meal": "food"}
 _MIN_SIMILAR: Final = 0.4
@@ -275,7 +250,7 @@ def _other_status(new: Stated, known: Stated) -> bool:
     if new.claim.key == "breakup":
         return known.claim.key == "partner" and new.value == known.value
     one, other = _status(new), _status(known)
-    if (other, one) in _ENDS:
+    if one in _ENDS.get(other, ()):
         return True
     partners = new.claim.key == known.claim.key == "partner"
     return partners and one == other and _other_name(new, known)
@@ -344,17 +319,7 @@ _EXCLUDES: Final[Mapping[str, Callable[[Stated, Stated], bool]]] = {
 }
 """By slot. A possession that is sold ends the one that was had; one more is one more."""
 
-_HOLDER: Final = fragment("holder")
-_NEWER: Final = r"(?P<news>(?:new|current) )?"
-_KIND: Final = r"(?:(?:mobile|cell|work|private|personal|home|office) )?"
-_ADDRESSES: Final = tuple(
-    re.compile(f"{_HOLDER}{_NEWER}(?P<key>{key}) is (?:now )?(?P<value>{value})")
-    for key, value in (
-        (f"{_KIND}e-?mail(?: address)?", r"[^\s@]{1,80}@[^\s@]{1,80}"),
-        (f"{_KIND}(?:phone )?number", r"\+?\d[\d ()./-]{3,20}"),
-        (f"{_KIND}address", r"\d{1,5}\w? (?:[\w-]{1,20} ?){1,4}"),
-    )
-)
+_ADDRESSES: Final = (expression("mail"), expression("telephone"), expression("street"))
 _EVENT: Final = expression("event")
 _PARTNER: Final = expression("partner")
 _ONE_DAY: Final = re.compile(r"wedding|due date|deadline|graduation|surgery|moving day")
@@ -419,8 +384,6 @@ _ANYWHERE: Final = frozenset("is are was now just recently again has have been b
 _FRAMES: Final = {slot: frozenset(words.split()) for slot, words in ENGLISH["frames"].items()}
 _EVENTS: Final = {"marriage": "relationship", "breakup": "relationship", "turned": "age"}
 _DATED_SLOTS: Final = ("home", "work", "relationship", "possession")
-_DATED: Final = expression("dated")
-_RECENT: Final = expression("recent")
 _AS_OF: Final = re.compile(r" \(as of [A-Z][a-z]+ \d{4}\)")
 _LATELY: Final = re.compile(r" (?:now|again)[.!]?$")
 _NOT_INSIDE: Final = re.compile(r" (?:near|outside|at|with|on) ")
@@ -469,8 +432,8 @@ def _stated(statement: str) -> Stated | None:
     said = " ".join(
         _AS_OF.sub("", claim.text).replace("\u2019", "'").casefold().rstrip(".!").split()
     )
-    recent = _RECENT.search(said)
-    dated = recent or _DATED.search(said)
+    recent = expression("recent").search(said)
+    dated = recent or expression("dated").search(said)
     if dated is not None:
         if slot not in _DATED_SLOTS:
             return None

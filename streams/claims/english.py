@@ -227,7 +227,6 @@ def predicate(text: str) -> Predicate | None:
 
 ANY_VERB: Final = "*"
 """Stands for a verb that is not known, which its form gives away."""
-_REGULAR_PAST: Final = expression("regular_past")
 _REGULAR_ING: Final = expression("regular_ing")
 _HELPERS: Final = frozenset("am is are was were been have has had do does did will".split())
 
@@ -253,7 +252,7 @@ def _form(helpers: list[str], word: str) -> tuple[Tense, str] | None:
                 return "present", _PRESENT[word]
             if word in _PAST:
                 return "past", _PAST[word]
-            return ("past", ANY_VERB) if _REGULAR_PAST.fullmatch(word) else None
+            return ("past", ANY_VERB) if expression("regular_past").fullmatch(word) else None
         case ["am" | "is" | "are"]:
             return ("progressive", _ING[word]) if word in _ING else None
         case ["have" | "has"]:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, cast
 
 from palimpsest.streams.claims.claim import CATEGORIES, Claim, Slot
 from palimpsest.streams.claims.english import ANY_VERB, SAME_PAST, Predicate, expanded, predicate
-from palimpsest.streams.claims.language import ENGLISH, expression, joined, word_set
+from palimpsest.streams.claims.language import ENGLISH, expression, word_set
 from palimpsest.streams.claims.subjects import (
     FAMILY,
     PEOPLE,
@@ -26,6 +26,7 @@ from palimpsest.streams.claims.subjects import (
 )
 from palimpsest.streams.claims.times import Time, TimeKind, dated, time_at_end
 from palimpsest.streams.claims.values import fits, is_name, relation_in, value_of
+from palimpsest.streams.text.tables import joined
 
 _TENSES: Final = {
     "states": ("present", "progressive", "perfect progressive"),
@@ -78,9 +79,6 @@ MAX_TAILS: Final = 4
 USER: Final = "The user"
 RECENTLY: Final = Time("point", "recently")
 
-_FILLER_END: Final = expression("filler_end")
-_COMPANION: Final = expression("grammar_companion")
-_WE_SLOTS: Final = word_set("we_slots")
 _DATES: Final[dict[Slot, tuple[TimeKind, ...]]] = {
     "birthday": ("point",),
     "home": ("until", "since", "span", "point"),
@@ -95,9 +93,6 @@ LEADING_TIME: Final = expression("leading_time")
 _THESE_DAYS: Final = re.compile(r"today|tonight|this (?:morning|afternoon|evening)|recently", re.I)
 """What somebody did then is told as news of the day, and not to be kept."""
 _AS_OF: Final = re.compile(r" \(as of [A-Z][a-z]+ \d{4}\)")
-
-
-_NO_DEEDS: Final = word_set("no_deeds")
 
 
 class _Tails(NamedTuple):
@@ -171,7 +166,7 @@ def _by_pattern(
     subject: Subject, said: Predicate, lead: Time | None, today: date | None
 ) -> Claim | None:
     patterns = _PATTERNS.get(said.verb, [])
-    if said.verb not in _NO_DEEDS:
+    if said.verb not in word_set("no_deeds"):
         patterns = patterns + _PATTERNS[ANY_VERB]
     if not patterns:
         return None
@@ -227,11 +222,11 @@ def _readings(rest: str) -> list[_Tails]:
             times.insert(0, time)
             rest = shorter
             continue
-        filler = _FILLER_END.search(f" {rest}")
+        filler = expression("filler_end").search(f" {rest}")
         if filler is not None:
             rest = f" {rest}"[: filler.start()].strip()
             continue
-        companion = _COMPANION.search(f" {rest}")
+        companion = expression("grammar_companion").search(f" {rest}")
         if companion is None:
             break
         companions.insert(0, companion["with"])
@@ -245,7 +240,7 @@ def _is_left_out(reading: _Reading, today: date | None) -> bool:
     subject, said, pattern, _, value, _, _ = reading
     if said.tense not in pattern.tenses:
         return True
-    if subject.kind == "plural" and pattern.slot not in _WE_SLOTS:
+    if subject.kind == "plural" and pattern.slot not in word_set("we_slots"):
         return True
     if pattern.dated and not reading.has(*_DATES.get(pattern.slot, _HABITUAL)):
         return True

@@ -16,33 +16,23 @@ from palimpsest.streams.claims.claim import Claim
 from palimpsest.streams.claims.english import FINITE, expanded, is_english, past_of
 from palimpsest.streams.claims.grammar import LEADING_TIME, clause_claim
 from palimpsest.streams.claims.language import FAVOURITES, expression, word_set
-from palimpsest.streams.claims.places import is_known
 from palimpsest.streams.claims.subjects import PETS, PLURALS, relative_claim, subject_of
 from palimpsest.streams.claims.times import time_at_end
-from palimpsest.streams.claims.values import fits
+from palimpsest.streams.claims.values import fits, is_known
 
 MAX_SENTENCE_CHARACTERS: Final = 600
 MAX_CLAUSES: Final = 12
 
-_LEAD: Final = expression("reading_lead")
 _WISH: Final = expression("wish")
 _AS_SOMEONE: Final = re.compile(r"^As (?:someone|somebody|a person) who (?P<what>[^,]{3,60}), ")
 _AS_A: Final = re.compile(r"^[Aa]s (?P<what>an? [^,]{3,60}), (?=(?:I|my|we)\b)")
 _GIVEN: Final = re.compile(r"^(?:Since|As|Because|Given that|Now that) (?=(?:I|my|we|our)\b)")
 
-_SPLIT: Final = expression("split")
-_QUESTION_PART: Final = expression("question_part")
-_DROPPED_END: Final = expression("dropped_end")
 _SAID_OF_IT: Final = re.compile(r" (?:that|which|who)\b.*$", re.DOTALL)
 _HAD: Final = frozenset("possession pet family home work hobby".split())
 """Of what is theirs, more may be said: what they like is another thing without it."""
 _DOUBT: Final = expression("doubt")
-_ALL_DOUBTED: Final = expression("all_doubted")
-_INVENTED: Final = expression("invented")
-_UNSAFE: Final = expression("unsafe")
 _LABEL: Final = re.compile(r"^[^\W\d_][\w'.-]{0,30}(?: [^\W\d_a-z][\w'.-]{0,30}){0,2}: ")
-_SUBJECT_DROPPED: Final = expression("subject_dropped")
-_MARKS: Final = expression("marks")
 _AND: Final = re.compile(r",? (?:and|but)(?: (?:also|now|then))? ")
 
 
@@ -53,19 +43,19 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
     where no one was named). Times are counted from `today`, the speaker's day. Of a question the
     parts before it count.
     """
-    text = " ".join(_MARKS.sub(" ", sentence.replace("\u2019", "'")).split())
+    text = " ".join(expression("marks").sub(" ", sentence.replace("\u2019", "'")).split())
     if not text or len(text) > MAX_SENTENCE_CHARACTERS or not is_english(text):
         return []
     is_question = "?" in text
-    text = _SUBJECT_DROPPED.sub("I ", text)
+    text = expression("subject_dropped").sub("I ", text)
     text = expanded(text).rstrip(" .!?~")
     text = _GIVEN.sub("", _without_lead(text))
-    by_the_way = [] if _INVENTED.search(text) else _mentioned(text, speaker, today)
+    by_the_way = [] if expression("invented").search(text) else _mentioned(text, speaker, today)
     found: list[Claim] = []
     if is_question:
-        cut = _QUESTION_PART.sub("", text)
+        cut = expression("question_part").sub("", text)
         text = "" if cut == text else cut
-    if _UNSAFE.search(text) or _LABEL.match(text):
+    if expression("unsafe").search(text) or _LABEL.match(text):
         return [] if _LABEL.match(text) else by_the_way
     text = _AS_SOMEONE.sub(r"I \g<what>, ", text)
     as_a = _AS_A.match(text)
@@ -103,11 +93,11 @@ def _stated(text: str) -> list[str]:
     is about what stands before it."""
     stated: list[str] = []
     doubted, end = False, 0
-    for part in _SPLIT.split(text)[:MAX_CLAUSES]:
+    for part in expression("split").split(text)[:MAX_CLAUSES]:
         begin = text.index(part, end)
         doubted = (doubted and "but" not in text[end:begin]) or _DOUBT.search(part) is not None
         end = begin + len(part)
-        if doubted and _ALL_DOUBTED.search(part):
+        if doubted and expression("all_doubted").search(part):
             return []
         if not doubted:
             stated.append(part)
@@ -116,38 +106,24 @@ def _stated(text: str) -> list[str]:
 
 _VOWEL: Final = re.compile(r"[aeio]|u(?!k|ni|s)|[AEIO]", re.ASCII)
 _NUMBERED: Final = re.compile(r"two |three |four |five ")
-_IS_KIN: Final = expression("is_kin")
-_COMPANY: Final = expression("company")
 _TOGETHER: Final = re.compile(r"\bwith\b|\bmarried|\bengaged|\bdivorced|\bdating|\bbr(?:eak|oke)\b")
 """Two who did something together, of whom the speaker is one."""
-_MENTIONED: Final = expression("mentioned")
-_TRIP: Final = expression("trip")
 _GONE: Final = expression("gone")
-_PROFESSIONAL: Final = expression("professional")
-_HOMELAND: Final = expression("homeland")
-_ROLE: Final = expression("role")
 _KINDRED: Final = expression("kindred")
-_MY: Final = expression("my")
 _NOT_KEPT: Final = expression("not_kept")
-_NOT_YET: Final = expression("not_yet")
 _RENEWED: Final = re.compile(r"^(?:(?:new|old|current|own|beloved|trusty) )+")
-_DAILY: Final = expression("daily")
-_TRIP_TAKEN: Final = expression("trip_taken")
-_DONE_AT: Final = expression("done_at")
-_BOUGHT: Final = expression("bought")
-_JOB_AT: Final = expression("job_at")
 
 
 _BY_THE_WAY: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
-    (_TRIP, lambda m: f"I took {_with_article(m['what'])} {m['when']}"),
-    (_HOMELAND, lambda m: f"My {m['which']} is {m['place']}"),
-    (_ROLE, lambda m: f"I am {m['job']}"),
+    (expression("trip"), lambda m: f"I took {_with_article(m['what'])} {m['when']}"),
+    (expression("homeland"), lambda m: f"My {m['which']} is {m['place']}"),
+    (expression("role"), lambda m: f"I am {m['job']}"),
     (_KINDRED, lambda m: f"I have {_with_article(m['relation'])}"),
-    (_TRIP_TAKEN, lambda m: f"I took {m['what']} {m['when']}"),
-    (_DAILY, lambda m: f"I am taking {_with_article(m['what'])}{m['when'] or ''}"),
-    (_JOB_AT, lambda m: f"I work at {m['org']}"),
-    (_DONE_AT, lambda m: f"I {m['verb']} at {m['what']}"),
-    (_BOUGHT, lambda m: f"I {m['verb']} {_with_article(m['what'])} {m['rest']}"),
+    (expression("trip_taken"), lambda m: f"I took {m['what']} {m['when']}"),
+    (expression("daily"), lambda m: f"I am taking {_with_article(m['what'])}{m['when'] or ''}"),
+    (expression("job_at"), lambda m: f"I work at {m['org']}"),
+    (expression("done_at"), lambda m: f"I {m['verb']} at {m['what']}"),
+    (expression("bought"), lambda m: f"I {m['verb']} {_with_article(m['what'])} {m['rest']}"),
 )
 """What stands in a noun phrase, and the sentence that would say it."""
 
@@ -156,7 +132,7 @@ def _mentioned(text: str, speaker: str, today: date) -> list[Claim]:
     """Who is theirs, by the way: "my sister Rita", "my role as a nurse"; a question says it,
     too."""
     found: list[Claim] = []
-    for each in islice(_MENTIONED.finditer(text), 4):
+    for each in islice(expression("mentioned").finditer(text), 4):
         name = (each["name"] or each["name_"]).removesuffix("'s")
         relation = each["relation"] or each["relation_"]
         if (relation.rpartition(" ")[2] in PLURALS) != (" and " in name):
@@ -165,7 +141,7 @@ def _mentioned(text: str, speaker: str, today: date) -> list[Claim]:
         if first in _NO_NAMES or first.lower() in FINITE or is_known(first.lower()):
             continue
         found.append(relative_claim(speaker, relation, name))
-    for each in islice(_PROFESSIONAL.finditer(text), 4):
+    for each in islice(expression("professional").finditer(text), 4):
         if fits("job", f"a {each['relation']}") or each["role"].endswith(("ist", "ian", "geon")):
             found.append(relative_claim(speaker, each["relation"], each["doctor"] or each["name"]))
     for pattern, sentence in _BY_THE_WAY:
@@ -173,7 +149,7 @@ def _mentioned(text: str, speaker: str, today: date) -> list[Claim]:
             () if pattern is _KINDRED and _GONE.search(text) else islice(pattern.finditer(text), 2)
         ):
             found += _claims(sentence(each), speaker, today)
-    for each in () if _NOT_KEPT.search(text) else islice(_MY.finditer(text), 6):
+    for each in () if _NOT_KEPT.search(text) else islice(expression("my").finditer(text), 6):
         found += _belonging(each["what"], speaker, today)
     return found
 
@@ -184,7 +160,7 @@ def _belonging(text: str, speaker: str, today: date) -> list[Claim]:
     for count in range(len(words), 0, -1):
         thing = " ".join(words[:count])
         if fits("goods", thing) and (count > 1 or fits("kept", thing)):
-            if _NOT_YET.match(thing) or _IS_KIN.search(thing):
+            if expression("not_yet").match(thing) or expression("is_kin").search(thing):
                 return []
             return _claims(f"I have {_with_article(thing)}", speaker, today)
     return []
@@ -202,7 +178,7 @@ _NO_NAMES: Final = word_set("no_names")
 
 def _without_lead(text: str) -> str:
     for _ in range(6):
-        shorter = _WISH.sub("", _LEAD.sub("", text, count=1), count=1)
+        shorter = _WISH.sub("", expression("reading_lead").sub("", text, count=1), count=1)
         if shorter == text:
             break
         text = shorter
@@ -210,7 +186,6 @@ def _without_lead(text: str) -> str:
 
 
 _POINTS: Final = expression("points")
-_NAMED_SLOTS: Final = word_set("named_slots")
 _TASTES: Final = frozenset("loves likes enjoys hates dislikes adores".split())
 _TASTED: Final = PETS | word_set("games") | word_set("disciplines") | frozenset().union(*FAVOURITES)
 """Products, firms and places love other things: "Netflix loves reboots"."""
@@ -225,7 +200,7 @@ def _claim(clause: str, speaker: str, today: date) -> Claim | None:
     found = clause_claim(clause, speaker, today)
     if found is None:
         return None
-    if found.holder.startswith(speaker) or found.slot in _NAMED_SLOTS:
+    if found.holder.startswith(speaker) or found.slot in word_set("named_slots"):
         return found
     words = clause.split()
     is_taste = len(words) <= MAX_TASTE_WORDS and words[1] in _TASTES
@@ -234,8 +209,8 @@ def _claim(clause: str, speaker: str, today: date) -> Claim | None:
 
 def _claims(clause: str, speaker: str, today: date) -> list[Claim]:
     """The claim of a clause, or those of its two verbs; the reason after it is left out."""
-    clause = _APPOINTED.sub(_as_appointment, _renamed(clause.strip(" ,.!")))
-    clause = _MANAGED.sub(_as_done, _MY_CAR.sub(r"I have \g<what>", clause))
+    clause = expression("appointed").sub(_as_appointment, _renamed(clause.strip(" ,.!")))
+    clause = _MANAGED.sub(_as_done, expression("my_car").sub(r"I have \g<what>", clause))
     named = _APPOSED.match(clause)
     if named is not None and _renamed(named["self"]) != named["self"]:
         return [
@@ -248,7 +223,7 @@ def _claims(clause: str, speaker: str, today: date) -> list[Claim]:
     whole = _claim(clause, speaker, today)
     if whole is not None:
         return [whole]
-    shorter = _DROPPED_END.sub("", clause)
+    shorter = expression("dropped_end").sub("", clause)
     if shorter != clause:
         joined = _two_verbs(shorter, speaker, today)
         whole = None if joined else _claim(shorter, speaker, today)
@@ -260,7 +235,7 @@ def _claims(clause: str, speaker: str, today: date) -> list[Claim]:
 
 def _with_company(text: str) -> tuple[str, str]:
     """The sentence with "we" for "my brother and I", and whom the speaker was with."""
-    company = _COMPANY.match(text)
+    company = expression("company").match(text)
     if company is None:
         return text, ""
     beside = f" with {company['with'] or company['beside']}"
@@ -268,15 +243,10 @@ def _with_company(text: str) -> tuple[str, str]:
     return f"We {text[company.end() :]}", beside
 
 
-_NAMES_SELF: Final = expression("names_self")
 _APPOSED: Final = re.compile(r"(?P<self>I am [A-Z][\w'-]+(?: [A-Z][\w'-]+)?), (?P<what>an? .+)$")
 _CALLED: Final = expression("reading_called")
 _NOT_CALLED: Final = word_set("states") | word_set("languages") | word_set("illnesses")
-_ADJECTIVE: Final = expression("adjective")
-_MY_CAR: Final = expression("my_car")
 _MANAGED: Final = expression("managed")
-_BEST_LOVED: Final = expression("best_loved")
-_APPOINTED: Final = expression("appointed")
 
 
 def _as_done(match: re.Match[str]) -> str:
@@ -286,11 +256,11 @@ def _as_done(match: re.Match[str]) -> str:
 
 def _renamed(clause: str) -> str:
     """ "I am Marta" and "Call me Bo" as "My name is Marta" and "My nickname is Bo"."""
-    liked = _BEST_LOVED.fullmatch(clause)
+    liked = expression("best_loved").fullmatch(clause)
     if liked is not None and not _POINTS.search(clause):
         thing = liked["what"] or liked["thing"]
         return f"I love {thing.lower() if thing.partition(' ')[0].endswith('ing') else thing}"
-    found = _CALLED.fullmatch(clause) or _NAMES_SELF.fullmatch(clause)
+    found = _CALLED.fullmatch(clause) or expression("names_self").fullmatch(clause)
     if found is None or found["name"] in _NO_NAMES or not _is_given_name(found["name"]):
         return clause
     what = "nickname" if found.re is _CALLED else "name"
@@ -302,7 +272,7 @@ def _is_given_name(text: str) -> bool:
     first = folded.partition(" ")[0]
     return not (
         first in _NOT_CALLED
-        or _ADJECTIVE.fullmatch(first)
+        or expression("adjective").fullmatch(first)
         or is_known(folded)
         or fits("job", f"a {folded}")
         or fits("meal", folded)

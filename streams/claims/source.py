@@ -22,7 +22,6 @@ MAX_NAME_WORDS: Final = 3
 
 _SENTENCES: Final = re.compile(r"(?<=[.!?…])\s+|\n+| and (?=(?:I|we|my)\b)")
 _LEAD: Final = expression("source_lead")
-_TAIL: Final = expression("tail")
 _AND_THEN: Final = re.compile(r" and (?:then )?(?=(?:joined|started|got|bought|moved|went)\b)")
 """What someone did next: it takes nothing back of what was said before it."""
 _NOW: Final = re.compile(r"\b(?:now|new)\b", re.IGNORECASE)
@@ -30,18 +29,10 @@ _FIRST_PERSON: Final = re.compile(r"(?:I|My)(?=['\u2019 ])")
 _JOINED: Final = re.compile(r"[,;:?()\"“”„»«「」『』\u2013\u2014]| - |\.\.")
 _WORD: Final = re.compile(r"[\w@+][\w@.+'/-]*")
 _LIGHT: Final = word_set("source_light")
-_EVENTS: Final = frozenset(
-    map(
-        base_form,
-        "moved relocated married engaged divorced started got broke turned became sold quit left"
-        " stopped bought joined went".split(),
-    )
-)
+_EVENTS: Final = frozenset(map(base_form, word_set("event_verbs")))
 _LONG_AGO: Final = frozenset("ago year".split()) | frozenset(MONTHS)
 _YEAR: Final = re.compile(r"\b\d{4}\b")
-_TIMES: Final = frozenset(
-    "last yesterday today ago week weekend month year in on of early late two three few".split()
-) | frozenset(MONTHS)
+_TIMES: Final = word_set("source_times") | frozenset(MONTHS)
 
 
 def as_stated(source: str, fact: str) -> str | None:
@@ -72,7 +63,7 @@ def in_third_person(statement: str, speaker: str) -> str:
 
 
 def _is_only(sentence: str, fact: str) -> bool:
-    plain = _TAIL.sub("", _LEAD.sub("", sentence.strip(), count=1).rstrip(" .!"))
+    plain = expression("tail").sub("", _LEAD.sub("", sentence.strip(), count=1).rstrip(" .!"))
     listed = fact.partition(",")
     if listed[1]:  # "Tokyo, Japan"
         plain = plain.replace(f",{listed[2].rstrip('.!')}", listed[2])

@@ -4,18 +4,17 @@ somebody's: "my favourite colour is teal", "Rita is my sister". Pure."""
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, cast
 
 from palimpsest.streams.claims.claim import Claim, Slot
 from palimpsest.streams.claims.english import FINITE, SINGULAR, Predicate
-from palimpsest.streams.claims.language import expression, spaced_set, word_set
+from palimpsest.streams.claims.language import ENGLISH, expression, spaced_set, word_set
 from palimpsest.streams.claims.values import (
     fits,
     is_activity,
     is_listed,
     is_name,
     is_noun_phrase,
-    is_place,
     is_verb_phrase,
     without_determiner,
 )
@@ -25,7 +24,6 @@ PEOPLE: Final = spaced_set("people")
 PETS: Final = spaced_set("pets")
 PLURALS: Final = word_set("plurals")
 
-_NO_SUBJECT: Final = word_set("no_subject")
 
 SubjectKind = Literal["self", "plural", "relative", "attribute"]
 
@@ -44,7 +42,6 @@ class Subject(NamedTuple):
     is_first: bool = False
 
 
-_POSSESSED: Final = expression("possessed")
 _ATTRIBUTE: Final = expression("attribute")
 _NAMES: Final = expression("subjects_names")
 _THE_USER: Final = re.compile(r"(?:the|The) user\b")
@@ -64,7 +61,7 @@ def subject_of(text: str, speaker: str) -> tuple[Subject, str] | None:
     if the_user is not None:
         return _named("The user", text[the_user.end() :])
     folded = first.lower().removesuffix("'s")
-    if folded in _NO_SUBJECT or folded in FINITE or folded.endswith("ing"):
+    if folded in word_set("no_subject") or folded in FINITE or folded.endswith("ing"):
         return None
     if text.startswith((f"{speaker} ", f"{speaker}'s ")):
         return _named(speaker, text[len(speaker) :])
@@ -104,7 +101,7 @@ def _possessed(owner: str, rest: str, *, is_first: bool) -> tuple[Subject, str] 
     if attribute is not None:
         # A favourite's kind may be of any words: it ends before the verb.
         return _with_attribute(owner, rest, is_first)
-    relative = _POSSESSED.match(rest)
+    relative = expression("possessed").match(rest)
     if relative is None:
         return _with_figure(owner, rest, is_first)
     relation = relative["relation"]
@@ -139,12 +136,9 @@ def _with_attribute(owner: str, rest: str, is_first: bool) -> tuple[Subject, str
     return subject, rest[verb.start() + 1 :]
 
 
-_FIGURED: Final = expression("figured")
-
-
 def _with_figure(owner: str, rest: str, is_first: bool) -> tuple[Subject, str] | None:
     """ "My commute is 45 minutes"."""
-    found = _FIGURED.match(rest)
+    found = expression("figured").match(rest)
     if found is None:
         return None
     attribute = found["attribute"]
@@ -163,7 +157,6 @@ def _whole(words: str) -> bool:
     )
 
 
-_ADJECTIVE: Final = expression("adjective")
 _OWN: Final = re.compile(r"\b(?:my|our)\b")
 
 
@@ -193,7 +186,7 @@ def _is_only_a_name(text: str, relation: str) -> bool:
         not text.isupper()
         and not text.endswith("tic")
         and (one or " and " in text)
-        and not any(map(_ADJECTIVE.fullmatch, text.casefold().split()))
+        and not any(map(expression("adjective").fullmatch, text.casefold().split()))
     )
 
 
@@ -206,12 +199,9 @@ def relative_claim(owner: str, relation: str, name: str) -> Claim:
     return Claim(slot, owner, relation.lower(), name, True, False, False, text)
 
 
-_REVERSED: Final = expression("reversed")
-
-
 def reversed_claim(clause: str, speaker: str) -> Claim | None:
     """ "Rita is my sister", "Emma is my favourite book"."""
-    found = _REVERSED.fullmatch(clause)
+    found = expression("reversed").fullmatch(clause)
     if found is None:
         return None
     owner = speaker if found["my"] else found["owner"]
@@ -270,19 +260,8 @@ def attribute_claim(subject: Subject, said: Predicate) -> Claim | None:
     if name.endswith(("goal", "dream")) and value.startswith("to ") and is_verb_phrase(value[3:]):
         text = in_third_person(f"{subject.owner}'s {subject.attribute} is {value}.")
         return Claim("plan", subject.owner, "goal", value[3:], True, news, False, text)
-    slot, key = _ATTRIBUTES.get(name.replace("current ", ""), (None, ""))
-    if slot is None:
-        return None
-    checks = {
-        "name": is_name(value),
-        "birthday": fits("date", value.removeprefix("on ")),
-        "occupation": fits("job", value) or is_activity(value),
-        "hobby": is_listed(value) or is_activity(value),
-        "origin": is_place(value),
-        "language": fits("language", value),
-        "study": is_noun_phrase(value),
-    }
-    if not checks.get(slot, False):
+    slot, key, kind = _ATTRIBUTES.get(name.replace("current ", ""), (None, "", ""))
+    if slot is None or not fits(kind, value.removeprefix("on ") if slot == "birthday" else value):
         return None
     verb = "are" if name == "hobbies" else "is"
     text = f"{subject.owner}'s {subject.attribute} {verb} {value}."
@@ -290,22 +269,8 @@ def attribute_claim(subject: Subject, said: Predicate) -> Claim | None:
     return Claim(slot, subject.owner, key, kept, True, news, False, in_third_person(text))
 
 
-_NAMED: Final[tuple[tuple[Slot, str, str], ...]] = (
-    ("name", "", "name"),
-    ("name", "full", "full name"),
-    ("name", "first", "first name"),
-    ("name", "last", "last name"),
-    ("name", "nickname", "nickname"),
-    ("birthday", "", "birthday"),
-    ("birthday", "anniversary", "wedding anniversary|anniversary"),
-    ("occupation", "", "job|occupation|profession"),
-    ("hobby", "", "hobby|hobbies"),
-    ("origin", "", "hometown|home town|home city"),
-    ("origin", "country", "home country"),
-    ("origin", "state", "home state"),
-    ("language", "native", "native language|first language|mother tongue"),
-    ("study", "", "major"),
-)
-_ATTRIBUTES: Final[dict[str, tuple[Slot, str]]] = {
-    name: (slot, key) for slot, key, names in _NAMED for name in names.split("|")
+_ATTRIBUTES: Final = {
+    name: (cast("Slot", slot), key, kind)
+    for slot, key, kind, names in ENGLISH["attributes"]
+    for name in names.split("|")
 }

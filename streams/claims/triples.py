@@ -6,9 +6,9 @@ import re
 from typing import Final, NamedTuple
 
 from palimpsest.streams.claims.claim import Claim
-from palimpsest.streams.claims.language import expression, fragment
+from palimpsest.streams.claims.language import ENGLISH, expression, fragment
 from palimpsest.streams.claims.subjects import PETS
-from palimpsest.streams.claims.values import is_name, without_determiner
+from palimpsest.streams.claims.values import is_name, liked_by, without_determiner
 
 MAX_NAME_CHARACTERS: Final = 200
 MAX_NOUN_WORDS: Final = 3
@@ -25,27 +25,9 @@ class ClaimTriple(NamedTuple):
 
 
 _RELATIVE: Final = expression("triples_relative")
-_COMPANION: Final = expression("triples_companion")
-_CALLED: Final = expression("triples_called")
 _LISTED: Final = re.compile(r",? and |, | or ")
-_RELATIONS: Final[dict[tuple[str, str], tuple[str, str]]] = {
-    ("home", ""): ("lives_in", "place"),
-    ("work", ""): ("works_at", "organization"),
-    ("occupation", ""): ("is_a", "concept"),
-    ("origin", ""): ("is_from", "place"),
-    ("allergy", ""): ("allergic_to", "concept"),
-    ("likes", ""): ("likes", "concept"),
-    ("language", ""): ("speaks", "concept"),
-    ("language", "native"): ("speaks", "concept"),
-    ("language", "learning"): ("learns", "concept"),
-    ("hobby", "plays"): ("plays", "concept"),
-    ("hobby", "practises"): ("practises", "concept"),
-    ("study", ""): ("studies", "concept"),
-    ("event", "visited"): ("visited", "place"),
-    ("event", "graduation"): ("graduated_from", "organization"),
-    ("possession", ""): ("owns", "concept"),
-    ("possession", "car"): ("owns", "concept"),
-    ("health", ""): ("has_condition", "concept"),
+_RELATIONS: Final = {
+    (slot, key): (relation, kind) for slot, key, relation, kind in ENGLISH["relations"]
 }
 _NAMES_ONLY: Final = frozenset(("lives_in", "works_at", "is_from", "visited", "graduated_from"))
 _OF_DOING: Final = frozenset(("likes", "dislikes", "learns", "plays", "practises"))
@@ -70,7 +52,7 @@ def _of_holder(holder: str) -> list[ClaimTriple]:
 
 
 def _of_companion(claim: Claim) -> list[ClaimTriple]:
-    source, found = _source(claim.holder), _COMPANION.search(claim.text)
+    source, found = _source(claim.holder), expression("triples_companion").search(claim.text)
     if source is None or found is None or not claim.holds:
         return []
     return [_relative(found["name"], found["relation"], source)]
@@ -106,7 +88,8 @@ def _of_value(claim: Claim) -> list[ClaimTriple]:
         return []  # "likes to collect stamps"
     if relation == "is_from" and " born in " in claim.text:
         relation = "born_in"
-    values = [claim.value] if relation in _NAMES_ONLY else _LISTED.split(claim.value)
+    value = liked_by(claim.value)
+    values = [value] if relation in _NAMES_ONLY else _LISTED.split(value)
     if relation not in _NAMES_ONLY and not all(map(_is_node, map(without_determiner, values))):
         return []  # "finding deals and discounts" lists one thing
     return _targets(source, relation, kind, values)
@@ -123,7 +106,7 @@ def _of_relatives(claim: Claim, source: str) -> list[ClaimTriple]:
     if is_name(claim.value):
         relation = claim.key.rpartition(" ")[2]
         return [_relative(claim.value, relation, source)]
-    named = _CALLED.fullmatch(claim.value)
+    named = expression("triples_called").fullmatch(claim.value)
     if named is None:
         return []
     relation = _SINGULAR.get(claim.key, claim.key.removesuffix("s"))

@@ -14,7 +14,6 @@ from palimpsest.streams.rules.quotes import QUOTED, masked
 
 MAX_ITEMS: Final = 8
 
-_HEADING: Final = expression("heading")
 _LISTED: Final = re.compile(r"(?:[-*+•‣–]|\d{1,2}[.)])\s+(?P<item>[^.:]{2,40})")
 _BETWEEN: Final = re.compile(r",? and |[,;/] ?")
 
@@ -24,7 +23,7 @@ def written_out(lines: list[str]) -> list[str]:
     found: list[str] = []
     at = 0
     while at < len(lines):
-        heading = _HEADING.fullmatch(lines[at].strip().rstrip(".!"))
+        heading = expression("heading").fullmatch(lines[at].strip().rstrip(".!"))
         at += 1
         if heading is None:
             found.append(lines[at - 1])
@@ -46,16 +45,9 @@ def written_out(lines: list[str]) -> list[str]:
 MAX_SENTENCES: Final = 400
 
 _FENCED: Final = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
-_TASK: Final = expression("task")
-_FORWARDED: Final = expression("forwarded")
-_JOKE: Final = expression("joke")
-_LINE_LABEL: Final = expression("line_label")
-_OWN_LABELS: Final = word_set("own_labels")
 _ITEM: Final = re.compile(r"^(?:[-*+•‣–]|\d{1,2}[.)])\s+")
-_TITLE: Final = expression("title")
 _HIDDEN: Final = "\uf8ff"
 _SENTENCES: Final = re.compile(r"(?<=[.!?…][\"')])\s+|(?<=[.!?…])\s+|(?<=[。！？])\s*")
-_ABBREVIATED: Final = expression("abbreviated")
 
 
 def claims_of_turn(content: str, speaker: str, said_at: datetime, before: str = "") -> list[Claim]:
@@ -81,18 +73,18 @@ def prose(content: str, speaker: str) -> list[str]:
     Nothing where the text is handed in to be worked on, or taken back as a joke.
     """
     text = _FENCED.sub("\n", content.replace("\u2019", "'"))
-    forwarded = _FORWARDED.search(text)
+    forwarded = expression("forwarded").search(text)
     if forwarded is not None:
         text = text[: forwarded.start()]
-    if _TASK.search(text) or _JOKE.search(text):
+    if expression("task").search(text) or expression("joke").search(text):
         return []
     lines: list[str] = []
     for raw in written_out(text.split("\n")):
         line = _ITEM.sub("", raw.strip())
-        label = _LINE_LABEL.match(line)
+        label = expression("line_label").match(line)
         if label is not None:
             name = label["name"].casefold()
-            if name != speaker.casefold() and name not in _OWN_LABELS:
+            if name != speaker.casefold() and name not in word_set("own_labels"):
                 continue
             line = line[label.end() :]
         if line and line[0] not in ">#|":
@@ -103,33 +95,28 @@ def prose(content: str, speaker: str) -> list[str]:
 def _unquoted(match: re.Match[str]) -> str:
     """A title in quotation marks is a name; other quotations are somebody's words."""
     inner = match.group()[1:-1].rstrip(",").partition(": ")[0]
-    return inner if _TITLE.fullmatch(inner) else _HIDDEN
+    return inner if expression("title").fullmatch(inner) else _HIDDEN
 
 
 def sentences(line: str) -> list[str]:
     """`line` in sentences; an abbreviation's full stop ends none."""
     parts: list[str] = []
     for part in _SENTENCES.split(line):
-        if parts and _ABBREVIATED.search(parts[-1][-8:]):
+        if parts and expression("abbreviated").search(parts[-1][-8:]):
             parts[-1] = f"{parts[-1]} {part}"
         elif part:
             parts.append(part)
     return parts
 
 
-_AGREES: Final = expression("agrees")
-_TAKES_BACK: Final = expression("takes_back")
 MAX_AGREED_SENTENCES: Final = 3
-_ASKED: Final = expression("asked")
-_CONFIRMED: Final = expression("confirmed")
-_TAG: Final = expression("tag")
 _FIRST_PERSON: Final = rewritings(ENGLISH["first_person"])
 
 
 def agreed(content: str, before: str, speaker: str, today: date) -> list[Claim]:
     """What the assistant's turn `before` says of the speaker and `content` plainly agrees to."""
-    agrees = _AGREES.match(content.replace("\u2019", "'").strip())
-    if agrees is None or _TAKES_BACK.match(content.strip()[agrees.end() :]):
+    agrees = expression("agrees").match(content.replace("\u2019", "'").strip())
+    if agrees is None or expression("takes_back").match(content.strip()[agrees.end() :]):
         return []
     found: list[Claim] = []
     lines = prose(before[-MAX_BEFORE_CHARACTERS:], "")
@@ -144,9 +131,9 @@ MAX_BEFORE_CHARACTERS: Final = 1_000
 
 def in_first_person(sentence: str) -> str:
     """ "So you live in Lisbon?" and "Do you live in Lisbon?" as the one who agrees would say it."""
-    text = _TAG.sub("", sentence.strip().rstrip("?!. "))
-    text = _CONFIRMED.sub("", text)
-    asked = _ASKED.match(text)
+    text = expression("tag").sub("", sentence.strip().rstrip("?!. "))
+    text = expression("confirmed").sub("", text)
+    asked = expression("asked").match(text)
     if asked is not None:
         helper = asked["helper"].lower()
         kept = "" if helper in ("do", "did", "does") else f"{helper} "

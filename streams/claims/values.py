@@ -13,8 +13,64 @@ from itertools import pairwise
 from typing import Final
 
 from palimpsest.streams.claims.english import PASTS, PRESENTS
-from palimpsest.streams.claims.language import ENGLISH, expression, fragment, word_set
-from palimpsest.streams.claims.places import is_known
+from palimpsest.streams.claims.language import ENGLISH, PLACES, expression, fragment, word_set
+
+# Which city lies in which country, so that "lives in Japan" and "lives in Osaka" agree. Not an
+# atlas: what is not here is unknown, and of two places of which one is unknown nothing is
+# concluded. Names are folded; spaces in a name are written as underscores.
+
+
+def _lands() -> tuple[dict[str, str], dict[str, frozenset[str]]]:
+    """A country's names to its first one, a city's to the countries that have one."""
+    names: dict[str, str] = {}
+    cities: dict[str, frozenset[str]] = {}
+    for listed in (PLACES["lands"], PLACES["elsewhere_too"]):
+        for line in re.split(r"\n(?! )", listed.strip()):
+            land, _, towns = line.partition(":")
+            first = _spaced(land.split()[0])
+            names |= {_spaced(name): first for name in land.split()}
+            for town in map(_spaced, towns.split()):
+                cities[town] = cities.get(town, frozenset()) | {first}
+    return names, cities
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ").casefold()
+
+
+_COUNTRIES, _CITIES = _lands()
+_SAME_CITY: Final = {
+    _spaced(name): _spaced(group.split()[0])
+    for line in PLACES["same_city"].strip().splitlines()
+    for group in line.split("|")
+    for name in group.split()
+}
+
+
+def apart(one: str, other: str) -> bool:
+    """Whether a person who lives in `one` cannot live in `other` (folded names, with spaces): two
+    cities, two countries, or a city and a country in which none of its name lies.
+
+    False where either is unknown, and for a place that has the other's name in its own.
+    """
+    if f" {one} " in f" {other} " or f" {other} " in f" {one} ":
+        return False
+    lands, other_lands = _lands_of(one), _lands_of(other)
+    if not lands or not other_lands:
+        return False
+    if one in _COUNTRIES or other in _COUNTRIES:
+        return lands.isdisjoint(other_lands)
+    return _SAME_CITY.get(one, one) != _SAME_CITY.get(other, other)
+
+
+def is_known(name: str) -> bool:
+    """Whether the place of that folded name is in the list."""
+    return bool(_lands_of(name))
+
+
+def _lands_of(name: str) -> frozenset[str]:
+    return frozenset(filter(None, [_COUNTRIES.get(name)])) | _CITIES.get(name, frozenset())
+
 
 MAX_VALUE_WORDS: Final = 8
 MAX_LISTED: Final = 6
@@ -23,14 +79,11 @@ _CLAUSE_WORDS: Final = word_set("clause_words")
 _VAGUE: Final = word_set("vague")
 _POINTING: Final = frozenset("similar different various certain especially whole hard".split())
 """Adjectives that say nothing by themselves."""
-_DETERMINERS: Final = expression("determiners")
 _PREPOSITIONS: Final = ("of", "for", "in", "with", "at", "on", "from", "by", "about")
 _EDGE: Final = word_set("edge")
 _NO_END: Final = _EDGE | _VAGUE
-_GENERIC: Final = word_set("generic")
 _NAME: Final = expression("nouns_name")
 _WORD: Final = re.compile(r"[\w'’&+/.%$€£-]+")
-_SMALL_PLACE: Final = expression("small_place")
 
 
 def is_name(text: str) -> bool:
@@ -43,8 +96,8 @@ def is_place(text: str) -> bool:
     plain = text.strip()
     if is_name(plain):
         lowered = plain.lower()
-        return lowered not in MOODS and _NOT_A_PLACE.isdisjoint(lowered.split())
-    small = _SMALL_PLACE.fullmatch(plain)
+        return lowered not in MOODS and word_set("not_a_place").isdisjoint(lowered.split())
+    small = expression("small_place").fullmatch(plain)
     if small is not None:
         return small["near"] is None or is_place(small["near"])
     if plain.lower().startswith("downtown "):
@@ -52,17 +105,12 @@ def is_place(text: str) -> bool:
     return len(plain) <= 40 and all(is_known(part) for part in re.split(r",\s+", plain.lower()))
 
 
-_NOT_A_PLACE: Final = word_set("not_a_place")
-MOODS: Final = word_set("languages") | frozenset(
-    """peace harmony style sin denial fear hope love luxury poverty comfort silence freedom exile
-    chaos pain shame secret spring summer autumn winter christmas easter night nights justice
-    mondays tuesdays wednesdays thursdays fridays saturdays sundays""".split()
-)
+MOODS: Final = word_set("languages") | word_set("moods")
 """How, when and what for somebody lives or works, as the whole of a name; New Hope is a place."""
 
 
 def without_determiner(text: str) -> str:
-    return _DETERMINERS.sub("", text)
+    return expression("determiners").sub("", text)
 
 
 def is_noun_phrase(text: str, *, definite: bool = False) -> bool:
@@ -85,7 +133,7 @@ def is_noun_phrase(text: str, *, definite: bool = False) -> bool:
     if lowered[-1] in _EDGE or (lowered[0] in _EDGE and lowered[0] not in ("the", "a", "an", "my")):
         return False
     if lowered[0] == "the" and not definite:
-        return len(lowered) == 2 and lowered[1] in _GENERIC
+        return len(lowered) == 2 and lowered[1] in word_set("generic")
     if not _POINTING.isdisjoint(lowered) or lowered[0] in _NO_ACTIVITY | _LIGHT:
         return False
     head = _head(lowered)
@@ -157,7 +205,6 @@ def is_verb_phrase(text: str) -> bool:
 
 
 _NOWHERE: Final = frozenset("place places event events thing things somewhere someplace".split())
-_ROUTINE: Final = word_set("routine")
 
 
 def _and_verb(words: list[str]) -> bool:
@@ -179,22 +226,18 @@ def is_deed(text: str) -> bool:
         and words[0] != "like"
         and words[-1] not in _NOWHERE
         and _head(words) not in _NOWHERE
-        and text.replace(" ", "_") not in _ROUTINE
+        and text.replace(" ", "_") not in word_set("routine")
         and not _and_verb(words)
     )
 
 
 # --- kinds ------------------------------------------------------------------------------------
 
-_ANIMAL: Final = expression("animal")
 _RELATIVE: Final = expression("relatives")
 _SOME: Final = fragment("some")
-_LANGUAGE: Final = expression("language")
-_ILLNESS_WORDS: Final = expression("illness_words")
 _ILLNESS_MODIFIER: Final = expression("illness_modifier")
 _JOB: Final = expression("job")
 _FAN: Final = expression("fan")
-_BRANDED: Final = expression("branded")
 
 
 def _one_word(text: str) -> str:
@@ -241,7 +284,7 @@ def _illness(text: str) -> bool:
         len(parts) < 6
         and all(
             part.lower() in word_set("illnesses")
-            or _ILLNESS_WORDS.fullmatch(part.lower()) is not None
+            or expression("illness_words").fullmatch(part.lower()) is not None
             for part in (_ILLNESS_MODIFIER.sub("", part) for part in parts)
         )
         and is_listed(text)
@@ -283,7 +326,7 @@ _DEGREES_OF: Final = frozenset("huge big massive total real true such".split())
 
 
 def _language(text: str) -> bool:
-    found = _LANGUAGE.fullmatch(text)
+    found = expression("language").fullmatch(text)
     if found is None:
         return False
     parts = re.split(rf"(?:,? and |, | or ){_SOME}", found["languages"])
@@ -310,7 +353,6 @@ def _employer(text: str) -> bool:
 
 
 _DRAWN_OUT: Final = re.compile(r"(\w)\1\1")
-_WORK_CALLED: Final = expression("work_called")
 
 
 def _liked(text: str) -> bool:
@@ -318,26 +360,19 @@ def _liked(text: str) -> bool:
         return False
     if text.startswith("to "):
         return is_verb_phrase(text[3:])
-    text = _WORK_CALLED.sub("", text)
+    text = expression("work_called").sub("", text)
     parts = re.split(r", (?:and |or )?| (?:and|or|over|to) ", text)
     return len(parts) <= 6 and (
         is_activity(text) or all(is_activity(part) or (is_noun_phrase(part)) for part in parts)
     )
 
 
-def _owned(text: str) -> bool:
-    plain = re.sub(r"^(?:an?|my|our|two|three|four|\d+|some) ", "", text)
-    return (
-        is_noun_phrase(plain) and _last(plain, word_set("owned")) and plain != text
-    ) or _BRANDED.fullmatch(text) is not None
-
-
-def _is_fan(text: str) -> bool:
-    """Of what is said, not how much: "a huge fan" is one of what another sentence tells."""
-    found = _FAN.fullmatch(text)
-    return found is not None and not (
-        found["what"] and _DEGREES_OF.issuperset(found["what"].split())
-    )
+def liked_by(value: str) -> str:
+    """What a "total movie fan" likes: "movie"; empty for an "early bird". Other values stay."""
+    found = _FAN.fullmatch(f"a {value}")
+    if found is None:
+        return value
+    return " ".join(word for word in (found["what"] or "").split() if word not in _DEGREES_OF)
 
 
 _Check = Callable[[str], bool]
@@ -358,8 +393,6 @@ _CHECKS: Final[dict[str, _Check]] = {
     "illness": _illness,
     "journey": _journey,
     "liked": _liked,
-    "owned": _owned,
-    "fan": _is_fan,
     "title": lambda text: is_name(re.sub(r" by (?=[A-Z])", " of ", text)),
     "several": lambda text: re.split(r" (?:on|in|of|from|for) ", text)[0].endswith("s"),
     "two": lambda text: " " in re.sub(r"^(?:an?|my|our|the) ", "", text),
@@ -397,7 +430,7 @@ def _check(word: str) -> _Check:
             "ends": lambda text: text.rpartition(" ")[2].lower() in listed,
             "in": lambda text: _one_word(text) in listed,
         }[name]
-    return _CHECKS[word]
+    return _CHECKS.get(word) or (lambda text: fits(word, text))
 
 
 _KINDS: Final = {
@@ -413,7 +446,7 @@ def fits(kind: str, text: str) -> bool:
 
 def relation_in(text: str) -> str:
     """The relation of "two younger sisters", the animal of "a black cat named Tom"; folded."""
-    for pattern, group in ((_ANIMAL, "animal"), (_RELATIVE, "relation")):
+    for pattern, group in ((expression("animal"), "animal"), (_RELATIVE, "relation")):
         found = pattern.fullmatch(text)
         if found is not None:
             return found[group].lower()

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from palimpsest.schemas.enumerations import Action
+from palimpsest.schemas.extraction import Fact, FactsExtracted
 from palimpsest.schemas.identity import fact_memory_id
-from palimpsest.schemas.messages import (
-    Fact,
-    FactsExtracted,
-    MemoryWrite,
-    Proposal,
-    ProposalsIntent,
-    ScoredCandidate,
-)
+from palimpsest.schemas.messages import MemoryWrite, Proposal, ProposalsIntent, ScoredCandidate
 from palimpsest.schemas.normal_forms import content_hash, storage_content
-from palimpsest.schemas.rows import MemoryRow
+from palimpsest.schemas.redaction import is_mark
+from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
+from palimpsest.streams.claims.conflict import contradicts, is_ambiguous
 from palimpsest.streams.claims.grammar import USER
-from palimpsest.streams.claims.source import in_third_person, is_first_person
-from palimpsest.streams.decide.deciders import (
-    decided_by_rules,
-    known_by_bands,
-    of_remembered_text,
+from palimpsest.streams.claims.source import as_stated, in_third_person, is_first_person
+from palimpsest.streams.decide.proposal_policy import (
+    SAID_BY_ITS_SOURCE,
+    Met,
+    decision_order,
+    least_confidence,
+    sources_of,
+    still_said,
+    verdict,
 )
-from palimpsest.streams.decide.erased_facts import still_said
-from palimpsest.streams.decide.proposal_policy import Met, decision_order, least_confidence, verdict
 from palimpsest.streams.extract import model_call
 from palimpsest.streams.memory_rows import effective, origin_of
 from palimpsest.streams.models.base import Reply
@@ -37,14 +35,12 @@ from palimpsest.streams.prompting.prompts import (
     decision_prompt,
 )
 from palimpsest.streams.prompting.replies import MalformedReply, read_contradiction, read_decision
-from palimpsest.streams.recorded_settings import recorded_settings, with_recorded
+from palimpsest.streams.recorded_settings import in_space, recorded_settings, with_recorded
 from palimpsest.streams.settings import DecisionSettings, StageSettings
 from palimpsest.streams.stage import (
-    Answer,
-    Ask,
+    Asking,
     Context,
     Embed,
-    Embedded,
     Emit,
     Failure,
     Generate,
@@ -54,20 +50,11 @@ from palimpsest.streams.stage import (
     Stage,
     Step,
 )
-from palimpsest.streams.store_port import (
-    Anticipated,
-    Candidates,
-    FindCandidates,
-    Load,
-    Loaded,
-    Vector,
-)
-from palimpsest.streams.text.contradiction import shared_tokens, words_oppose
+from palimpsest.streams.store_port import Anticipated, Candidates, FindCandidates, Load, Vector
+from palimpsest.streams.text.contradiction import same_fact, shared_tokens, words_oppose
 
 MIN_SHARED_FOR_SEMANTIC_CHECK = 3
 WITHOUT_A_VECTOR = "decided without a vector: the embedding model refuses the text"
-
-Deciding = Generator[Ask, Answer, Proposal]
 
 
 class Undecided(Exception):
@@ -79,19 +66,19 @@ class Undecided(Exception):
         self.attempts = attempts
 
 
-def decide_stage(settings: StageSettings) -> Stage:
+def decide_stage(own: StageSettings) -> Stage:
     """Returns the stage, which searches the store and sends what it proposes; apply-writes stores
     that. Facts are decided in order, each seeing the changes proposed before it, so the outcome
     does not depend on how the facts were batched."""
-    recorded = recorded_settings(settings)
+    recorded = recorded_settings(own)
 
     def process(message: Message, context: Context) -> Process:
         body = message.body
         assert isinstance(body, FactsExtracted)
         texts = tuple(storage_content(fact.content) for fact in body.facts)
         # Without vectors every rephrased known fact would look new.
-        embedded = yield Embed(texts, required=True)
-        assert isinstance(embedded, Embedded)
+        embedded = yield from Embed(texts, required=True)
+        settings = in_space(own, embedded.space)
         facts, is_first = yield from _undecided_facts(message, body)
         vectors = dict(zip((f.item_id for f in body.facts), embedded.vectors, strict=True))
         proposals: list[Proposal] = []
@@ -117,7 +104,8 @@ def decide_stage(settings: StageSettings) -> Stage:
         # A message of which a part was decided before, as after a crash, is another one.
         index = "proposals" if len(facts) == len(body.facts) else "remaining proposals"
         emits = () if intent is None else (Emit(MEMORY_WRITES, MemoryWrite(write=intent), index),)
-        return with_recorded(Step(emits=emits, dead=_failure(failed)), recorded)
+        step = Step(emits=emits, dead=_failure(failed))
+        return with_recorded(step, recorded if settings is own else recorded_settings(settings))
 
     return Stage(
         name="decide",
@@ -135,37 +123,36 @@ def _candidates_of(
     fact: Fact,
     vector: Vector | None,
     settings: DecisionSettings,
-) -> Generator[Ask, Answer, Candidates]:
+) -> Asking[Candidates]:
     """Returns the nearest memories, without the remembered text that the fact was extracted from:
     it would hide the older memory that the fact contradicts."""
     text = storage_content(fact.content)
     limit = settings.candidates + (1 if body.turn.is_remembered else 0)
-    found = yield FindCandidates(message.scope, text, vector, limit, settings.min_score)
-    assert isinstance(found, Candidates)
+    found = yield from FindCandidates(message.scope, text, vector, limit, settings.min_score)
     others = tuple(c for c in found.found if c.memory_id != body.turn.memory_id)
     return replace(found, found=others[: settings.candidates])
 
 
 def _undecided_facts(
     message: Message, body: FactsExtracted
-) -> Generator[Ask, Answer, tuple[tuple[Fact, ...], bool]]:
+) -> Asking[tuple[tuple[Fact, ...], bool]]:
     """Returns the message's facts without those decided before in this round (a turn published
     again under another id, or a record read again), and whether the message is the first with any
     of them. Redriven facts are decided again unless they have an outcome."""
     if not body.facts:
         return (), not body.round
     ids = tuple(fact.item_id for fact in body.facts)
-    loaded = yield Load(
+    sources = dict.fromkeys(each for fact in body.facts for each in fact.sources(body.turn))
+    loaded = yield from Load(
         message.scope,
-        memory_ids=(body.turn.memory_id,),
+        memory_ids=tuple(sources),
         content_hashes=tuple(content_hash(storage_content(f.content)) for f in body.facts),
         item_ids=ids if message.redrive else (),
         fact_ids=ids if message.redrive else (),
         proposed_in=tuple((item_id, body.round) for item_id in ids),
     )
-    assert isinstance(loaded, Loaded)
     done = loaded.settled if message.redrive else loaded.proposed
-    facts = still_said(body.facts, loaded.memories.get(body.turn.memory_id))
+    facts = still_said(body.facts, body.turn, loaded.memories)
     is_first = not (body.round or loaded.proposed or loaded.facts)
     return tuple(fact for fact in facts if fact.item_id not in done), is_first
 
@@ -176,7 +163,7 @@ def _decide(
     fact: Fact,
     candidates: tuple[ScoredCandidate, ...],
     settings: StageSettings,
-) -> Deciding:
+) -> Asking[Proposal]:
     proposal = known_by_bands(fact, candidates, settings)
     if proposal is None and settings.decider == "rules":
         source, named = yield from _named(message, body, candidates)
@@ -196,12 +183,11 @@ def _decide(
 
 def _named(
     message: Message, body: FactsExtracted, candidates: tuple[ScoredCandidate, ...]
-) -> Generator[Ask, Answer, tuple[str | None, tuple[ScoredCandidate, ...]]]:
+) -> Asking[tuple[str | None, tuple[ScoredCandidate, ...]]]:
     """Returns the text of the facts' source, and the candidates with a name for the "I" of those
     that the same person asked to remember."""
     own = tuple(c.memory_id for c in candidates if is_first_person(c.content))
-    loaded = yield Load(message.scope, memory_ids=(body.turn.memory_id, *own))
-    assert isinstance(loaded, Loaded)
+    loaded = yield from Load(message.scope, memory_ids=(body.turn.memory_id, *own))
     source = loaded.memories.get(body.turn.memory_id)
     if source is None:
         return None, candidates
@@ -217,18 +203,15 @@ def _named(
 
 
 def _by_model(
-    message: Message,
-    fact: Fact,
-    candidates: tuple[ScoredCandidate, ...],
-    settings: StageSettings,
-) -> Deciding:
+    message: Message, fact: Fact, candidates: tuple[ScoredCandidate, ...], settings: StageSettings
+) -> Asking[Proposal]:
     prompt = decision_prompt(fact, message.occurred_at, candidates)
     by_id = {candidate.memory_id: candidate for candidate in candidates}
     raw, why = "", ""
     attempts = settings.worker.max_attempts
     for attempt in range(1, attempts + 1):
         try:
-            reply = yield Generate(prompt, attempt=attempt, fresh=bool(message.redrive))
+            reply = yield from Generate(prompt, attempt=attempt, fresh=bool(message.redrive))
         except ModelUnavailable as error:
             raise Undecided(str(error), None, attempt) from error
         assert isinstance(reply, Reply)
@@ -242,29 +225,22 @@ def _by_model(
         risk = False
         if target is not None and draft.action in ("UPDATE", "DELETE"):
             risk = yield from _at_risk(fact, target, draft.action, settings)
-        return Proposal(
-            item_id=fact.item_id,
-            memory_id=fact_memory_id(fact.item_id),
-            fact=fact,
-            action=draft.action,
-            target_id=draft.target_id,
-            target_version=None if target is None else target.version,
-            confidence=draft.confidence,
-            reason=draft.reason,
-            candidates=candidates,
-            contradiction_risk=risk,
-            review_needed=risk,
-            dropped=draft.dropped,
-            warnings=draft.warnings,
-            decider=model_call(reply, DECISION_PROMPT_VERSION, attempt),
-        )
+        of_model = {
+            "target_id": draft.target_id,
+            "confidence": draft.confidence,
+            "dropped": draft.dropped,
+            "warnings": draft.warnings,
+            "decider": model_call(reply, DECISION_PROMPT_VERSION, attempt),
+        }
+        said = proposed(fact, draft.action, candidates, draft.reason, target, risk)
+        return said.model_copy(update=of_model)
     why = f"the decision could not be read in {attempts} attempts: {why}"
     raise Undecided(why, raw, attempts)
 
 
 def _at_risk(
     fact: Fact, target: ScoredCandidate, action: Action, settings: StageSettings
-) -> Generator[Ask, Answer, bool]:
+) -> Asking[bool]:
     """Returns whether fact and target contradict each other: by words, else (if enabled) by
     model."""
     if words_oppose(fact.content, target.content):
@@ -275,7 +251,7 @@ def _at_risk(
         or shared_tokens(fact.content, target.content) < MIN_SHARED_FOR_SEMANTIC_CHECK
     ):
         return False
-    reply = yield Generate(contradiction_prompt(fact.content, target.content), advisory=True)
+    reply = yield from Generate(contradiction_prompt(fact.content, target.content), advisory=True)
     if not isinstance(reply, Reply):
         return False
     try:
@@ -285,31 +261,28 @@ def _at_risk(
 
 
 def _anticipated(
-    message: Message,
-    body: FactsExtracted,
-    proposal: Proposal,
-    order: int,
-    settings: StageSettings,
-) -> Generator[Ask, Answer, MemoryRow | None]:
+    message: Message, body: FactsExtracted, proposal: Proposal, order: int, settings: StageSettings
+) -> Asking[MemoryRow | None]:
     """Returns the row that apply-writes will store for the proposal, for the facts decided after
     it."""
     targets = () if proposal.target_id is None else (proposal.target_id,)
     digest = content_hash(storage_content(proposal.fact.content))
-    loaded = yield Load(
-        message.scope, memory_ids=(body.turn.memory_id, *targets), content_hashes=(digest,)
+    loaded = yield from Load(
+        message.scope,
+        memory_ids=(*proposal.fact.sources(body.turn), *targets),
+        content_hashes=(digest,),
     )
-    assert isinstance(loaded, Loaded)
     same = loaded.by_hash.get(digest)
     target = loaded.memories.get(proposal.target_id or "")
-    source = loaded.memories.get(body.turn.memory_id)
+    sources = sources_of(proposal.fact, body.turn, loaded.memories)
     met = Met(
         effective(settings.pipeline, loaded.flags),
-        source,
+        sources[0],
         None if target is None or target.scope != message.scope else target,
         None if same is None else same.memory_id,
         is_final=body.round >= settings.pipeline.max_reconsiderations,
         source_hash=body.turn.content_hash,
-        private=is_private(loaded.privacy, body.turn.speaker, source, target),
+        private=is_private(loaded.privacy, body.turn.speaker, sources, target),
     )
     origin = origin_of(message, body.turn, body.call.model, order)
     row = verdict(proposal, met, origin, least_confidence(body.turn, settings.pipeline)).row
@@ -344,4 +317,113 @@ def _failure(failed: list[tuple[Fact, Undecided]]) -> Failure | None:
         raw_output=last.raw,
         attempts=last.attempts,
         item_ids=tuple(fact.item_id for fact, _ in failed),
+    )
+
+
+# --- deciders without a model ---------------------------------------------------------------------
+
+# What a fact means for existing memories, by bands and rules. Also used to compare shadow deciders
+# with the active one.
+
+
+CLOCKS_DIFFER = timedelta(days=2)
+"""How far ahead a time may lie, because of time zones and of producers' clocks."""
+
+
+def known_by_bands(
+    fact: Fact, candidates: tuple[ScoredCandidate, ...], settings: StageSettings
+) -> Proposal | None:
+    """Decides what needs no model: nothing similar, a duplicate, or something clearly distinct."""
+    if not candidates or is_mark(fact.content):
+        return proposed(fact, "ADD", (), "no similar memory")
+    digest = content_hash(storage_content(fact.content))
+    for candidate in candidates:
+        if content_hash(candidate.content) == digest:
+            return proposed(fact, "NONE", candidates, "duplicate_exact", candidate)
+    for candidate in sorted(candidates, key=lambda c: (-(c.cosine or 0.0), c.memory_id)):
+        if (candidate.cosine or 0.0) < settings.exact:
+            break
+        if same_fact(fact.content, candidate.content):
+            return proposed(fact, "NONE", candidates, "duplicate_exact", candidate)
+    cosine = max(candidate.cosine or 0.0 for candidate in candidates)
+    by_keyword = any((c.keyword or 0.0) >= settings.decision.min_score for c in candidates)
+    if cosine < settings.near and not by_keyword:
+        return proposed(fact, "ADD", candidates, "distinct")
+    return None
+
+
+def decided_by_rules(
+    occurred_at: datetime,
+    fact: Fact,
+    candidates: tuple[ScoredCandidate, ...],
+    near: float,
+    source: str | None = None,
+    now: datetime | None = None,
+) -> Proposal:
+    """Decides without a model: proposes to update a contradicted memory, and to add anything else.
+
+    The memory must also be near in meaning: without a cosine that is unknown, and only ADD is
+    proposed. And it must not be dated later than the fact, as when an old conversation is imported;
+    a memory dated long after `now` has a wrong date, and may be ended. Candidates are examined in
+    order, best first. If the text of the `source` is known, a fact ends nothing unless the source
+    states it and no more."""
+
+    def dated(candidate: ScoredCandidate) -> datetime | None:
+        when = candidate.occurred_at
+        latest = None if now is None else max(now, occurred_at) + CLOCKS_DIFFER
+        is_wrong = when is not None and latest is not None and when > latest
+        return None if is_wrong else when
+
+    def may_be_ended(candidate: ScoredCandidate) -> bool:
+        is_near = candidate.cosine is not None and candidate.cosine >= near
+        when = dated(candidate)
+        return is_near and (when is None or when <= occurred_at)
+
+    known = list(filter(may_be_ended, candidates))
+    stated = fact.content if source is None or not known else as_stated(source, fact.content)
+    for candidate in known:
+        if stated is None:
+            break
+        when = dated(candidate)
+        if contradicts(stated, candidate.content, None if when is None else when.date()):
+            others = (each.content for each in candidates if each is not candidate)
+            if is_ambiguous(fact.content, others):
+                break
+            reason = "contradicts a known memory"
+            return proposed(fact, "UPDATE", candidates, reason, candidate, risk=True)
+    return proposed(fact, "ADD", candidates, "similar, yet not the same")
+
+
+def of_remembered_text(
+    action: Action, target_id: str | None, reason: str, text_id: str
+) -> tuple[Action, str | None, str]:
+    """Returns action, target and reason for a fact of the remembered text `text_id`.
+
+    The text is the memory of all its facts: a new fact makes no memory of its own, and one that
+    changes another memory removes it, since the text takes its place."""
+    if action == "ADD":
+        return "NONE", text_id, SAID_BY_ITS_SOURCE
+    return "DELETE" if action == "UPDATE" else action, target_id, reason
+
+
+def proposed(
+    fact: Fact,
+    action: Action,
+    candidates: tuple[ScoredCandidate, ...],
+    reason: str,
+    target: ScoredCandidate | None = None,
+    risk: bool = False,
+) -> Proposal:
+    return Proposal(
+        item_id=fact.item_id,
+        memory_id=fact_memory_id(fact.item_id),
+        fact=fact,
+        action=action,
+        target_id=None if target is None else target.memory_id,
+        target_version=None if target is None else target.version,
+        confidence=fact.confidence,
+        reason=reason,
+        candidates=candidates,
+        contradiction_risk=risk,
+        review_needed=risk,
     )

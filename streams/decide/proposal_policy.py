@@ -4,27 +4,42 @@ Pure: the verdict depends only on the arguments, so what is anticipated is what 
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from palimpsest.schemas.enumerations import OutcomeEvent
-from palimpsest.schemas.messages import Proposal, TurnReference
+from palimpsest.schemas.extraction import Fact, FactsExtracted, TurnReference
+from palimpsest.schemas.identity import fact_memory_id
+from palimpsest.schemas.messages import Proposal, ProposalsIntent, ScoredCandidate
 from palimpsest.schemas.privacy import PRIVACY_FULL
-from palimpsest.schemas.rows import SOURCE_TYPES, EdgeRow, MemoryRow
-from palimpsest.streams.decide.deciders import SAID_BY_ITS_SOURCE
+from palimpsest.schemas.quotations import ERASED
+from palimpsest.schemas.redaction import mark_of
+from palimpsest.schemas.rows.columns import row_of
+from palimpsest.schemas.rows.memories import SOURCE_TYPES, MemoryRow
+from palimpsest.schemas.rows.pipeline import ExtractionRow, FactRow, ProposalRow
 from palimpsest.streams.memory_rows import (
     Origin,
     archived,
     archived_id,
     changed,
     deleted,
+    edge,
+    edge_rows,
     fact_memory,
+    is_erased,
     protected,
     restated,
     skip_reason,
 )
 from palimpsest.streams.settings import Flags, PipelineSettings
+from palimpsest.streams.stage import Message
 from palimpsest.streams.store_port import Put, Write
+
+SAID_BY_ITS_SOURCE = "said_by_its_source"
+"""Reason for a fact that a remembered text already states."""
+
 
 # Larger than the number of facts per extraction, so that the orders of two records never overlap.
 ORDERS_PER_RECORD = 64
@@ -207,6 +222,14 @@ def _again(
     return _added(proposal, met, origin, min_confidence, f"{cause}: kept as a memory of its own")
 
 
+def sources_of(
+    fact: Fact, turn: TurnReference, memories: Mapping[str, MemoryRow]
+) -> list[MemoryRow | None]:
+    """Returns what the fact rests on, that of its turn first, or before it what was forgotten."""
+    found = [memories.get(each) for each in fact.sources(turn)]
+    return sorted(found, key=lambda row: row is None or not row.is_deleted)
+
+
 def source_gone(source: MemoryRow | None, source_hash: str | None) -> str | None:
     """Returns why nothing derived from the source may be written any more: it was forgotten, or its
     content changed."""
@@ -229,22 +252,125 @@ def archive_writes(ruling: Verdict, target: MemoryRow | None, origin: Origin) ->
 
 
 def edge_writes(
-    ruling: Verdict, target: MemoryRow | None, source_id: str, source: MemoryRow | None
+    ruling: Verdict, target: MemoryRow | None, source_ids: Sequence[str], source: MemoryRow | None
 ) -> list[Write]:
-    """The edges of the verdict's row: to its source, and to the state that it replaces. The
+    """The edges of the verdict's row: to its sources, and to the state that it replaces. The
     remembered text whose fact deleted a memory replaces that memory; a turn replaces none."""
     row = ruling.row
     if row is None:
         return []
-    edges = []
-    if ruling.event == "deleted":
-        if target is not None and source is not None and source.type not in SOURCE_TYPES:
-            edges = [(source_id, archived_id(target), "supersedes")]
-    else:
-        edges = [(row.memory_id, source_id, "derived_from")]
-        if ruling.event == "modified" and target is not None:
-            edges.insert(0, (row.memory_id, archived_id(target), "supersedes"))
+    if ruling.event != "deleted":
+        replaced = target if ruling.event == "modified" else None
+        return [Put(each) for each in edge_rows(row, source_ids, replaced)]
+    if target is None or source is None or source.type in SOURCE_TYPES:
+        return []
+    return [Put(edge(source_ids[0], archived_id(target), "supersedes", row.scope))]
+
+
+# --- what is stored of decisions ------------------------------------------------------------------
+
+
+def extraction_row(message: Message, body: FactsExtracted) -> ExtractionRow:
+    return row_of(
+        ExtractionRow,
+        body.call,
+        message_id=message.id,
+        scope=message.scope,
+        turn_memory_id=body.turn.memory_id,
+        facts=len(body.facts),
+        triples=len(body.triples),
+        warnings=body.warnings,
+        round=body.round,
+        recorded_at=message.recorded,
+    )
+
+
+def fact_row(message: Message, body: FactsExtracted | ProposalsIntent, fact: Fact) -> FactRow:
+    """`message` is the extraction or the intent that has the fact."""
+    return row_of(
+        FactRow,
+        fact,
+        scope=message.scope,
+        turn_memory_id=body.turn.memory_id,
+        model=body.call.model,
+        prompt_version=body.call.prompt_version,
+        occurred_at=message.occurred_at,
+        correlation_id=message.correlation_id,
+    )
+
+
+def candidates_json(
+    candidates: tuple[ScoredCandidate, ...],
+) -> list[dict[str, str | int | float | None]]:
+    """Returns the candidates that the decision saw, short enough to store with every event."""
     return [
-        Put(EdgeRow(source_id=start, target_id=end, relation_type=relation, scope=row.scope))
-        for start, end, relation in edges
+        {
+            "memory_id": candidate.memory_id,
+            "version": candidate.version,
+            "score": candidate.score,
+            "cosine": candidate.cosine,
+            "keyword": candidate.keyword,
+        }
+        for candidate in candidates
     ]
+
+
+def proposal_row(message: Message, intent: ProposalsIntent, proposal: Proposal) -> ProposalRow:
+    of_model = ("model", "prompt_version", "input_tokens", "output_tokens", "latency_ms", "cost")
+    return row_of(
+        ProposalRow,
+        proposal,
+        **{name: getattr(proposal.decider, name, None) for name in of_model},
+        round=intent.round,
+        scope=message.scope,
+        candidates=json.dumps(candidates_json(proposal.candidates)),
+        as_of=intent.as_of,
+        recorded_at=message.recorded,
+    )
+
+
+# In-flight facts of an erased memory: they are counted, but their texts are removed. Pure. The
+# embedded log is redacted; on Kafka the records stay unchanged, so the stages that write to a
+# store must remove the texts.
+
+
+def still_said(
+    facts: tuple[Fact, ...], turn: TurnReference, memories: Mapping[str, MemoryRow]
+) -> tuple[Fact, ...]:
+    """Returns the facts, with marks in place of their texts if a source of theirs was erased."""
+    gone = _erased(memories)
+    return tuple(each if gone.isdisjoint(each.sources(turn)) else _unsaid(each) for each in facts)
+
+
+def still_proposed(
+    intent: ProposalsIntent, memories: Mapping[str, MemoryRow], private: set[str]
+) -> ProposalsIntent:
+    """The same for an intent, whose facts are then skipped, and for facts of `private` sources."""
+    gone = private | _erased(memories)
+    if intent.turn.memory_id in gone:
+        return unsaid(intent)
+    proposals = tuple(
+        each if gone.isdisjoint(each.fact.sources(intent.turn)) else _unproposed(each)
+        for each in intent.proposals
+    )
+    return intent.model_copy(update={"proposals": proposals})
+
+
+def unsaid(intent: ProposalsIntent) -> ProposalsIntent:
+    """Returns the intent with marks in place of its facts' texts."""
+    proposals = tuple(map(_unproposed, intent.proposals))
+    return intent.model_copy(update={"proposals": proposals, "triples": (), "warnings": ()})
+
+
+def _erased(memories: Mapping[str, MemoryRow]) -> set[str]:
+    return {memory_id for memory_id, row in memories.items() if is_erased(row)}
+
+
+def _unproposed(proposal: Proposal) -> Proposal:
+    left = {"fact": _unsaid(proposal.fact), "reason": ERASED, "warnings": ()}
+    return proposal.model_copy(update=left)
+
+
+def _unsaid(fact: Fact) -> Fact:
+    mark = mark_of(fact_memory_id(fact.item_id))
+    return fact.model_copy(update={"content": mark, "categories": ()})

@@ -5,32 +5,49 @@ It has its own transaction after the memory's; a failure here never reverts a me
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
+from palimpsest.schemas.aspects import Classification
 from palimpsest.schemas.commands import StructuredAttribute
 from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.identity import aspect_id, entity_id
-from palimpsest.schemas.messages import GraphChange, GraphWork, MemoryChange
+from palimpsest.schemas.messages import GraphChange, GraphSweep, GraphWork, MemoryChange
 from palimpsest.schemas.normal_forms import canonical_name, shown_name
-from palimpsest.schemas.rows import (
+from palimpsest.schemas.rows.columns import Row
+from palimpsest.schemas.rows.graph import (
+    VAGUE_TYPES,
     AspectRow,
     AttributeRow,
-    CommandRow,
     MentionRow,
+    NameLinkRow,
     NameRow,
     RelationRow,
-    Row,
 )
+from palimpsest.schemas.rows.pipeline import CommandRow
 from palimpsest.schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
+from palimpsest.streams.graph.classified import (
+    NOT_CLASSIFIED,
+    attribute_keys,
+    classified_rows,
+    weighed_rows,
+)
 from palimpsest.streams.graph.imports import imported_names, imported_rows
+from palimpsest.streams.memory_rows import answer_row
 from palimpsest.streams.stage import Context, Emit, Message, Process, Stage, Step
-from palimpsest.streams.store_port import EraseGraph, Graph, LoadGraph, MemoryText, Put, Write
+from palimpsest.streams.store_port import (
+    EraseGraph,
+    Graph,
+    LoadGraph,
+    MemoryText,
+    Put,
+    Sweep,
+    Write,
+)
 from palimpsest.streams.text.linker import name_fault, names_in
 
-VAGUE_TYPES = ("extracted", "unknown", "")
 _ANSWERED = "alias"
 """What was answered here before all commands recorded their own name."""
 
@@ -46,20 +63,29 @@ def graph_persist_stage(extraction_writes: bool) -> Stage:
         if given is not None and (given.erased or given.erased_scope):
             gone = None if given.erased_scope else given.erased
             return Step(writes=(EraseGraph(message.scope, gone),))
-        if given is None or not (_takes(given, extraction_writes) or _is_authored(given)):
+        if given is not None and given.sweep is not None:
+            graph = yield from LoadGraph(message.scope, (), command_id=given.command_id)
+            return Step(writes=(_swept(message, given.sweep, graph.command),))
+        if given is None:
+            return Step()
+        is_taken = extraction_writes if given.from_turns is None else given.from_turns
+        if not (is_taken or _is_authored(given)):
             return Step()
         names = tuple(dict.fromkeys(map(_canonical, _names(given))))
         same = tuple(dict.fromkeys(map(_canonical, _told_the_same(given))))
-        graph = yield LoadGraph(
+        graph = yield from LoadGraph(
             message.scope,
             names,
             given.memory_ids,
             same,
             given.command_id,
             erased=given.imported is not None,
+            links=tuple(dict.fromkeys(_link_key(message.scope, *pair) for pair in _pairs(given))),
+            attributes=attribute_keys(message.scope, given.classified or NOT_CLASSIFIED),
+            weights=tuple((each.aspect_id,) for each in given.weighed or ()),
         )
-        assert isinstance(graph, Graph)
-        work = _Work(message, graph, given.memory_ids, dict(graph.names), dict(graph.relations))
+        known = (dict(graph.names), dict(graph.relations), dict(graph.links))
+        work = _Work(message, graph, given.memory_ids, *known)
         _persist(work, given)
         change = GraphChange(
             memory_ids=given.memory_ids,
@@ -71,7 +97,8 @@ def graph_persist_stage(extraction_writes: bool) -> Stage:
             warnings=tuple(work.warnings),
             session_id=body.session_id,
         )
-        return Step(writes=_writes(work), emits=(Emit(GRAPH_CHANGES, change, "graph"),))
+        writes = (*map(Put, (*work.changed.values(), *work.mentions.values())), *work.structure)
+        return Step(writes=writes, emits=(Emit(GRAPH_CHANGES, change, "graph"),))
 
     return Stage(name="graph-persist", reads=(MEMORY_CHANGES,), process=process, stateful=True)
 
@@ -83,8 +110,8 @@ class _Work:
     memory_ids: tuple[str, ...]
     names: dict[str, NameRow]
     relations: dict[tuple[str, str, str], RelationRow]
-    touched: dict[str, NameRow] = field(default_factory=dict)
-    changed_relations: dict[tuple[str, str, str], RelationRow] = field(default_factory=dict)
+    links: dict[tuple[str, str], NameLinkRow]
+    changed: dict[tuple[object, ...], Row] = field(default_factory=dict)
     mentions: dict[tuple[str, str, str], MentionRow] = field(default_factory=dict)
     structure: list[Write] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -97,12 +124,9 @@ class _Work:
     mentions_linked: int = 0
 
     def keep(self, row: NameRow) -> NameRow:
-        self.names[row.canonical_name] = self.touched[row.name_id] = row
+        self.names[row.canonical_name] = row
+        self.changed[(NameRow, *row.key)] = row
         return row
-
-
-def _takes(given: GraphWork, extraction_writes: bool) -> bool:
-    return extraction_writes if given.from_turns is None else given.from_turns
 
 
 def _is_authored(given: GraphWork) -> bool:
@@ -110,6 +134,19 @@ def _is_authored(given: GraphWork) -> bool:
     # sets.
     by_command = given.command_id is not None
     return by_command or bool(given.aliases or given.entities or given.attributes)
+
+
+def _pairs(given: GraphWork) -> Iterable[tuple[str, str]]:
+    """Pairs of names that the change says to be, or not to be, one entity's."""
+    yield from given.aliases
+    for name, alias in given.separated or ():
+        yield from ((name, alias), (alias, name))
+    for entity in given.entities:
+        yield from ((entity.name, alias) for alias in entity.aliases)
+
+
+def _link_key(scope: str, name: str, alias: str) -> tuple[str, str]:
+    return entity_id(scope, _canonical(name)), entity_id(scope, _canonical(alias))
 
 
 def _canonical(name: str) -> str:
@@ -126,20 +163,19 @@ def _names(given: GraphWork) -> Iterable[str]:
         yield attribute.entity
     yield from _told_the_same(given)
     yield from imported_names(given.imported)
+    yield from (fact.entity for fact in (given.classified or NOT_CLASSIFIED).facts)
 
 
 def _told_the_same(given: GraphWork) -> Iterable[str]:
-    for entity in given.entities:
-        if entity.aliases:
-            yield entity.name
-            yield from entity.aliases
-    for pair in given.aliases:
+    for pair in _pairs(given):
         yield from pair
 
 
 def _persist(work: _Work, given: GraphWork) -> None:
     for name, alias in given.aliases:
-        _tell_alias(work, name, alias, given.command_id)
+        _answer_pair(work, name, alias, given.command_id, _join)
+    for name, alias in given.separated or ():
+        _answer_pair(work, name, alias, given.command_id, _separate)
     for entity in given.entities:
         if _named(work, entity.name, entity.type) is not None:
             for alias in entity.aliases:
@@ -153,11 +189,21 @@ def _persist(work: _Work, given: GraphWork) -> None:
         _triple(work, triple)
     for attribute in given.attributes:
         _attribute(work, attribute)
+    _classified(work, given.classified or NOT_CLASSIFIED)
+    work.structure += map(Put, weighed_rows(work.message, given.weighed or (), work.graph))
     if given.imported is not None:
         rows, result = imported_rows(work.message.scope, given.imported, work.graph)
         work.structure += map(Put, rows)
         _link_imported(work, rows)
         _answer(work, given.command_id, None, result.model_dump(mode="json"))
+
+
+def _classified(work: _Work, classified: Classification) -> None:
+    for row in classified_rows(work.message, classified, work.graph):
+        if isinstance(row, NameRow):
+            work.keep(row)
+        else:
+            work.structure.append(Put(row))
 
 
 def _triple(work: _Work, triple: Triple) -> None:
@@ -185,7 +231,7 @@ def _triple(work: _Work, triple: Triple) -> None:
             confidence=(known.confidence * seen + triple.confidence) / (seen + 1),
         )
         work.relations_updated += 1
-    work.relations[key] = work.changed_relations[key] = row
+    work.relations[key] = work.changed[(RelationRow, *key)] = row
 
 
 def _attribute(work: _Work, attribute: StructuredAttribute) -> None:
@@ -293,14 +339,24 @@ def _link_imported(work: _Work, rows: Sequence[Row]) -> None:
 # --- names that mean the same -----------------------------------------------------------------
 
 
-def _tell_alias(work: _Work, name: str, alias: str, command_id: str | None) -> None:
-    """Executes an alias command, and answers it."""
+class _Refused(Exception):
+    """A command that is not executed; the text begins with its error code."""
+
+
+def _answer_pair(
+    work: _Work, name: str, alias: str, command_id: str | None, execute: Callable[..., JsonValue]
+) -> None:
+    """Executes a command on two names, and answers it."""
     fault = _alias_fault(name, alias)
-    if fault is not None:
-        work.warnings.append(f"{fault}; nothing was changed")
-        _answer(work, command_id, f"invalid_request: {fault}", {})
-        return
-    _answer(work, command_id, None, _join(work, name, alias))
+    try:
+        if fault is not None:
+            raise _Refused(f"invalid_request: {fault}")
+        result = execute(work, name, alias, command_id)
+    except _Refused as error:
+        work.warnings.append(f"{error}; nothing was changed")
+        _answer(work, command_id, str(error), {})
+    else:
+        _answer(work, command_id, None, result)
 
 
 def _alias_fault(name: str, alias: str) -> str | None:
@@ -313,13 +369,10 @@ def _alias_fault(name: str, alias: str) -> str | None:
     return None
 
 
-def _join(work: _Work, name: str, alias: str) -> JsonValue:
+def _join(work: _Work, name: str, alias: str, command_id: str | None = None) -> JsonValue:
     """Makes two names denote one entity, together with all other names of either; returns the
-    result.
-
-    No relation or mention of them is rewritten: each stays with its name, and is joined when read.
-    The main name is one that never was an alias, of several the least by code points: the result
-    does not depend on the order of the commands."""
+    result. No relation or mention of them is rewritten: each stays with its name, and is joined
+    when read."""
     known = [_canonical(given) in work.names for given in (name, alias)]
     rows = [
         work.names.get(_canonical(given))
@@ -327,38 +380,128 @@ def _join(work: _Work, name: str, alias: str) -> JsonValue:
         for given in (name, alias)
     ]
     entities = {row.entity_id for row in rows}
-    if not rows[1].is_alias:
-        work.keep(replace(rows[1], is_alias=True, updated_at=work.message.recorded))
-    names = [row for row in work.names.values() if row.entity_id in entities]
-    names.sort(key=lambda row: (row.is_alias, row.canonical_name))
-    main = names[0]
-    for row in names:
-        if row.entity_id != main.name_id:
-            work.keep(replace(row, entity_id=main.name_id, updated_at=work.message.recorded))
+    _say(work, rows[0], rows[1], True, command_id)
+    names = next(each for each in _regrouped(work, entities) if _id_of(work, name) in _ids(each))
     status = "already" if len(entities) == 1 else "merged" if all(known) else "added"
     if status == "merged":
         work.entities_updated += 1
+    return {"status": status, **_shown(names)}
+
+
+def _separate(work: _Work, name: str, alias: str, command_id: str | None = None) -> JsonValue:
+    """Takes back that two names denote one entity; returns the result. Names of two entities are
+    kept apart from now on, until somebody joins them."""
+    rows = [work.names.get(_canonical(given)) for given in (name, alias)]
+    for row, given in zip(rows, (name, alias), strict=True):
+        if row is None:
+            raise _Refused(f"not_found: nothing called {given[:100]!r} is known in this scope")
+    one, other = (row for row in rows if row is not None)
+    entities = {one.entity_id, other.entity_id}
+    said = [
+        pair
+        for pair in ((one, other), (other, one))
+        if (link := work.links.get((pair[0].name_id, pair[1].name_id))) and link.is_active
+    ]
+    if len(entities) == 1 and not said:
+        through = ", ".join(sorted(_linked_to(work, one) | _linked_to(work, other)))
+        raise _Refused(
+            f"invalid_request: {one.name!r} and {other.name!r} are names of one entity through"
+            f" others ({through}): take one of these back"
+        )
+    for pair in said or [(one, other)]:
+        _say(work, *pair, False, command_id)
+    groups = _regrouped(work, entities)
+    now = [next(each for each in groups if row.name_id in _ids(each)) for row in (one, other)]
+    status = "kept_apart" if not said else "still_joined" if now[0] is now[1] else "separated"
+    if status == "separated":
+        work.entities_updated += 1
+    found = now[:1] if now[0] is now[1] else now
+    return {"status": status, "entities": [_shown(each) for each in found]}
+
+
+def _say(
+    work: _Work, name: NameRow, alias: NameRow, is_active: bool, command_id: str | None
+) -> None:
+    """Records whether two names denote one entity."""
+    key = (name.name_id, alias.name_id)
+    work.links[key] = work.changed[(NameLinkRow, *key)] = NameLinkRow(
+        name_id=name.name_id,
+        alias_id=alias.name_id,
+        scope=work.message.scope,
+        is_active=is_active,
+        command_id=command_id,
+        updated_at=work.message.recorded,
+    )
+
+
+def _regrouped(work: _Work, entities: Collection[str]) -> list[list[NameRow]]:
+    """Divides the names of these entities again, by the active links between them; returns the
+    names of each entity, the main name first.
+
+    The main name is one that is no alias, of several the least by code points: the result does not
+    depend on the order of the commands."""
+    names = {row.name_id: row for row in work.names.values() if row.entity_id in entities}
+    active = [key for key, link in work.links.items() if link.is_active and {*key} <= names.keys()]
+    group_of = {name_id: [name_id] for name_id in names}
+    for one, other in active:
+        if group_of[one] is not group_of[other]:
+            joined = [*group_of[one], *group_of[other]]
+            group_of.update(dict.fromkeys(joined, joined))
+    aliases = {alias for _, alias in active}
+    groups = []
+    for group in {id(each): each for each in group_of.values()}.values():
+        ordered = sorted(group, key=lambda each: (each in aliases, names[each].canonical_name))
+        groups.append([_placed(work, names[each], ordered[0], each in aliases) for each in ordered])
+    return groups
+
+
+def _placed(work: _Work, row: NameRow, main: str, is_alias: bool) -> NameRow:
+    if (row.entity_id, row.is_alias) == (main, is_alias):
+        return row
+    at = work.message.recorded
+    return work.keep(replace(row, entity_id=main, is_alias=is_alias, updated_at=at))
+
+
+def _id_of(work: _Work, name: str) -> str:
+    return work.names[_canonical(name)].name_id
+
+
+def _ids(names: Sequence[NameRow]) -> set[str]:
+    return {row.name_id for row in names}
+
+
+def _linked_to(work: _Work, row: NameRow) -> set[str]:
+    """The names that active links join directly to this one."""
+    by_id = {each.name_id: each.name for each in work.names.values()}
+    pairs = (key for key, link in work.links.items() if link.is_active and row.name_id in key)
+    return {by_id[each] for key in pairs for each in key if each != row.name_id and each in by_id}
+
+
+def _shown(names: Sequence[NameRow]) -> dict[str, JsonValue]:
     return {
-        "status": status,
-        "entity_id": main.name_id,
-        "name": main.name,
+        "entity_id": names[0].name_id,
+        "name": names[0].name,
         "aliases": [row.name for row in names[1:]],
     }
+
+
+def _swept(message: Message, step: GraphSweep, begun: CommandRow | None) -> Sweep:
+    """The removal, with the result of its command."""
+    answer = None
+    if begun is not None:
+        told = {"status": "swept", "step": step.step, "before": step.before.isoformat()}
+        answer = replace(
+            begun, result=json.dumps(told, sort_keys=True), recorded_at=message.recorded
+        )
+    return Sweep(message.scope, step.step, step.before, step.at, answer)
 
 
 def _answer(work: _Work, command_id: str | None, error: str | None, result: JsonValue) -> None:
     if command_id is None:  # the version that accepted it has answered it already
         return
     begun = work.graph.command
-    row = CommandRow(
-        command_id=command_id,
-        scope=work.message.scope,
-        command=_ANSWERED if begun is None else begun.command,
-        error=error,
-        result=json.dumps(result, sort_keys=True, ensure_ascii=False),
-        recorded_at=work.message.recorded,
-        digest=None if begun is None else begun.digest,
-    )
+    kind, digest = (_ANSWERED, None) if begun is None else (begun.command, begun.digest)
+    row = answer_row(work.message, command_id, kind, digest, result, error)
     work.structure.append(Put(row))
 
 
@@ -374,12 +517,3 @@ def _mention(work: _Work, memory_id: str, text: MemoryText, name: NameRow, spell
             mention_text=spelling,
             confidence=1.0,
         )
-
-
-def _writes(work: _Work) -> tuple[Write, ...]:
-    rows = (
-        *work.touched.values(),
-        *work.changed_relations.values(),
-        *work.mentions.values(),
-    )
-    return (*(Put(row) for row in rows), *work.structure)

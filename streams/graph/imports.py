@@ -17,21 +17,18 @@ from palimpsest.schemas.portable import (
     PortableRelation,
     RefusedLine,
 )
-from palimpsest.schemas.rows import (
+from palimpsest.schemas.rows.columns import Row
+from palimpsest.schemas.rows.graph import (
     AspectRow,
     AttributeRow,
     MentionRow,
+    NameLinkRow,
     NameRow,
     RelationRow,
-    Row,
 )
-from palimpsest.streams.imported_rows import same_fields
+from palimpsest.streams.imported_rows import NotTaken, imported_row
 from palimpsest.streams.store_port import Graph
 from palimpsest.streams.text.linker import name_fault
-
-
-class _NotTaken(Exception):
-    """A line that is not imported; the text is the reason."""
 
 
 @dataclass(slots=True)
@@ -45,7 +42,7 @@ class _Taking:
     def name(self, canonical: str) -> NameRow:
         found = self.names.get(canonical)
         if found is None:
-            raise _NotTaken(f"it tells of the name {canonical[:100]!r}, which is not in this scope")
+            raise NotTaken(f"it tells of the name {canonical[:100]!r}, which is not in this scope")
         return found
 
 
@@ -78,7 +75,7 @@ def imported_rows(
     for each in imported.lines:
         try:
             _take(taking, each.line)
-        except _NotTaken as error:
+        except NotTaken as error:
             refused.append(RefusedLine(number=each.number, why=str(error)))
     taken = len(imported.lines) - (len(refused) - len(imported.result.refused))
     result = imported.result.model_copy(
@@ -97,11 +94,16 @@ def _take(taking: _Taking, line: object) -> None:
         case PortableRelation():
             _relation(taking, line)
         case PortableMention():
-            taking.rows.append(_mention(taking, line))
+            name_id = taking.name(line.name).name_id
+            taking.rows.append(imported_row(MentionRow, taking.ids, line, name_id=name_id))
         case PortableAspect():
-            taking.rows.append(_aspect(taking, line))
+            name_id = taking.name(line.entity).name_id
+            ids = {"aspect_id": aspect_id(name_id, line.canonical_name), "name_id": name_id}
+            taking.rows.append(imported_row(AspectRow, taking.ids, line, **ids))
         case PortableAttribute():
-            taking.rows.append(_attribute(taking, line))
+            found = aspect_id(taking.name(line.entity).name_id, line.aspect)
+            of_line = {"aspect_id": found, "kind": line.attribute_kind}
+            taking.rows.append(imported_row(AttributeRow, taking.ids, line, **of_line))
 
 
 def _name(taking: _Taking, line: PortableName) -> None:
@@ -109,19 +111,21 @@ def _name(taking: _Taking, line: PortableName) -> None:
         return
     fault = name_fault(line.name)
     if fault is not None or canonical_name(line.canonical_name) != line.canonical_name:
-        raise _NotTaken(f"the name {line.name[:100]!r} {fault or 'has another canonical form'}")
+        raise NotTaken(f"the name {line.name[:100]!r} {fault or 'has another canonical form'}")
     name_id = entity_id(taking.ids.scope, line.canonical_name)
     if name_id in taking.erased:
-        raise _NotTaken("the name was erased here; it comes back with a memory that tells of it")
+        raise NotTaken("the name was erased here; it comes back with a memory that tells of it")
     is_main = line.main == line.canonical_name
-    row = NameRow(
-        **same_fields(line, NameRow),  # type: ignore[arg-type]
-        name_id=name_id,
-        scope=taking.ids.scope,
-        entity_id=name_id if is_main else taking.name(line.main).entity_id,
-    )
+    entity = name_id if is_main else taking.name(line.main).entity_id
+    row = imported_row(NameRow, taking.ids, line, name_id=name_id, entity_id=entity)
     taking.names[line.canonical_name] = row
     taking.rows.append(row)
+    if not is_main:
+        main = taking.name(line.main).name_id
+        link = NameLinkRow(
+            name_id=main, alias_id=name_id, scope=taking.ids.scope, updated_at=line.updated_at
+        )
+        taking.rows.append(link)
 
 
 def _relation(taking: _Taking, line: PortableRelation) -> None:
@@ -130,41 +134,7 @@ def _relation(taking: _Taking, line: PortableRelation) -> None:
     if key in taking.relations:
         return
     if relation_id(*key) in taking.erased:
-        raise _NotTaken("the relation was erased here; it comes back with what tells of it")
+        raise NotTaken("the relation was erased here; it comes back with what tells of it")
     taking.relations.add(key)
-    row = RelationRow(
-        **same_fields(line, RelationRow),  # type: ignore[arg-type]
-        source_name_id=source,
-        target_name_id=target,
-        scope=taking.ids.scope,
-    )
-    taking.rows.append(row)
-
-
-def _mention(taking: _Taking, line: PortableMention) -> MentionRow:
-    return MentionRow(
-        **same_fields(line, MentionRow, "memory_id"),  # type: ignore[arg-type]
-        memory_id=taking.ids.of(line.memory_id),
-        name_id=taking.name(line.name).name_id,
-        scope=taking.ids.scope,
-    )
-
-
-def _aspect(taking: _Taking, line: PortableAspect) -> AspectRow:
-    name_id = taking.name(line.entity).name_id
-    return AspectRow(
-        **same_fields(line, AspectRow),  # type: ignore[arg-type]
-        aspect_id=aspect_id(name_id, line.canonical_name),
-        name_id=name_id,
-        scope=taking.ids.scope,
-    )
-
-
-def _attribute(taking: _Taking, line: PortableAttribute) -> AttributeRow:
-    return AttributeRow(
-        **same_fields(line, AttributeRow, "memory_id", "kind"),  # type: ignore[arg-type]
-        aspect_id=aspect_id(taking.name(line.entity).name_id, line.aspect),
-        memory_id=taking.ids.of(line.memory_id),
-        scope=taking.ids.scope,
-        kind=line.attribute_kind,
-    )
+    ends = {"source_name_id": source, "target_name_id": target}
+    taking.rows.append(imported_row(RelationRow, taking.ids, line, **ends))

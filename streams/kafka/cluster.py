@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
-from palimpsest.schemas.topics import TOPICS
-from palimpsest.streams.logs.base import LogError, Position
+from palimpsest.streams.logs.base import LogError, topic_named
 from palimpsest.streams.logs.settings import KafkaSettings
 
 STATELESS: Final = "stateless"
@@ -63,14 +64,12 @@ of the worker change. All others may pass."""
 
 def is_refusal(error: BaseException) -> bool:
     """Returns whether waiting does not resolve this error, or its cause."""
-    return any(type(cause).__name__ in REFUSALS for cause in _causes(error))
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    found: BaseException | None = error
-    while found is not None:
-        yield found
-        found = found.__cause__
+    cause: BaseException | None = error
+    while cause is not None:
+        if type(cause).__name__ in REFUSALS:
+            return True
+        cause = cause.__cause__
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +87,7 @@ class Cluster:
 
     def physical(self, topic: str) -> str:
         """Returns the topic's name on the cluster. Raises LogError for an unknown topic."""
-        if topic not in TOPICS:
-            raise LogError(f"there is no topic {topic!r}; topics are {', '.join(TOPICS)}")
-        return self.settings.topic_prefix + topic
+        return self.settings.topic_prefix + topic_named(topic).name
 
     def logical(self, name: str) -> str:
         """Returns the topic for a name on the cluster."""
@@ -108,16 +105,49 @@ def role_of(stage: str) -> str:
     raise LogError(f"there is no stage {stage!r} on Kafka")
 
 
-def check_position(position: Position, partitions: int) -> None:
-    """Raises LogError for a position that no partition has."""
-    check_partition(position.topic, position.partition, partitions)
-    if position.next_offset < 0:
-        raise LogError(f"an offset is not negative: {position}")
+# --- what a worker waits for ----------------------------------------------------------------------
 
 
-def check_partition(topic: str, partition: int, partitions: int) -> None:
-    """Raises LogError for an unknown topic or partition."""
-    if topic not in TOPICS:
-        raise LogError(f"there is no topic {topic!r}; topics are {', '.join(TOPICS)}")
-    if not 0 <= partition < partitions:
-        raise LogError(f"topic {topic!r} has no partition {partition}; it has {partitions}")
+Awaited: TypeAlias = Literal["broker", "partitions"]
+
+LOG_AFTER: Final = timedelta(seconds=3)
+"""A starting worker, or one whose broker moves, waits for moments that are not worth a log line."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    awaited: Awaited
+    since: datetime
+    text: str
+
+    def as_json(self) -> dict[str, str]:
+        since = f"{self.since:%Y-%m-%dT%H:%M:%SZ}"
+        return {"for": self.awaited, "since": since, "text": f"{self.text} since {since}"}
+
+
+class Waiting:
+    """`now` is None while the worker works."""
+
+    def __init__(self, servers: str, clock: Callable[[], datetime]) -> None:
+        self.now: Wait | None = None
+        self._texts: Mapping[Awaited, str] = {
+            "broker": f"waiting for the broker at {servers}",
+            "partitions": "waiting for its partitions",
+        }
+        self._clock = clock
+        self._is_logged = False
+
+    def note(self, awaited: Awaited | None) -> None:
+        """Records what is waited for now; logs when a broker stays unreachable, and when it
+        returns."""
+        now = self._clock()
+        if self.now is None or self.now.awaited != awaited:
+            if self._is_logged:
+                logger.warning("the broker answers again")
+            self._is_logged = False
+            self.now = None if awaited is None else Wait(awaited, now, self._texts[awaited])
+        elif awaited == "broker" and not self._is_logged and now - self.now.since > LOG_AFTER:
+            self._is_logged = True
+            logger.warning("%s", self.now.as_json()["text"])

@@ -20,11 +20,9 @@ from aiokafka.errors import KafkaError
 from faust.events import Event
 from faust.types import TP
 
-from palimpsest.streams.kafka.cluster import Cluster, is_refusal
-from palimpsest.streams.kafka.delivery_source import Delivery
+from palimpsest.streams.kafka.cluster import Awaited, Cluster, is_refusal
 from palimpsest.streams.kafka.faust_client import application
-from palimpsest.streams.kafka.role import Role
-from palimpsest.streams.kafka.waiting import Awaited
+from palimpsest.streams.kafka.role import Delivery, Role
 from palimpsest.streams.logs.base import LogError, LogUnavailable, Record
 from palimpsest.streams.stage import Stage
 
@@ -49,6 +47,7 @@ class Member:
 
     def __init__(self, role: Role, cluster: Cluster, folder: Path) -> None:
         self.role = role
+        role.flow = self
         self._cluster = cluster
         self._app = application(cluster, role.name, folder)
         self._app.before_revocation = self.before_revocation
@@ -76,7 +75,9 @@ class Member:
         finally:
             stopping.cancel()
             working.cancel()
-            await self._leave()
+            await self.before_revocation()
+            await self._app.stop_within(STOP_SECONDS)
+            await self.role.release()
         try:
             for ending in (self.role.failed, working):
                 if ending.done() and not ending.cancelled():
@@ -108,11 +109,6 @@ class Member:
         if not self._app.knows_broker():
             return "broker"
         return None if self.role.works() else "partitions"
-
-    async def _leave(self) -> None:
-        await self.before_revocation()
-        await self._app.stop_within(STOP_SECONDS)
-        await self.role.release()
 
     async def _fetch_stalled(self) -> None:
         detector: StallDetector[TP] = StallDetector()
@@ -204,6 +200,14 @@ class Member:
     def sure(self) -> bool:
         return time.monotonic() - self._beat < LEASE_SHARE * self._cluster.settings.session_seconds
 
+    # --- the flow of records: Faust's marks for full buffers; its own pausing drops fetched records
+
+    def hold(self, topic: str, partition: int) -> None:
+        self._app.consumer.on_buffer_full(TP(self._cluster.physical(topic), partition))
+
+    def let_go(self, topic: str, partition: int) -> None:
+        self._app.consumer.on_buffer_drop(TP(self._cluster.physical(topic), partition))
+
     # --- records -----------------------------------------------------------------------------
 
     def _add_agent(self, stage: Stage) -> None:
@@ -254,25 +258,6 @@ class _GenerationLease:
 
     def sure(self) -> bool:
         return self._member.sure()
-
-
-class FaustFlow:
-    """Pauses partitions with Faust's marks for full buffers. Faust's own pausing drops fetched
-    records."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self.member: Member | None = None
-
-    def hold(self, topic: str, partition: int) -> None:
-        if self.member is not None:
-            tp = TP(self._cluster.physical(topic), partition)
-            self.member._app.consumer.on_buffer_full(tp)
-
-    def let_go(self, topic: str, partition: int) -> None:
-        if self.member is not None:
-            tp = TP(self._cluster.physical(topic), partition)
-            self.member._app.consumer.on_buffer_drop(tp)
 
 
 def _record(topic: str, event: Event) -> Record:

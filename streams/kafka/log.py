@@ -8,17 +8,15 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import OffsetSpec
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.errors import KafkaError
-from kafka.structs import OffsetAndMetadata
 
 from palimpsest.schemas.topics import TOPICS
 from palimpsest.streams.kafka.cluster import (
@@ -27,8 +25,6 @@ from palimpsest.streams.kafka.cluster import (
     REQUEST_SECONDS,
     ROLES,
     Cluster,
-    check_partition,
-    check_position,
     role_of,
 )
 from palimpsest.streams.kafka.sender import unreachable
@@ -36,8 +32,8 @@ from palimpsest.streams.logs.base import (
     LogError,
     LogUnavailable,
     Outgoing,
-    Position,
     Record,
+    check_partition,
     partition_for,
 )
 
@@ -47,6 +43,7 @@ DEFAULT_READ_BYTES: Final = 16 * 1024 * 1024
 POLL_MILLISECONDS: Final = 200
 TRY_SECONDS: Final = 10.0
 """How long a request is retried while the broker has no answer yet."""
+TRY_MILLISECONDS: Final = int(TRY_SECONDS * 1000)
 CLOSE_SECONDS: Final = 5.0
 RECONNECT_MILLISECONDS: Final = 1_000
 """The maximum wait of a client between attempts to connect. Its own 30 s are longer than a request
@@ -78,6 +75,11 @@ class KafkaLog:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._lock = threading.RLock()
+        self._options: Mapping[str, object] = {
+            "bootstrap_servers": cluster.servers,
+            "bootstrap_timeout_ms": TRY_MILLISECONDS,
+            "reconnect_backoff_max_ms": RECONNECT_MILLISECONDS,
+        }
         self._admin: KafkaAdminClient | None = None
         self._consumer: KafkaConsumer | None = None
         self._producer: KafkaProducer | None = None
@@ -106,12 +108,7 @@ class KafkaLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- what the log is ---------------------------------------------------------------------
@@ -137,7 +134,7 @@ class KafkaLog:
 
     def _described(self) -> dict[str, dict[str, list[object]]]:
         names = [self.cluster.physical(name) for name in TOPICS]
-        answer = self._ask(lambda admin: admin.describe_topics(names))
+        answer = self.ask(lambda admin: admin.describe_topics(names))
         return {
             self.cluster.logical(topic["name"]): topic
             for topic in answer
@@ -146,7 +143,7 @@ class KafkaLog:
 
     def identity(self) -> Identity:
         """Identifies the cluster and its topics: a topic that is rebuilt has another id."""
-        cluster = self._ask(lambda admin: admin.describe_cluster())
+        cluster = self.ask(lambda admin: admin.describe_cluster())
         ids = {name: str(topic["topic_id"]) for name, topic in self._described().items()}
         return Identity(str(cluster["cluster_id"]), ids)
 
@@ -166,7 +163,7 @@ class KafkaLog:
                 for tp, place in wanted.items()
             }
 
-        return self._ask(ask) if wanted else {}
+        return self.ask(ask) if wanted else {}
 
     def end_offset(self, topic: str, partition: int) -> int:
         """The offset that the next appended record will get; 0 for an empty partition."""
@@ -178,7 +175,7 @@ class KafkaLog:
     def committed(self, role: str) -> dict[tuple[str, int], int]:
         """The next offset that the role's group will read, where it ever committed one."""
         group = self.cluster.group_of(role)
-        answer = self._ask(lambda admin: admin.list_group_offsets({group: None})).get(group, {})
+        answer = self.ask(lambda admin: admin.list_group_offsets({group: None})).get(group, {})
         return {
             (self.cluster.logical(tp.topic), tp.partition): int(found.offset)
             for tp, found in answer.items()
@@ -190,41 +187,6 @@ class KafkaLog:
         stages of the store role their shard's cursor is more accurate."""
         check_partition(topic, partition, self.cluster.partitions)
         return self.committed(role_of(consumer)).get((topic, partition), 0)
-
-    def members(self, role: str) -> int:
-        """The current number of workers in the role's group."""
-        group = self.cluster.group_of(role)
-        described = self._ask(lambda admin: admin.describe_groups([group]))
-        return len(described[group]["members"])
-
-    def note(self, positions: Sequence[Position]) -> None:
-        """Commits positions for groups without members, never backwards: for tools and tests."""
-        by_group: dict[str, dict[tuple[str, int], int]] = {}
-        for position in positions:
-            check_position(position, self.cluster.partitions)
-            noted = by_group.setdefault(role_of(position.consumer), {})
-            place = (position.topic, position.partition)
-            noted[place] = max(noted.get(place, 0), position.next_offset)
-        for role, noted in by_group.items():
-            before = self.committed(role)
-            ahead = {
-                self._tp(*place): OffsetAndMetadata(offset, "", -1)
-                for place, offset in noted.items()
-                if offset > before.get(place, -1)
-            }
-            if ahead:
-                self._ask(self._altering(self.cluster.group_of(role), ahead))
-
-    @staticmethod
-    def _altering(
-        group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> Callable[[KafkaAdminClient], None]:
-        def ask(admin: KafkaAdminClient) -> None:
-            for tp, outcome in admin.alter_group_offsets(group, offsets).items():
-                if getattr(outcome, "errno", 0):
-                    raise LogError(f"the offset of {group} in {tp} was not taken: {outcome}")
-
-        return ask
 
     def drained(self) -> bool:
         """Returns whether every stage, in any process, has acknowledged all records."""
@@ -266,15 +228,18 @@ class KafkaLog:
         tp = self._tp(topic, partition)
         records: list[Record] = []
         size = 0
-        with self._lock:
+        with self._lock, self._reached():
             consumer = self._reading()
             consumer.assign([tp])
             consumer.seek(tp, offset)
             deadline = time.monotonic() + TRY_SECONDS
-            while len(records) < max_records and self._reached(consumer, tp) < end:
-                polled = self._polled(consumer, tp, max_records - len(records))
+            while len(records) < max_records:
+                if int(consumer.position(tp, timeout_ms=TRY_MILLISECONDS) or 0) >= end:
+                    break
+                limit = max_records - len(records)
+                polled: list[ConsumerRecord] = consumer.poll(POLL_MILLISECONDS, limit).get(tp, [])
                 for found in polled:
-                    record = record_of(topic, found)
+                    record = _record(topic, found)
                     size += len(record.key or b"") + len(record.value or b"")
                     if records and size > max_bytes:
                         return records
@@ -285,35 +250,15 @@ class KafkaLog:
                     raise LogUnavailable(f"{topic}[{partition}] gives no records from {offset} on")
         return records
 
-    def _reached(self, consumer: KafkaConsumer, tp: TopicPartition) -> int:
-        try:
-            return int(consumer.position(tp, timeout_ms=_try_milliseconds()) or 0)
-        except KafkaError as error:
-            raise unreachable(self.cluster, error) from error
-
-    def _polled(
-        self, consumer: KafkaConsumer, tp: TopicPartition, limit: int
-    ) -> list[ConsumerRecord]:
-        try:
-            found: list[ConsumerRecord] = consumer.poll(POLL_MILLISECONDS, limit).get(tp, [])
-        except KafkaError as error:
-            raise unreachable(self.cluster, error) from error
-        return found
-
     def _reading(self) -> KafkaConsumer:
         if self._consumer is None:
-            try:
-                self._consumer = KafkaConsumer(
-                    bootstrap_servers=self.cluster.servers,
-                    enable_auto_commit=False,
-                    auto_offset_reset="earliest",
-                    max_partition_fetch_bytes=MAX_REQUEST_BYTES,
-                    fetch_max_wait_ms=POLL_MILLISECONDS,
-                    bootstrap_timeout_ms=_try_milliseconds(),
-                    reconnect_backoff_max_ms=RECONNECT_MILLISECONDS,
-                )
-            except KafkaError as error:
-                raise unreachable(self.cluster, error) from error
+            self._consumer = KafkaConsumer(
+                **self._options,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                max_partition_fetch_bytes=MAX_REQUEST_BYTES,
+                fetch_max_wait_ms=POLL_MILLISECONDS,
+            )
         return self._consumer
 
     # --- appending ---------------------------------------------------------------------------
@@ -322,7 +267,8 @@ class KafkaLog:
         """Appends in order, acknowledged by all in-sync replicas; returns (partition, offset) of
         each."""
         with self._lock:
-            producer = self._publishing()
+            with self._reached():
+                producer = self._publishing()
             try:
                 sent = [
                     producer.send(
@@ -347,18 +293,13 @@ class KafkaLog:
 
     def _publishing(self) -> KafkaProducer:
         if self._producer is None:
-            try:
-                self._producer = KafkaProducer(
-                    bootstrap_servers=self.cluster.servers,
-                    acks="all",
-                    enable_idempotence=True,
-                    linger_ms=0,
-                    max_request_size=MAX_REQUEST_BYTES,
-                    bootstrap_timeout_ms=_try_milliseconds(),
-                    reconnect_backoff_max_ms=RECONNECT_MILLISECONDS,
-                )
-            except KafkaError as error:
-                raise unreachable(self.cluster, error) from error
+            self._producer = KafkaProducer(
+                **self._options,
+                acks="all",
+                enable_idempotence=True,
+                linger_ms=0,
+                max_request_size=MAX_REQUEST_BYTES,
+            )
         return self._producer
 
     # --- requests ----------------------------------------------------------------------------
@@ -366,7 +307,15 @@ class KafkaLog:
     def _tp(self, topic: str, partition: int) -> TopicPartition:
         return TopicPartition(self.cluster.physical(topic), partition)
 
-    def _ask(self, question: Callable[[KafkaAdminClient], T]) -> T:
+    @contextlib.contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Raises LogError for what a client raises inside."""
+        try:
+            yield
+        except KafkaError as error:
+            raise unreachable(self.cluster, error) from error
+
+    def ask(self, question: Callable[[KafkaAdminClient], T]) -> T:
         """Returns the response, retrying while the broker is not ready to give one."""
         deadline = time.monotonic() + TRY_SECONDS
         while True:
@@ -374,10 +323,7 @@ class KafkaLog:
                 with self._lock:
                     if self._admin is None:
                         self._admin = KafkaAdminClient(
-                            bootstrap_servers=self.cluster.servers,
-                            request_timeout_ms=10_000,
-                            bootstrap_timeout_ms=_try_milliseconds(),
-                            reconnect_backoff_max_ms=RECONNECT_MILLISECONDS,
+                            **self._options, request_timeout_ms=TRY_MILLISECONDS
                         )
                     return question(self._admin)
             except KafkaError as error:
@@ -386,11 +332,7 @@ class KafkaLog:
                 time.sleep(0.1)
 
 
-def _try_milliseconds() -> int:
-    return int(TRY_SECONDS * 1000)
-
-
-def record_of(topic: str, found: ConsumerRecord) -> Record:
+def _record(topic: str, found: ConsumerRecord) -> Record:
     return Record(
         topic,
         found.partition,

@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from types import TracebackType
 from typing import Final, Protocol, Self
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
-from palimpsest.streams.kafka.cluster import (
-    MAX_REQUEST_BYTES,
-    REQUEST_SECONDS,
-    Cluster,
+from palimpsest.streams.kafka.cluster import MAX_REQUEST_BYTES, REQUEST_SECONDS, Cluster, is_refusal
+from palimpsest.streams.logs.base import (
+    LogError,
+    LogUnavailable,
+    Outgoing,
+    Position,
     check_partition,
     check_position,
-    is_refusal,
+    partition_for,
 )
-from palimpsest.streams.logs.base import LogError, LogUnavailable, Outgoing, Position, partition_for
 
 MAX_BATCH_BYTES: Final = 1024 * 1024
 OVERHEAD_BYTES: Final = 1024
@@ -29,7 +29,6 @@ RETRY_SECONDS: Final = 0.5
 STOP_SECONDS: Final = 5.0
 
 _place = lru_cache(maxsize=65_536)(partition_for)
-Note = Callable[[Sequence[Position]], Awaitable[None]]
 
 
 class _Sent(Protocol):
@@ -43,12 +42,10 @@ class KafkaSender:
 
     `commit` returns when all in-sync replicas have every record; during an outage of the broker it
     waits and retries, and `outage` holds what is being waited for. Records of one call keep their
-    order within a partition. `note` handles the positions afterwards; a worker records them itself,
-    by acknowledging."""
+    order within a partition. It records no positions: a worker does, by acknowledging."""
 
-    def __init__(self, cluster: Cluster, note: Note | None = None) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._note = note
         self._turn = asyncio.Lock()
         self._producer: AIOKafkaProducer | None = None
         self._ends: dict[tuple[str, int], int] = {}
@@ -76,12 +73,7 @@ class KafkaSender:
             raise unreachable(self._cluster, error) from error
         self._producer = producer
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._producer is not None:
             # What is not sent by now waits for an unreachable broker. It is in the outbox of its
             # store, or its source was not acknowledged.
@@ -94,8 +86,8 @@ class KafkaSender:
         return self._ends.get((topic, partition), 0)
 
     async def commit(self, outgoing: Sequence[Outgoing], positions: Sequence[Position]) -> None:
-        """Appends `outgoing`, then records `positions`. Raises LogError for a record that the
-        broker refuses permanently; others of the same call may then have been appended."""
+        """Appends `outgoing`. Raises LogError for a record that the broker refuses permanently;
+        others of the same call may then have been appended."""
         places: dict[tuple[str, int], list[Outgoing]] = defaultdict(list)
         for out in outgoing:
             places[out.topic, self._partition(out)].append(out)
@@ -105,11 +97,10 @@ class KafkaSender:
         waiting = []
         async with self._turn:  # the batches of one call are queued before those of the next
             for (topic, partition), chunks in cut.items():
-                waiting.append(await self._queue(topic, partition, chunks))
+                batches = [(chunk, await self._send(chunk, topic, partition)) for chunk in chunks]
+                waiting.append(self._confirmed(batches, topic, partition))
         for sent in waiting:
             await sent
-        if positions and self._note is not None:
-            await self._note(positions)
 
     def _partition(self, out: Outgoing) -> int:
         count = self._cluster.partitions
@@ -117,19 +108,13 @@ class KafkaSender:
         check_partition(out.topic, place, count)
         return place
 
-    async def _queue(
-        self, topic: str, partition: int, chunks: Sequence[Sequence[Outgoing]]
-    ) -> Awaitable[None]:
-        """Passes the records to the producer; the result waits for the broker's response."""
-        batches = [(chunk, await self._send(chunk, topic, partition)) for chunk in chunks]
-        return self._confirmed(batches, topic, partition)
-
     async def _confirmed(
         self,
         batches: Sequence[tuple[Sequence[Outgoing], asyncio.Future[_Sent]]],
         topic: str,
         partition: int,
     ) -> None:
+        """Waits for the broker's responses to what was passed to the producer."""
         for chunk, future in batches:
             sent = future
             while True:

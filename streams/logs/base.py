@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
+
+from palimpsest.schemas.topics import TOPICS, Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,26 @@ class LogReader(Protocol):
         ...
 
 
+def blocks(
+    log: LogReader,
+    topic: str,
+    partition: int,
+    first: int = 0,
+    end: int | None = None,
+    size: int = 1_000,
+) -> Iterator[list[Record]]:
+    """Yields the records from `first` up to `end`, exclusive (None: the present end of the log), in
+    blocks of up to `size`."""
+    end = log.end_offset(topic, partition) if end is None else end
+    while first < end:
+        records = log.read(topic, partition, first, size)
+        within = [record for record in records if record.offset < end]
+        if not within:
+            return
+        yield within
+        first = within[-1].offset + 1
+
+
 def partition_for(scope: str, partitions: int) -> int:
     """The partition of a scope: Kafka's default partitioner (murmur2 of the key, made positive).
 
@@ -121,3 +143,25 @@ def murmur2(data: bytes) -> int:
         h = (h ^ int.from_bytes(rest, "little")) * multiplier & mask
     h = (h ^ (h >> 13)) * multiplier & mask
     return h ^ (h >> 15)
+
+
+def topic_named(name: str) -> Topic:
+    """Returns the topic. Raises LogError for an unknown name."""
+    topic = TOPICS.get(name)
+    if topic is None:
+        raise LogError(f"there is no topic {name!r}; the topics are {', '.join(TOPICS)}")
+    return topic
+
+
+def check_partition(topic: str, partition: int, partitions: int) -> None:
+    """Raises LogError for an unknown topic, or a partition that it has not."""
+    topic_named(topic)
+    if not 0 <= partition < partitions:
+        raise LogError(f"topic {topic!r} has no partition {partition}; it has {partitions}")
+
+
+def check_position(position: Position, partitions: int) -> None:
+    """Raises LogError for a position that no partition has."""
+    check_partition(position.topic, position.partition, partitions)
+    if position.next_offset < 0:
+        raise LogError(f"an offset is not negative: {position}")

@@ -13,29 +13,41 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Literal, Self
 
 from palimpsest.schemas.topics import ALL_TOPICS, TOPICS, Topic
-from palimpsest.streams.logs import compaction
-from palimpsest.streams.logs.appending import (
+from palimpsest.streams.logs import records
+from palimpsest.streams.logs.base import (
+    LogError,
+    Outgoing,
+    Position,
+    Record,
+    check_partition,
+    check_position,
+    partition_for,
+    topic_named,
+)
+from palimpsest.streams.logs.logfile import (
+    FILE_NAME,
+    LOCK_NAME,
+    OFFSET_BITS,
+    FolderLock,
+    Reader,
+    Writer,
+    id_range,
+    table,
+)
+from palimpsest.streams.logs.records import (
+    EPOCH,
     append_records,
     microseconds,
     note_position,
     place_records,
-    topic_named,
+    unpack_headers,
+    unpack_value,
 )
-from palimpsest.streams.logs.base import LogError, Outgoing, Position, Record, partition_for
-from palimpsest.streams.logs.lock import LOCK_NAME, FolderLock
-from palimpsest.streams.logs.logfile import (
-    FILE_NAME,
-    Reader,
-    Writer,
-    id_range,
-)
-from palimpsest.streams.logs.view import LogView
 
 Mode = Literal["process", "publish", "read"]
 """`process`: append and record positions, one process at a time. `publish`: append only, any number
@@ -49,11 +61,13 @@ TOMBSTONE_GRACE: Final = timedelta(days=1)
 """How long an automatic compaction keeps null values, so that slow readers see them (as Kafka
 does)."""
 
+DEFAULT_READ_BYTES: Final = 16 * 1024 * 1024
+_OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
 _place = lru_cache(maxsize=65_536)(partition_for)
 
 
-class EmbeddedLog(LogView):
-    """A LogReader and LogSender on `log.sqlite` in a folder. Create one with `EmbeddedLog.open`.
+class EmbeddedLog:
+    """A LogReader and LogSender on `log.sqlite` in a folder.
 
     Offsets of a partition count up from 0 without gaps and are never reused, also after a crash, an
     erasure or a compaction. Timestamps are the append time and never decrease within a partition,
@@ -63,90 +77,162 @@ class EmbeddedLog(LogView):
 
     def __init__(
         self,
-        *,
-        path: Path,
-        clock: Callable[[], datetime],
-        mode: Mode,
-        compact_after: int,
-        reader: Reader,
-        writer: Writer | None,
-        lock: FolderLock | None,
-        partitions: int,
-    ) -> None:
-        super().__init__(path, reader, partitions)
-        self.mode = mode
-        self._clock = clock
-        self._compact_after = compact_after
-        self._writer = writer
-        self._lock = lock
-        # One thread, so that concurrent commits are appended in the order of their calls.
-        self._thread = ThreadPoolExecutor(1, "log")
-        self._notifier = Notifier()
-        self._closed = False
-        self._dead: dict[str, int] = {}
-
-    @classmethod
-    def open(
-        cls,
         folder: Path,
         partitions: int | None,
         clock: Callable[[], datetime],
         mode: Mode = "process",
         compact_after: int = DEFAULT_COMPACT_AFTER,
-    ) -> Self:
+    ) -> None:
         """Opens the log of `folder`; the writing modes create folder and file if missing.
 
         The partition count is fixed when the file is created; None accepts the file's own. `clock`
         returns the current time, with a zone. Raises LogError if another process has the log open
         in mode `process` (naming it), for another partition count, for a file of a newer program,
         or for one that is damaged, missing (mode `read`) or read-only."""
-        path = folder / FILE_NAME
+        self.path = folder / FILE_NAME
+        self.mode = mode
+        self._clock = clock
+        self._compact_after = compact_after
+        self._writer: Writer | None = None
+        self._lock: FolderLock | None = None
         if partitions is not None and partitions < 1:
-            raise LogError(f"log {path}: {partitions} partitions; there must be at least 1")
+            raise LogError(f"log {self.path}: {partitions} partitions; there must be at least 1")
         with contextlib.ExitStack() as undo:
-            writer, lock = None, None
             if mode != "read":
                 _make_folder(folder)
                 if mode == "process":
-                    lock = FolderLock.acquire(folder / LOCK_NAME, clock())
-                    undo.callback(lock.release)
-                writer = Writer(path, partitions)
-                undo.callback(writer.close)
-            reader = Reader(path)
-            undo.callback(reader.close)
-            count = reader.verify(partitions)
-            undo.pop_all()
-        return cls(
-            path=path,
-            clock=clock,
-            mode=mode,
-            compact_after=compact_after,
-            reader=reader,
-            writer=writer,
-            lock=lock,
-            partitions=count,
-        )
+                    self._lock = FolderLock.acquire(folder / LOCK_NAME, clock())
+                    undo.callback(self._lock.release)
+                self._writer = Writer(self.path, partitions)
+                undo.callback(self._writer.close)
+            self._reader = Reader(self.path)
+            undo.callback(self._reader.close)
+            self._partitions = self._reader.verify(partitions)
+            self._opened = undo.pop_all()
+        # One thread, so that concurrent commits are appended in the order of their calls.
+        self._thread = ThreadPoolExecutor(1, "log")
+        self._notifier = Notifier()
+        self._closed = False
+        self._dead: dict[str, int] = {}
 
     def close(self) -> None:
         """Finishes the current append, then closes file and lock. A second call does nothing."""
         self._closed = True
         self._thread.shutdown(wait=True)
-        self._reader.close()
-        if self._writer is not None:
-            self._writer.close()  # after the reader, so that it leaves a file without a WAL
-        if self._lock is not None:
-            self._lock.release()
+        self._opened.close()  # the writer after the reader, so that it leaves a file without a WAL
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+    # --- reading --------------------------------------------------------------------------
+
+    def partitions(self, topic: str) -> int:
+        """The number of partitions of the topic; all topics of this log have the same number."""
+        topic_named(topic)
+        return self._partitions
+
+    def number(self) -> int:
+        """Distinguishes a repartitioned log from its original and from all others; 0 for one that
+        was never repartitioned."""
+        with self._reader.query("SELECT value FROM settings WHERE name='number'") as rows:
+            row = rows.fetchone()
+        return 0 if row is None else int(row[0])
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        """The offset that the next appended record will get; 0 for an empty partition."""
+        check_partition(topic, partition, self._partitions)
+        with self._reader.query(
+            "SELECT next_offset FROM partitions WHERE topic=? AND partition=?", (topic, partition)
+        ) as rows:
+            return int(rows.fetchone()[0])
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        max_records: int,
+        max_bytes: int = DEFAULT_READ_BYTES,
+    ) -> list[Record]:
+        """Up to `max_records` records from `offset` on, in offset order, of at most `max_bytes`
+        of keys and values together; at least one if there is any, however large. Offsets may
+        have gaps where records were removed."""
+        check_partition(topic, partition, self._partitions)
+        records: list[Record] = []
+        size = 0
+        with self._reader.query(
+            f"SELECT id, timestamp, key, value, headers FROM {table(TOPICS[topic])}"
+            " WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?",
+            (*id_range(partition, max(offset, 0)), max_records),
+        ) as rows:
+            for record_id, timestamp, key, stored, headers in rows:
+                value = unpack_value(stored)
+                size += len(key or b"") + len(value or b"")
+                if records and size > max_bytes:
+                    break
+                records.append(
+                    Record(
+                        topic,
+                        partition,
+                        record_id & _OFFSET_MASK,
+                        key,
+                        value,
+                        EPOCH + timedelta(microseconds=timestamp),
+                        unpack_headers(headers),
+                    )
+                )
+        return records
+
+    def position(self, consumer: str, topic: str, partition: int) -> int:
+        """The next offset that `consumer` will read; 0 if it never recorded one."""
+        check_partition(topic, partition, self._partitions)
+        with self._reader.query(
+            "SELECT next_offset FROM positions WHERE consumer=? AND topic=? AND partition=?",
+            (consumer, topic, partition),
+        ) as rows:
+            row = rows.fetchone()
+        return 0 if row is None else int(row[0])
+
+    def positions(self) -> list[Position]:
+        """Returns every recorded position, ordered by consumer, topic and partition."""
+        with self._reader.query(
+            "SELECT consumer, topic, partition, next_offset FROM positions ORDER BY 1, 2, 3"
+        ) as rows:
+            return [Position(*row) for row in rows]
+
+    def has_record(self, position: Position) -> bool:
+        """Returns whether there is a record to read at the position or after it."""
+        with self._reader.query(
+            f"SELECT 1 FROM {table(TOPICS[position.topic])} WHERE id BETWEEN ? AND ? LIMIT 1",
+            id_range(position.partition, position.next_offset),
+        ) as rows:
+            return rows.fetchone() is not None
+
+    def check(self) -> list[str]:
+        """Returns the faults of the file, a line each; empty if it is sound. Reads all of it."""
+        try:
+            with self._reader.query("PRAGMA integrity_check") as rows:
+                problems = [str(row[0]) for row in rows if row[0] != "ok"]
+            for topic in ALL_TOPICS:
+                for partition in range(self._partitions):
+                    problems += self._check_end(topic, partition)
+        except LogError as error:
+            return [str(error)]
+        return problems
+
+    def _check_end(self, topic: Topic, partition: int) -> list[str]:
+        low, high = id_range(partition)
+        with self._reader.query(
+            f"SELECT max(id) FROM {table(topic)} WHERE id BETWEEN ? AND ?", (low, high)
+        ) as rows:
+            newest = rows.fetchone()[0]
+        end = self.end_offset(topic.name, partition)
+        if newest is None or newest - low < end:
+            return []
+        return [f"{topic.name}/{partition}: record {newest - low} lies past the end {end}"]
 
     # --- appending ------------------------------------------------------------------------
 
@@ -199,7 +285,8 @@ class EmbeddedLog(LogView):
         with self._writing(needs_lock=bool(positions)) as connection:
             done = append_records(connection, outgoing, self._place, microseconds(self._clock()))
             for position in positions:
-                note_position(connection, self._checked(position))
+                check_position(position, self._partitions)
+                note_position(connection, position)
             self._compact_if_due(connection, done.dead)
         self._notifier.notify()
         return done.places
@@ -232,7 +319,7 @@ class EmbeddedLog(LogView):
 
         Raises LogError for an offset below 0 or past the end.
         """
-        self._checked(position)
+        check_position(position, self._partitions)
         with self._writing(needs_lock=True) as connection:
             connection.execute(
                 "DELETE FROM positions WHERE consumer=? AND topic=? AND partition=?",
@@ -247,7 +334,9 @@ class EmbeddedLog(LogView):
 
         Checks before it waits, so no append is missed. Wakes at once on appends of this log object,
         within POLL_SECONDS on those of other processes."""
-        wanted = [self._checked(position) for position in positions]
+        wanted = [*positions]
+        for position in wanted:
+            check_position(position, self._partitions)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
         seen: tuple[int, int] | None = None
@@ -278,8 +367,8 @@ class EmbeddedLog(LogView):
             raise LogError(f"topic {topic!r} is not a compacted one; it keeps its records")
         until = microseconds(self._clock() - tombstone_grace)
         return self._in_batches(
-            lambda connection: compaction.compact_batch(
-                connection, wanted, until, compaction.BATCH_RECORDS
+            lambda connection: records.compact_batch(
+                connection, wanted, until, records.BATCH_RECORDS
             )
         )
 
@@ -292,12 +381,12 @@ class EmbeddedLog(LogView):
             if name in self._dead:
                 self._dead[name] += count
             else:
-                self._dead[name] = compaction.count_dead(connection, topic)
+                self._dead[name] = records.count_dead(connection, topic)
             if self._dead[name] < self._compact_after:
                 continue
             until = microseconds(self._clock() - TOMBSTONE_GRACE)
-            limit = max(compaction.BATCH_RECORDS, 2 * count)
-            removed = compaction.compact_batch(connection, topic, until, limit)
+            limit = max(records.BATCH_RECORDS, 2 * count)
+            removed = records.compact_batch(connection, topic, until, limit)
             self._dead[name] = self._dead[name] - removed if removed == limit else 0
 
     def expire(self, now: datetime) -> int:
@@ -311,25 +400,26 @@ class EmbeddedLog(LogView):
                 continue
             before = microseconds(now - timedelta(days=topic.retention_days))
             for partition in range(self._partitions):
-                removed += self._expire(topic, partition, before)
+                removed += self._in_batches(
+                    partial(
+                        records.expire_batch,
+                        topic=topic,
+                        partition=partition,
+                        before=before,
+                        limit=records.BATCH_RECORDS,
+                    )
+                )
         return removed
-
-    def _expire(self, topic: Topic, partition: int, before: int) -> int:
-        return self._in_batches(
-            lambda connection: compaction.expire_batch(
-                connection, topic, partition, before, compaction.BATCH_RECORDS
-            )
-        )
 
     def erase(self, topic: str, partition: int, offsets: Iterable[int]) -> int:
         """Remove single records for good, their bytes in the file included. Needs mode `process`.
 
         Returns how many there were. Their offsets stay unused.
         """
-        self._check(topic, partition)
+        check_partition(topic, partition, self._partitions)
         ids = [id_range(partition, offset)[0] for offset in offsets]
         with self._writing(needs_lock=True) as connection:
-            removed = compaction.erase_batch(connection, TOPICS[topic], ids)
+            removed = records.erase_batch(connection, TOPICS[topic], ids)
         if self._writer is not None:
             self._writer.empty_wal()  # it still holds the pages as they were before
         return removed
@@ -338,10 +428,10 @@ class EmbeddedLog(LogView):
         """Put other values in the place of those of single records, by offset, and leave no byte
         of theirs in the file once `forget_bytes` was called. Needs mode `process`. Returns how many
         records there were."""
-        self._check(topic, partition)
+        check_partition(topic, partition, self._partitions)
         ids = {id_range(partition, offset)[0]: value for offset, value in values.items()}
         with self._writing(needs_lock=True) as connection:
-            return compaction.replace_batch(connection, TOPICS[topic], ids)
+            return records.replace_batch(connection, TOPICS[topic], ids)
 
     def forget_bytes(self) -> None:
         """Removes removed records and replaced values from the write-ahead log. Raises LogError
@@ -359,7 +449,7 @@ class EmbeddedLog(LogView):
                 count = batch(connection)
                 self._dead.clear()
             removed += count
-            if count < compaction.BATCH_RECORDS:
+            if count < records.BATCH_RECORDS:
                 return removed
 
 

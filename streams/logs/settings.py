@@ -84,8 +84,7 @@ class KafkaSettings(Section):
         " than on loopback; never shown",
     )
     listen: str = Field(
-        default="127.0.0.1",
-        description="address that a worker's read interface listens on",
+        default="127.0.0.1", description="address that a worker's read interface listens on"
     )
     listen_port: int = Field(
         default=0, ge=0, le=65535, description="its port; 0 selects a free one"

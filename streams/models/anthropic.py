@@ -8,18 +8,11 @@ from pydantic import JsonValue, SecretStr
 from pydantic_core import to_json
 
 from palimpsest.streams.models.base import Prompt, Reply
-from palimpsest.streams.models.http import CHECK_TIMEOUT_S, DEFAULT_TIMEOUT_S, HttpProvider
-from palimpsest.streams.models.remote import RemoteModel
+from palimpsest.streams.models.http import DEFAULT_TIMEOUT_S, HttpProvider, RemoteModel
 
 DEFAULT_BASE_URL: Final = "https://api.anthropic.com"
 API_VERSION: Final = "2023-06-01"
 _TOOL: Final = "answer"
-
-
-async def _check(http: HttpProvider, model: str, timeout_s: float) -> None:
-    answer = await http.get(f"/v1/models/{model}", timeout_s)
-    if answer.status != 200:
-        raise http.failure(answer)
 
 
 class AnthropicLanguageModel(RemoteModel):
@@ -30,7 +23,6 @@ class AnthropicLanguageModel(RemoteModel):
         base_url: str = DEFAULT_BASE_URL,
         *,
         timeout_s: float = DEFAULT_TIMEOUT_S,
-        check_timeout_s: float = CHECK_TIMEOUT_S,
     ) -> None:
         http = HttpProvider(
             "anthropic",
@@ -42,7 +34,10 @@ class AnthropicLanguageModel(RemoteModel):
             advice={401: "set a valid API key (llm.api_key)", 404: "correct the model's name"},
             timeout_s=timeout_s,
         )
-        super().__init__(http, model, _check, check_timeout_s)
+        super().__init__(http, model)
+
+    async def _problem(self) -> None:
+        await self._listed(f"/v1/models/{self.model}")
 
     async def generate(self, prompt: Prompt) -> Reply:
         """One reply: the tool's input as JSON, or the text where the model wrote text."""

@@ -8,8 +8,8 @@ escapes is a bug and stops the worker. Adapters do not retry: the runner does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +38,9 @@ class PermanentModelError(ModelError):
 class Prompt:
     """What to ask. `schema` is a JSON Schema for the reply, used where a provider can constrain.
 
-    `purpose` is `extract`, `decide`, `contradict` or `summarize`. `subject` carries the same
-    question as plain data for deterministic providers that read no prose.
+    `purpose` is `extract`, `decide`, `contradict`, `summarize`, `infer-causes`, `consolidate` or
+    `classify-facts`.
+    `subject` has the same question as plain data for deterministic providers that read no prose.
     """
 
     purpose: str
@@ -117,6 +118,27 @@ class EmbeddingModel(Protocol):
     async def close(self) -> None: ...
 
 
+class UnusableModel:
+    """Stands for an embedding model that cannot be made: every text waits, as in an outage."""
+
+    def __init__(self, model: str, dimensions: int, reason: str) -> None:
+        self.model = model
+        self.dimensions = dimensions
+        self.reason = reason
+
+    async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
+        raise TransientModelError(self.reason)
+
+    async def embed_query(self, text: str) -> Vector:
+        raise TransientModelError(self.reason)
+
+    async def check(self) -> str | None:
+        return self.reason
+
+    async def close(self) -> None:
+        return None
+
+
 @runtime_checkable
 class TokenEmbeddingModel(Protocol):
     """An embedding model that has a vector for every token, too. The same text gives the same
@@ -134,3 +156,92 @@ async def embeddings(model: EmbeddingModel, texts: Sequence[str]) -> list[Embedd
     if isinstance(model, TokenEmbeddingModel):
         return await model.embed_with_tokens(texts)
     return [Embedding(vector) for vector in await model.embed_passages(texts)]
+
+
+# --- what replies cost ----------------------------------------------------------------------
+
+TOKENS_OF_A_PRICE: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Of a million tokens that a model reads and writes, in one currency."""
+
+    input: float
+    output: float
+
+    def cost(self, reply: Reply) -> float | None:
+        """None where the provider did not tell the tokens."""
+        if reply.input_tokens is None or reply.output_tokens is None:
+            return None
+        return self.of(reply.input_tokens, reply.output_tokens)
+
+    def of(self, input_tokens: int, output_tokens: int) -> float:
+        """What so many tokens cost."""
+        return (self.input * input_tokens + self.output * output_tokens) / TOKENS_OF_A_PRICE
+
+
+class PricedLanguageModel:
+    """Asks `model`, and adds the cost to its replies."""
+
+    def __init__(self, model: LanguageModel, prices: Prices) -> None:
+        self.provider = model.provider
+        self.model = model.model
+        self._asked = model
+        self._prices = prices
+
+    async def generate(self, prompt: Prompt) -> Reply:
+        reply = await self._asked.generate(prompt)
+        return replace(reply, cost=self._prices.cost(reply))
+
+    async def check(self) -> str | None:
+        return await self._asked.check()
+
+    async def close(self) -> None:
+        await self._asked.close()
+
+
+# --- what is checked of every vector before it is used: count, size, finite, unit length ------
+
+MIN_LENGTH: Final = 1e-12
+"""Below it a vector has no direction."""
+
+
+def unit_vectors(source: str, rows: JsonValue, count: int, dimensions: int) -> list[Vector]:
+    """`rows` as `count` float32 unit vectors of `dimensions` numbers each.
+
+    Raises PermanentModelError when the count or a size differs or a vector has no direction:
+    a vector that is wrong is worse than none.
+    """
+    if not isinstance(rows, list) or len(rows) != count:
+        got = len(rows) if isinstance(rows, list) else "no list of"
+        raise PermanentModelError(f"{source} gave {got} vectors for {count} texts")
+    return [_unit(source, row, dimensions) for row in rows]
+
+
+def _unit(source: str, row: JsonValue, dimensions: int) -> Vector:
+    if not isinstance(row, list) or len(row) != dimensions:
+        got = len(row) if isinstance(row, list) else "no list of"
+        raise PermanentModelError(
+            f"{source} gave {got} numbers where {dimensions} belong; set the embedding"
+            " dimensions to what the model gives, or the model to the one that was used before"
+        )
+    try:
+        vector = np.array(row, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        vector = np.empty((0, 0))
+    if vector.ndim != 1:
+        raise PermanentModelError(f"{source} gave a vector with something else in it")
+    return normalized(source, vector)
+
+
+def normalized(source: str, vector: np.typing.NDArray[np.floating]) -> Vector:
+    """`vector` scaled to length 1. Raises PermanentModelError where it has no direction."""
+    wide = vector.astype(np.float64)
+    largest = float(np.max(np.abs(wide), initial=0.0))
+    # By the largest first: squares of very large or very small numbers leave the range.
+    if not np.isfinite(wide).all() or largest < MIN_LENGTH:
+        raise PermanentModelError(f"{source} gave a vector that is zero or not finite")
+    scaled = wide / largest
+    unit: Vector = (scaled / np.sqrt(scaled @ scaled)).astype(np.float32)
+    return unit

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+import re
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -20,11 +22,17 @@ import httpx
 from pydantic import JsonValue, SecretStr
 from pydantic_core import from_json
 
-from palimpsest.streams.models.base import ModelError, PermanentModelError, TransientModelError
+from palimpsest.streams.models.base import (
+    ModelError,
+    PermanentModelError,
+    Reply,
+    TransientModelError,
+    Vector,
+    unit_vectors,
+)
 
 DEFAULT_TIMEOUT_S: Final = 45.0
 """For a whole call, from connecting to the last byte."""
-CHECK_TIMEOUT_S: Final = 3.0
 DEFAULT_MAX_RESPONSE_BYTES: Final = 4 * 1024 * 1024
 MAX_EMBEDDING_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 """A batch of 256 vectors of 4,096 numbers in JSON is about 24 MB."""
@@ -34,17 +42,9 @@ MAX_SHOWN_CHARACTERS: Final = 300
 """Of a provider's own words in an error text."""
 
 _TRANSIENT_STATUS: Final = frozenset({408, 409, 425, 429})
-_TOO_LONG: Final = (
-    "context length",
-    "context_length",
-    "context window",
-    "context size",
-    "maximum context",
-    "prompt is too long",
-    "too many tokens",
-    "input is too long",
-    "input length",
-    "exceeds the available context",
+_TOO_LONG: Final = re.compile(
+    r"context (?:length|window|size)|context_length|maximum context|prompt is too long"
+    r"|too many tokens|input is too long|input length|exceeds the available context"
 )
 
 
@@ -61,17 +61,12 @@ class Answer:
     def text(self) -> str:
         return self.body.decode("utf-8", "replace")
 
-    def json(self) -> JsonValue:
-        """The body as JSON, None where it is none."""
+    def object(self) -> dict[str, JsonValue]:
+        """The body as a JSON object; empty where it is none."""
         try:
             value: JsonValue = from_json(self.body)
         except ValueError:
-            return None
-        return value
-
-    def object(self) -> dict[str, JsonValue]:
-        """The body as a JSON object; empty where it is none."""
-        value = self.json()
+            return {}
         return value if isinstance(value, dict) else {}
 
 
@@ -124,19 +119,20 @@ class HttpProvider:
 
     async def post(self, path: str, payload: Mapping[str, JsonValue]) -> Answer:
         """Send `payload` as JSON; the answer of status 200, else an error of the two kinds."""
-        answer = await self.exchange("POST", path, payload, self._timeout_s)
+        answer = await self.exchange("POST", path, payload)
         if answer.status != 200:
             raise self.failure(answer)
         return answer
 
-    async def get(self, path: str, timeout_s: float = CHECK_TIMEOUT_S) -> Answer:
-        """The answer whatever its status; raises where there was none."""
-        return await self.exchange("GET", path, None, timeout_s)
-
     async def exchange(
-        self, method: str, path: str, payload: Mapping[str, JsonValue] | None, timeout_s: float
+        self,
+        method: str,
+        path: str,
+        payload: Mapping[str, JsonValue] | None,
+        timeout_s: float | None = None,
     ) -> Answer:
         """One request and its whole answer, whatever its status, within `timeout_s` seconds."""
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
         started = perf_counter()
         try:
             async with asyncio.timeout(timeout_s):
@@ -249,7 +245,7 @@ def error_text(answer: Answer) -> str:
 def is_too_long(answer: Answer) -> bool:
     """Whether the provider refused because the prompt does not fit its context."""
     lowered = answer.text[:10_000].lower()
-    return answer.status == 413 or any(words in lowered for words in _TOO_LONG)
+    return answer.status == 413 or _TOO_LONG.search(lowered) is not None
 
 
 def whole_number(value: JsonValue) -> int | None:
@@ -275,3 +271,86 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     if seconds != seconds:  # noqa: PLR0124 - a server may well say "nan"
         return None
     return min(max(seconds, 0.0), MAX_RETRY_AFTER_S)
+
+
+class RemoteModel(ABC):
+    """One model of a provider."""
+
+    check_timeout_s = 3.0
+    """Of a check, in seconds."""
+
+    def __init__(self, http: HttpProvider, model: str) -> None:
+        self.provider = http.name
+        self.model = model
+        self._http = http
+
+    async def check(self) -> str | None:
+        try:
+            return await self._problem()
+        except ModelError as error:
+            return str(error)
+
+    @abstractmethod
+    async def _problem(self) -> str | None:
+        """Why the model cannot be used, None where it can. May raise ModelError."""
+
+    async def _listed(self, path: str, *fine: int) -> Answer | None:
+        """What the provider says of its models; None for a status that is `fine`."""
+        answer = await self._http.exchange("GET", path, None, self.check_timeout_s)
+        if answer.status in fine:
+            return None
+        if answer.status != 200:
+            raise self._http.failure(answer)
+        return answer
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    def reply(
+        self, answer: Answer, text: str | None, usage: JsonValue, counts: tuple[str, str]
+    ) -> Reply:
+        """`counts` name the tokens of prompt and reply in `usage`. Where there is no `text`, the
+        answer is handed on as it is: it is asked again, then kept."""
+        counted = usage if isinstance(usage, dict) else {}
+        tokens = [whole_number(counted.get(name)) for name in counts]
+        return Reply(
+            text=answer.text if text is None else text,
+            model=self.model,
+            provider=self.provider,
+            input_tokens=tokens[0],
+            output_tokens=tokens[1],
+            latency_ms=answer.latency_ms,
+        )
+
+
+class RemoteEmbeddingModel(RemoteModel):
+    """Vectors of `dimensions` numbers. Prefixes are for models trained with them."""
+
+    def __init__(
+        self,
+        http: HttpProvider,
+        model: str,
+        dimensions: int,
+        query_prefix: str,
+        passage_prefix: str,
+    ) -> None:
+        super().__init__(http, model)
+        self.dimensions = dimensions
+        self._query_prefix, self._passage_prefix = query_prefix, passage_prefix
+
+    async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
+        return await self._embed([self._passage_prefix + text for text in texts]) if texts else []
+
+    async def embed_query(self, text: str) -> Vector:
+        return (await self._embed([self._query_prefix + text]))[0]
+
+    async def _embed(self, texts: Sequence[str]) -> list[Vector]:
+        # Most servers refuse an empty input.
+        rows = await self._rows([text or " " for text in texts])
+        return unit_vectors(
+            f"{self.provider} model {self.model}", rows, len(texts), self.dimensions
+        )
+
+    @abstractmethod
+    async def _rows(self, texts: list[JsonValue]) -> JsonValue:
+        """The vectors of at least one text, none of them empty, in order, as they were answered."""

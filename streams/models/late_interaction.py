@@ -28,9 +28,9 @@ from palimpsest.streams.models.base import (
     PermanentModelError,
     TokenVectors,
     Vector,
+    normalized,
 )
 from palimpsest.streams.models.checked_files import COLBERT, check_files, package_folder
-from palimpsest.streams.models.vectors import normalized
 from palimpsest.streams.models.wordpiece import WordPieces
 
 MODEL: Final = "answerai-colbert-small-int8"

@@ -16,9 +16,8 @@ from typing import Final, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from palimpsest.streams.models.base import PermanentModelError, Vector
+from palimpsest.streams.models.base import PermanentModelError, Vector, normalized
 from palimpsest.streams.models.checked_files import MULTILINGUAL, check_files, package_folder
-from palimpsest.streams.models.vectors import normalized
 
 MODEL: Final = "multilingual-e5-small-q4"
 DIMENSIONS: Final = 384

@@ -11,21 +11,19 @@ from palimpsest.streams.models.base import (
     Prompt,
     Reply,
     TransientModelError,
-    Vector,
 )
 from palimpsest.streams.models.http import (
-    CHECK_TIMEOUT_S,
+    DEFAULT_MAX_RESPONSE_BYTES,
     DEFAULT_TIMEOUT_S,
     MAX_EMBEDDING_RESPONSE_BYTES,
     Answer,
     HttpProvider,
+    RemoteEmbeddingModel,
+    RemoteModel,
 )
-from palimpsest.streams.models.remote import RemoteEmbeddingModel, RemoteModel
-from palimpsest.streams.models.vectors import unit_vectors
 
 DEFAULT_BASE_URL: Final = "http://localhost:11434"
-DEFAULT_MODEL: Final = "qwen3:4b"
-DEFAULT_CONTEXT_TOKENS: Final = 8_192
+CONTEXT_TOKENS: Final = 8_192
 """Ollama's own default cuts the prompt without a word; this holds the longest turn and reply."""
 
 
@@ -39,35 +37,28 @@ def _provider(base_url: str, model: str, timeout_s: float, max_bytes: int) -> Ht
     )
 
 
-async def _check(http: HttpProvider, model: str, timeout_s: float) -> str | None:
-    answer = await http.get("/api/tags", timeout_s)
-    if answer.status != 200:
-        raise http.failure(answer)
-    models = answer.object().get("models")
-    if not isinstance(models, list):
-        return f"{http.shown_url} does not answer like Ollama; correct the base URL"
-    names = {entry.get("name") for entry in models if isinstance(entry, dict)}
-    if model in names or f"{model}:latest" in names:
-        return None
-    return f"ollama at {http.shown_url} has no model {model}: run `ollama pull {model}`"
+class _Ollama(RemoteModel):
+    async def _problem(self) -> str | None:
+        answer = await self._listed("/api/tags")
+        models = None if answer is None else answer.object().get("models")
+        where = self._http.shown_url
+        if not isinstance(models, list):
+            return f"{where} does not answer like Ollama; correct the base URL"
+        names = {entry.get("name") for entry in models if isinstance(entry, dict)}
+        if not names.isdisjoint((self.model, f"{self.model}:latest")):
+            return None
+        return f"ollama at {where} has no model {self.model}: run `ollama pull {self.model}`"
 
 
-class OllamaLanguageModel(RemoteModel):
-    """`context_tokens` is asked of the server for prompt and reply together."""
-
+class OllamaLanguageModel(_Ollama):
     def __init__(
         self,
-        model: str = DEFAULT_MODEL,
+        model: str,
         base_url: str = DEFAULT_BASE_URL,
         *,
         timeout_s: float = DEFAULT_TIMEOUT_S,
-        check_timeout_s: float = CHECK_TIMEOUT_S,
-        context_tokens: int = DEFAULT_CONTEXT_TOKENS,
     ) -> None:
-        http = _provider(base_url, model, timeout_s, 4 * 1024 * 1024)
-        super().__init__(http, model, _check, check_timeout_s)
-        self._context_tokens = context_tokens
-        self._timeout_s = timeout_s
+        super().__init__(_provider(base_url, model, timeout_s, DEFAULT_MAX_RESPONSE_BYTES), model)
         # Some models of some versions refuse even to be told not to think: remembered.
         self._can_stop_thinking = True
 
@@ -97,15 +88,15 @@ class OllamaLanguageModel(RemoteModel):
                 "temperature": 0,
                 "seed": 0,
                 "num_predict": prompt.max_output_tokens,
-                "num_ctx": self._context_tokens,
+                "num_ctx": CONTEXT_TOKENS,
             },
         }
         if self._can_stop_thinking:
             payload["think"] = False
-        return await self._http.exchange("POST", "/api/generate", payload, self._timeout_s)
+        return await self._http.exchange("POST", "/api/generate", payload)
 
 
-class OllamaEmbeddingModel(RemoteEmbeddingModel):
+class OllamaEmbeddingModel(RemoteEmbeddingModel, _Ollama):
     def __init__(
         self,
         model: str,
@@ -115,19 +106,13 @@ class OllamaEmbeddingModel(RemoteEmbeddingModel):
         query_prefix: str = "",
         passage_prefix: str = "",
         timeout_s: float = DEFAULT_TIMEOUT_S,
-        check_timeout_s: float = CHECK_TIMEOUT_S,
     ) -> None:
         http = _provider(base_url, model, timeout_s, MAX_EMBEDDING_RESPONSE_BYTES)
-        super().__init__(http, model, _check, check_timeout_s)
-        self.dimensions = dimensions
-        self.query_prefix, self.passage_prefix = query_prefix, passage_prefix
+        super().__init__(http, model, dimensions, query_prefix, passage_prefix)
 
-    async def _vectors(self, texts: list[JsonValue]) -> list[Vector]:
-        answer = await self._http.post(
-            "/api/embed", {"model": self.model, "input": texts, "truncate": True}
-        )
-        body = answer.object()
+    async def _rows(self, texts: list[JsonValue]) -> JsonValue:
+        asked: dict[str, JsonValue] = {"model": self.model, "input": texts, "truncate": True}
+        body = (await self._http.post("/api/embed", asked)).object()
         if not body:
             raise PermanentModelError(f"{self._http.shown_url} did not answer with a JSON object")
-        source = f"ollama model {self.model}"
-        return unit_vectors(source, body.get("embeddings"), len(texts), self.dimensions)
+        return body.get("embeddings")

@@ -10,37 +10,36 @@ from typing import Final
 
 from pydantic import JsonValue, SecretStr
 
-from palimpsest.streams.models.base import PermanentModelError, Prompt, Reply, Vector
+from palimpsest.streams.models.base import PermanentModelError, Prompt, Reply
 from palimpsest.streams.models.http import (
-    CHECK_TIMEOUT_S,
     DEFAULT_TIMEOUT_S,
     MAX_EMBEDDING_RESPONSE_BYTES,
     Answer,
     HttpProvider,
+    RemoteEmbeddingModel,
+    RemoteModel,
     is_too_long,
 )
-from palimpsest.streams.models.remote import RemoteEmbeddingModel, RemoteModel
-from palimpsest.streams.models.vectors import unit_vectors
 
 DEFAULT_BASE_URL: Final = "https://api.openai.com/v1"
-_ADVICE: Final = {401: "set a valid API key (llm.api_key)"}
 
 
-async def _check(http: HttpProvider, model: str, timeout_s: float) -> str | None:
-    answer = await http.get("/models", timeout_s)
-    if answer.status in (404, 405):
-        return None  # many compatible servers do not list their models
-    if answer.status != 200:
-        raise http.failure(answer)
-    listed = answer.object().get("data")
-    entries = [e for e in listed if isinstance(e, dict)] if isinstance(listed, list) else []
-    # llama.cpp lists the path of its one model and answers to any name.
-    if not entries or any(e.get("id") == model or e.get("owned_by") == "llamacpp" for e in entries):
-        return None
-    return f"{http.name} at {http.shown_url} does not offer {model}; correct the model's name"
+class _OpenAI(RemoteModel):
+    async def _problem(self) -> str | None:
+        answer = await self._listed("/models", 404, 405)
+        if answer is None:
+            return None  # many compatible servers do not list their models
+        listed = answer.object().get("data")
+        known = [e for e in listed if isinstance(e, dict)] if isinstance(listed, list) else []
+        # llama.cpp lists the path of its one model and answers to any name.
+        named = any(e.get("id") == self.model or e.get("owned_by") == "llamacpp" for e in known)
+        if named or not known:
+            return None
+        where = f"openai at {self._http.shown_url}"
+        return f"{where} does not offer {self.model}; correct the model's name"
 
 
-class OpenAILanguageModel(RemoteModel):
+class OpenAILanguageModel(_OpenAI):
     """`base_url` includes the version, for example `http://localhost:8000/v1`."""
 
     def __init__(
@@ -50,13 +49,10 @@ class OpenAILanguageModel(RemoteModel):
         api_key: SecretStr | None = None,
         *,
         timeout_s: float = DEFAULT_TIMEOUT_S,
-        check_timeout_s: float = CHECK_TIMEOUT_S,
     ) -> None:
-        http = HttpProvider(
-            "openai", base_url, api_key=api_key, advice=_ADVICE, timeout_s=timeout_s
-        )
-        super().__init__(http, model, _check, check_timeout_s)
-        self._timeout_s = timeout_s
+        advice = {401: "set a valid API key (llm.api_key)"}
+        http = HttpProvider("openai", base_url, api_key=api_key, advice=advice, timeout_s=timeout_s)
+        super().__init__(http, model)
         self._structured = True
         self._limit_name = "max_tokens"
         self._temperature = True
@@ -90,7 +86,7 @@ class OpenAILanguageModel(RemoteModel):
                     "schema": dict(prompt.schema),
                 },
             }
-        return await self._http.exchange("POST", "/chat/completions", payload, self._timeout_s)
+        return await self._http.exchange("POST", "/chat/completions", payload)
 
     def _adapt(self, answer: Answer) -> bool:
         """Leave out what the server refuses by name; False when there is nothing to leave out."""
@@ -130,7 +126,7 @@ def _content(choices: JsonValue) -> str | None:
     return content if isinstance(content, str) else ""
 
 
-class OpenAIEmbeddingModel(RemoteEmbeddingModel):
+class OpenAIEmbeddingModel(RemoteEmbeddingModel, _OpenAI):
     """`ask_dimensions` sends the size along, for models that can shorten their vectors."""
 
     def __init__(
@@ -144,7 +140,6 @@ class OpenAIEmbeddingModel(RemoteEmbeddingModel):
         query_prefix: str = "",
         passage_prefix: str = "",
         timeout_s: float = DEFAULT_TIMEOUT_S,
-        check_timeout_s: float = CHECK_TIMEOUT_S,
     ) -> None:
         http = HttpProvider(
             "openai",
@@ -154,12 +149,10 @@ class OpenAIEmbeddingModel(RemoteEmbeddingModel):
             timeout_s=timeout_s,
             max_response_bytes=MAX_EMBEDDING_RESPONSE_BYTES,
         )
-        super().__init__(http, model, _check, check_timeout_s)
-        self.dimensions = dimensions
-        self.query_prefix, self.passage_prefix = query_prefix, passage_prefix
+        super().__init__(http, model, dimensions, query_prefix, passage_prefix)
         self._ask_dimensions = ask_dimensions
 
-    async def _vectors(self, texts: list[JsonValue]) -> list[Vector]:
+    async def _rows(self, texts: list[JsonValue]) -> JsonValue:
         payload: dict[str, JsonValue] = {
             "model": self.model,
             "input": texts,
@@ -173,7 +166,7 @@ class OpenAIEmbeddingModel(RemoteEmbeddingModel):
             raise PermanentModelError(
                 f"{self._http.shown_url} did not answer with numbered embeddings"
             )
-        return unit_vectors(f"openai model {self.model}", rows, len(texts), self.dimensions)
+        return rows
 
 
 def _in_order(data: JsonValue) -> list[JsonValue] | None:

@@ -12,7 +12,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -49,6 +49,16 @@ def question(model: LanguageModel, address: str, prompt: Prompt, attempt: int) -
     return Question(model.provider, model.model, hashlib.sha256(whole).digest(), secret)
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A reply to store. `erasures` is the file's number of them at the time of the request."""
+
+    question: Question
+    scope: str
+    reply: Reply
+    erasures: int
+
+
 class RecordedReplies:
     """The file at `path`; every method may be called from any thread, and blocks. Replies are
     kept for `retention_days`, in at most `max_bytes` of their own.
@@ -57,15 +67,11 @@ class RecordedReplies:
     """
 
     def __init__(
-        self,
-        path: Path,
-        clock: Callable[[], datetime],
-        retention_days: float,
-        max_bytes: int,
+        self, path: Path, clock: Callable[[], datetime], retention_days: float, max_bytes: int
     ) -> None:
         self.path = path
         self.erasures = 0
-        """Number of erasures in this process; see `keep`."""
+        """Number of erasures in this process; see `Kept`."""
         self._clock = clock
         self._retention = timedelta(days=retention_days)
         self._max_bytes = max_bytes
@@ -73,10 +79,7 @@ class RecordedReplies:
         with self._explained():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(
-                path,
-                timeout=BUSY_TIMEOUT_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,
+                path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
             )
             try:
                 self._prepare()
@@ -96,26 +99,29 @@ class RecordedReplies:
         execute("CREATE INDEX IF NOT EXISTS replies_by_scope ON replies(scope)")
         execute("CREATE INDEX IF NOT EXISTS replies_by_age ON replies(recorded_at)")
 
-    def find(self, question: Question) -> Reply | None:
-        """Returns the reply with its original usage and cost; None if none is stored."""
+    def find(self, questions: Sequence[Question]) -> list[Reply | None]:
+        """Returns each reply with its original usage and cost; None if none is stored."""
         with self._connected() as connection:
-            row = connection.execute(
-                "SELECT sealed FROM replies WHERE question = ?", (question.digest,)
-            ).fetchone()
-        opened = None if row is None else _opened(question.secret, row[0])
-        if opened is None:
-            return None
-        blank = Reply(text="", model=question.model, provider=question.provider)
-        return replace(blank, **dict(zip(_PARTS, json.loads(opened), strict=True)))
+            query = "SELECT sealed FROM replies WHERE question = ?"
+            rows = [connection.execute(query, (each.digest,)).fetchone() for each in questions]
+        return [row and _reply(each, row[0]) for each, row in zip(questions, rows, strict=True)]
 
-    def keep(self, question: Question, scope: str, reply: Reply, erasures: int) -> None:
-        """Stores a reply durably, replacing an earlier one to the same request. `erasures` is the
-        number at the time of the request: what was erased since is not stored again."""
-        body = json.dumps([getattr(reply, name) for name in _PARTS]).encode()
-        row = (question.digest, scope, self._clock().timestamp(), _sealed(question.secret, body))
-        with self._connected() as connection:
-            if erasures == self.erasures:
-                connection.execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?)", row)
+    def keep(self, replies: Sequence[Kept]) -> list[None]:
+        """Stores replies durably, in one transaction, each replacing an earlier one to the same
+        request. What was erased since a request is not stored again."""
+        now = self._clock().timestamp()
+        rows = [(each.question.digest, each.scope, now, _sealed_reply(each)) for each in replies]
+        with self._connected() as connection, connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany(
+                "INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?)",
+                [
+                    row
+                    for row, each in zip(rows, replies, strict=True)
+                    if each.erasures == self.erasures
+                ],
+            )
+        return [None] * len(replies)
 
     def erase(self, scopes: Collection[str]) -> None:
         """Deletes all replies of these scopes, with their bytes."""
@@ -162,6 +168,19 @@ class RecordedReplies:
                 " writable; or delete it, which costs no more than asking the model again; or set"
                 " replies.retention_days to 0"
             ) from error
+
+
+def _reply(question: Question, sealed: bytes) -> Reply | None:
+    opened = _opened(question.secret, sealed)
+    if opened is None:
+        return None
+    blank = Reply(text="", model=question.model, provider=question.provider)
+    return replace(blank, **dict(zip(_PARTS, json.loads(opened), strict=True)))
+
+
+def _sealed_reply(kept: Kept) -> bytes:
+    body = json.dumps([getattr(kept.reply, name) for name in _PARTS]).encode()
+    return _sealed(kept.question.secret, body)
 
 
 def _sealed(secret: bytes, text: bytes) -> bytes:

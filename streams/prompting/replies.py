@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from math import isnan
 from typing import Final, cast
 
 from pydantic import JsonValue
@@ -19,7 +18,7 @@ from pydantic import JsonValue
 from palimpsest.schemas.enumerations import FACT_TYPES, Action, FactType, TemporalKind
 from palimpsest.schemas.envelope import Triple
 from palimpsest.streams.prompting.json_text import JsonObject, find_object
-from palimpsest.streams.prompting.prompts import MAX_CATEGORIES, MAX_FACTS, MAX_TRIPLES
+from palimpsest.streams.prompting.prompts import MAX_CATEGORIES, MAX_FACTS, MAX_TRIPLES, MAX_TURNS
 from palimpsest.streams.text.dates import end_of
 
 MIN_FACT_CHARACTERS: Final = 10
@@ -32,9 +31,12 @@ MAX_WARNINGS: Final = 50
 MAX_ITEMS_READ: Final = 500
 """Items of one list that are looked at, valid or not."""
 DEFAULT_CONFIDENCE: Final = 0.5
+LEAST_COPIED: Final = 16
+"""Characters of a sentence that also stands in a turn from which on it was copied."""
 
 _ACTIONS: Final = ("ADD", "UPDATE", "DELETE", "NONE")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 _NOT_SNAKE: Final = re.compile(r"[\W_]+")
 
 
@@ -56,6 +58,8 @@ class FactDraft:
     temporal_kind: TemporalKind = "persistent"
     valid_until: datetime | None = None
     categories: tuple[str, ...] = ()
+    turns: tuple[int, ...] = ()
+    """The numbers of the turns that it rests on, of a session as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,71 @@ def read_extraction(text: str, said_at: datetime) -> ExtractionDraft:
     return ExtractionDraft(kept, _triples(entities or (), notes), notes.all())
 
 
+def read_consolidation(
+    text: str, said_at: datetime, shown: Mapping[int, tuple[str, str]]
+) -> ExtractionDraft:
+    """The facts in a reply about a session until `said_at` of which these turns (speaker, text),
+    by their numbers, were shown. What rests on another turn is rejected, and what one turn alone
+    says, unless it is a procedure or an opinion. Raises MalformedReply."""
+    found = find_object(text, ("facts",))
+    if found is None:
+        raise MalformedReply('no JSON object with "facts" in the reply')
+    notes = _Warnings(list(found.warnings))
+    items = _list_of_objects(found.value, "facts", notes)
+    if items is None:
+        raise MalformedReply('"facts" of the reply is no usable list')
+    said = _plain("\n".join(text for _, text in shown.values()))
+    valid = []
+    for number, item in items:
+        why = _not_drawn(item, shown)
+        if why is None and _is_copied(item, said):
+            why = "repeats a turn instead of telling who did what"
+        if why is None:
+            valid.append((number, item))
+        else:
+            notes.add(f"fact {number} rejected: {why}")
+    return ExtractionDraft(_facts(valid, said_at, notes), (), notes.all())
+
+
+def _not_drawn(item: JsonObject, shown: Mapping[int, tuple[str, str]]) -> str | None:
+    """Why a fact does not rest on turns that were shown; None where it does."""
+    turns, holder = _turns(item), _text(item.get("holder"))
+    kind = _text(item.get("type")).lower()
+    unknown = [each for each in turns if each not in shown]
+    why = None
+    if not turns or unknown:
+        why = f"names turn {unknown[0]}, which was not shown" if unknown else "names no turn"
+    elif len(turns) >= MAX_TURNS:
+        why = f"names {len(turns)} turns, so none in particular"
+    elif kind == "opinion" and not (holder and holder in _text(item.get("content"))):
+        why = "an opinion that does not say whose it is"
+    elif kind == "opinion" and not any(holder in said for n in turns for said in shown[n]):
+        why = "an opinion of somebody whom its turns do not name"
+    elif len(turns) == 1 and kind not in ("opinion", "procedural"):
+        why = "rests on one turn, which was extracted from by itself"
+    return why
+
+
+def _is_copied(item: JsonObject, said: str) -> bool:
+    """Whether a sentence of a fact stands word by word in what was said (`_plain`); all of them of
+    a procedure, whose steps may well be told as they were said."""
+    sentences = map(_plain, _SENTENCE_END.split(_text(item.get("content"))))
+    copied = [each in said for each in sentences if len(each) >= LEAST_COPIED]
+    is_procedure = _text(item.get("type")).lower() == "procedural"
+    return bool(copied) and (all(copied) if is_procedure else any(copied))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _turns(item: JsonObject) -> tuple[int, ...]:
+    named = item.get("turns")
+    if not isinstance(named, list):
+        return ()
+    return tuple(sorted({n for n in named if isinstance(n, int) and not isinstance(n, bool)}))
+
+
 def _list_of_objects(
     value: JsonObject, key: str, notes: _Warnings
 ) -> list[tuple[int, JsonObject]] | None:
@@ -184,6 +253,7 @@ def _fact(
         temporal_kind=_temporal(where, item.get("temporal"), bool(ends), valid_until, notes),
         valid_until=valid_until,
         categories=_categories(where, item.get("categories"), notes),
+        turns=_turns(item),
     )
 
 
@@ -194,6 +264,7 @@ def _merged(known: FactDraft, again: FactDraft) -> FactDraft:
         confidence=max(known.confidence, again.confidence),
         importance=max((known.importance, again.importance), key=lambda share: share or 0.0),
         categories=categories[:MAX_CATEGORIES],
+        turns=tuple(sorted({*known.turns, *again.turns})),
     )
 
 
@@ -317,34 +388,30 @@ def _shown(value: JsonValue) -> str:
     return f"of type {type(value).__name__}"
 
 
-def _number(value: JsonValue) -> float | int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+def _number(
+    where: str, name: str, value: JsonValue, bounds: tuple[int, int], notes: _Warnings
+) -> float | None:
+    """`value` within its bounds; None where it is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # noqa: PLR0124 - NaN
         return None
-    return None if isinstance(value, float) and isnan(value) else value
+    low, high = bounds
+    if not low <= value <= high:
+        notes.add(f"{where}: {name} outside {low} to {high}, clamped")
+    return float(min(max(value, low), high))
 
 
 def _confidence(where: str, value: JsonValue, notes: _Warnings) -> float:
-    number = _number(value)
+    number = _number(where, "confidence", value, (0, 1), notes)
     if number is None:
         notes.add(f"{where}: confidence is not a number, {DEFAULT_CONFIDENCE} taken")
-        return DEFAULT_CONFIDENCE
-    if not 0 <= number <= 1:
-        notes.add(f"{where}: confidence outside 0 to 1, clamped")
-        return 0.0 if number < 0 else 1.0
-    return float(number)
+    return DEFAULT_CONFIDENCE if number is None else number
 
 
 def _importance(where: str, value: JsonValue, notes: _Warnings) -> float | None:
-    if value is None:
-        return None
-    number = _number(value)
-    if number is None:
+    number = _number(where, "importance", value, (1, 10), notes)
+    if number is None and value is not None:
         notes.add(f"{where}: importance is not a number, left out")
-        return None
-    if not 1 <= number <= 10:
-        notes.add(f"{where}: importance outside 1 to 10, clamped")
-        number = 1 if number < 1 else 10
-    return number / 10
+    return None if number is None else number / 10
 
 
 def _type(where: str, value: JsonValue, notes: _Warnings) -> FactType:

@@ -14,53 +14,27 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.enumerations import FactType
-from palimpsest.streams.claims.claim import CATEGORIES, Claim, Slot
+from palimpsest.streams.claims.claim import CATEGORIES, Claim
 from palimpsest.streams.claims.conflict import contradicts
 from palimpsest.streams.claims.grammar import USER
+from palimpsest.streams.claims.language import ENGLISH
 from palimpsest.streams.claims.triples import triples_of
 from palimpsest.streams.claims.turn import claims_of_turn
 from palimpsest.streams.models.base import PermanentModelError, Prompt, Reply
 from palimpsest.streams.prompting.prompts import TRUNCATED
 from palimpsest.streams.rules.quotes import without_marks
+from palimpsest.streams.text.contradiction import same_fact
 from palimpsest.streams.text.dates import stated_end
-from palimpsest.streams.text.sameness import same_fact
 
 MODEL: Final = "rules-2"
 MAX_SPEAKER_CHARACTERS: Final = 80
 
-_TYPES: Final[dict[Slot, FactType]] = {
-    "likes": "preference",
-    "favourite": "preference",
-    "diet": "preference",
-    "decision": "decision",
-}
-_IMPORTANCE: Final[dict[Slot, int]] = {
-    "name": 8,
-    "allergy": 8,
-    "health": 7,
-    "diet": 7,
-    "home": 7,
-    "work": 7,
-    "occupation": 7,
-    "family": 7,
-    "relationship": 7,
-    "decision": 6,
-    "birthday": 6,
-}
 DEFAULT_IMPORTANCE: Final = 5
 EXPLICIT_IMPORTANCE: Final = 9
-_CONFIDENCE: Final[dict[Slot, float]] = {
-    "likes": 0.94,
-    "hobby": 0.94,
-    "event": 0.94,
-    "plan": 0.98,
-    "possession": 0.98,
-}
 DEFAULT_CONFIDENCE: Final = 0.98
 """The share of a slot's facts that were correct and useful, and never more than .98: of all
 437 that the rules drew from the three development sets (LoCoMo, REALTALK, LongMemEval),
-on which they were written, read one by one by one reader. Slots that are not listed had 117 facts
+on which they were written, read one by one by one reader. Slots without one had 117 facts
 together."""
 _UNNAMED: Final = frozenset(("", "user", "the user", "human", "me", "you"))
 
@@ -135,16 +109,17 @@ def _before(subject: Mapping[str, JsonValue]) -> str:
 
 
 def _confidence(claim: Claim) -> float:
-    return _CONFIDENCE.get(claim.slot, DEFAULT_CONFIDENCE)
+    return ENGLISH["slots"][claim.slot].get("confidence", DEFAULT_CONFIDENCE)
 
 
 def _fact(claim: Claim, occurred_at: datetime, explicit: bool) -> dict[str, JsonValue]:
     until = stated_end(claim.text, occurred_at)
     categories: list[JsonValue] = [*CATEGORIES[claim.slot]]
-    importance = _IMPORTANCE.get(claim.slot, DEFAULT_IMPORTANCE)
+    slot = ENGLISH["slots"][claim.slot]
+    importance = slot.get("importance", DEFAULT_IMPORTANCE)
     return {
         "content": claim.text,
-        "type": _TYPES.get(claim.slot, "fact"),
+        "type": slot.get("type", "fact"),
         "confidence": _confidence(claim),
         "importance": EXPLICIT_IMPORTANCE if explicit else importance,
         "temporal": "temporal" if until else "persistent",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.runtime.failures import StageRaised
 from palimpsest.streams.runtime.time_limit import bounded
+from palimpsest.streams.runtime.tracing import Span
 from palimpsest.streams.stage import Answer, Ask, Failure, Message, ModelUnavailable, Process, Step
 from palimpsest.streams.store_port import (
     Anticipated,
@@ -32,17 +33,24 @@ class RecordRun:
     process: Process | None = None
     ask: Ask | Anticipated | None = None
     step: Step | None = None
+    span: Span | None = None
 
-    def resume(self, answer: Answer) -> None:
-        """Sends an answer to the stage and keeps its next ask or its step. Raises StageRaised."""
+    def resume(self, answer: Answer | ModelUnavailable) -> None:
+        """Sends an answer to the stage, or throws a model's final refusal into it, which decides
+        what that means for the record; keeps its next ask or its step. Raises StageRaised."""
         assert self.process is not None
         try:
             with bounded(self.seconds):
-                self.ask = self.process.send(answer)
+                if isinstance(answer, ModelUnavailable):
+                    self.ask = self.process.throw(answer)
+                else:
+                    self.ask = self.process.send(answer)
         except StopIteration as stop:
             self.ask, self.step = None, stop.value
         except Exception as error:
-            raise StageRaised from error
+            if not (isinstance(answer, ModelUnavailable) and isinstance(error, ModelUnavailable)):
+                raise StageRaised from error
+            self.ask, self.step = None, Step(dead=Failure(str(error)))
 
     def tell(self, unit: UnitPort) -> None:
         """Passes what the stage anticipates to the store, or the store's answer to the stage.
@@ -54,20 +62,6 @@ class RecordRun:
             self.resume(unit.answer(self.ask))
         else:
             raise TypeError(f"neither an ask nor a step: {type(self.ask).__name__}")
-
-    def refuse(self, refusal: ModelUnavailable) -> None:
-        """Lets the stage decide what a model's final refusal means for the record. Raises
-        StageRaised."""
-        assert self.process is not None
-        try:
-            with bounded(self.seconds):
-                self.ask = self.process.throw(refusal)
-        except StopIteration as stop:
-            self.ask, self.step = None, stop.value
-        except ModelUnavailable as unanswered:
-            self.ask, self.step = None, Step(dead=Failure(str(unanswered)))
-        except Exception as error:
-            raise StageRaised from error
 
 
 def check_alone(runs: Sequence[RecordRun]) -> None:

@@ -10,10 +10,15 @@ import errno
 import traceback
 from typing import Final
 
+from palimpsest.schemas.codec import identified
+from palimpsest.schemas.topics import TOPICS
 from palimpsest.streams.logs.base import LogFull, Record
+from palimpsest.streams.runtime import tracing
 from palimpsest.streams.runtime.time_limit import RecordTooSlow
 from palimpsest.streams.stage import Failure
-from palimpsest.streams.store_port import StorePort
+from palimpsest.streams.store_port import (
+    StorePort,
+)
 
 OF_THE_DATA: Final = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError),
@@ -84,6 +89,21 @@ def failure_line(stage: str, record: Record, cause: BaseException) -> str:
     place = f"{record.topic}[{record.partition}] offset {record.offset}"
     trace = "".join(traceback.format_tb(error.__traceback__))
     return f"{stage}: {type(error).__name__} at {place}, which becomes a dead letter\n{trace}"
+
+
+def log_fields(stage: str, record: Record) -> dict[str, str | int]:
+    """Returns what identifies a record in the program's log: its place, and the ids of its message
+    and trace if they can be read."""
+    fields: dict[str, str | int] = {"stage": stage, "topic": record.topic}
+    fields |= {"partition": record.partition, "offset": record.offset}
+    header = tracing.valid(record.headers.get(tracing.HEADER))
+    if header is not None:
+        fields["trace_id"] = tracing.trace_id(header)
+    try:
+        message = identified(record.value, TOPICS[record.topic], record.timestamp)
+    except ValueError:
+        return fields
+    return {**fields, "message_id": message.id, "correlation_id": message.correlation_id}
 
 
 def _raised(cause: BaseException) -> BaseException:

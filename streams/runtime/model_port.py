@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -17,11 +19,54 @@ from palimpsest.streams.models.base import (
     Prompt,
     Reply,
     TransientModelError,
+    UnusableModel,
     embeddings,
 )
-from palimpsest.streams.models.recorded import RecordedReplies, question
-from palimpsest.streams.runtime.model_usage import Usage
+from palimpsest.streams.models.recorded import Kept, Question, RecordedReplies, question
+from palimpsest.streams.runtime.offload import Together
+from palimpsest.streams.runtime.tracing import model_call
 from palimpsest.streams.stage import Embedded, Generate, ModelUnavailable
+
+
+@dataclass(slots=True)
+class ModelUsage:
+    """Usage of one provider: `calls`, `failures` among them, `retries` after transient failures,
+    the `seconds` that the calls took, and the reported tokens; and the replies served from
+    `recorded` ones without a call."""
+
+    calls: int = 0
+    failures: int = 0
+    retries: int = 0
+    seconds: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    recorded: int = 0
+
+
+@dataclass(slots=True)
+class Usage:
+    """By provider, with the names that outages use."""
+
+    by_provider: dict[str, ModelUsage] = field(default_factory=dict)
+    monotonic: Callable[[], float] = time.perf_counter
+
+    def of(self, name: str) -> ModelUsage:
+        return self.by_provider.setdefault(name, ModelUsage())
+
+    @contextmanager
+    def call(self, name: str) -> Iterator[ModelUsage]:
+        """Counts the enclosed block as one call."""
+        usage = self.of(name)
+        began = self.monotonic()
+        usage.calls += 1
+        try:
+            yield usage
+        except BaseException:
+            usage.failures += 1
+            raise
+        finally:
+            usage.seconds += self.monotonic() - began
+
 
 logger = logging.getLogger(__name__)
 
@@ -79,25 +124,32 @@ class ModelPort:
     later."""
     called: str | None = None
     """The name under which its calls are counted; None: `llm:` and the provider."""
+    of_space: Callable[[str], EmbeddingModel | None] = lambda space: None
+    """The model of a vector space that a command has changed a partition to."""
     on_outage: Callable[[str, Outage], None] | None = None
     """Called after each failed attempt; None: a new outage is logged."""
     _slots: asyncio.Semaphore | None = None
-    _kept: dict[str, Embedding] = field(default_factory=dict)
+    _finding: Together[Question, Reply | None] | None = None
+    _keeping: Together[Kept, None] | None = None
+    _kept: dict[tuple[str, str], Embedding] = field(default_factory=dict)
 
     async def answer(self, ask: Generate, scope: str) -> Reply | None:
         """Returns the recorded reply, or that of `generate`. Raises ModelUnavailable, and LogError
         where recorded replies cannot be read or written."""
-        if self.replies is None:
+        replies = self.replies
+        if replies is None:
             return await self.generate(ask.prompt, ask.advisory)
         request = question(self.language, self.address, ask.prompt, ask.attempt)
-        found = None if ask.fresh else await asyncio.to_thread(self.replies.find, request)
+        if self._finding is None or self._keeping is None:
+            self._finding, self._keeping = Together(replies.find), Together(replies.keep)
+        found = None if ask.fresh else await self._finding.ask(request)
         if found is not None:
             self.usage.of(self._language).recorded += 1
             return found
-        erasures = self.replies.erasures
+        erasures = replies.erasures
         reply = await self.generate(ask.prompt, ask.advisory)
         if reply is not None:
-            await asyncio.to_thread(self.replies.keep, request, scope, reply, erasures)
+            await self._keeping.ask(Kept(request, scope, reply, erasures))
         return reply
 
     async def generate(self, prompt: Prompt, advisory: bool) -> Reply | None:
@@ -128,26 +180,38 @@ class ModelPort:
         return self.called or f"llm:{self.language.provider}"
 
     async def _reply(self, prompt: Prompt) -> Reply:
-        with self.usage.call(self._language) as usage:
+        name, model = self._language, self.language.model
+        with self.usage.call(name) as usage, model_call(name, model) as span:
             reply = await self.language.generate(prompt)
+            if span is not None:
+                span.note("gen_ai.usage.input_tokens", reply.input_tokens or 0)
+                span.note("gen_ai.usage.output_tokens", reply.output_tokens or 0)
         usage.input_tokens += reply.input_tokens or 0
         usage.output_tokens += reply.output_tokens or 0
         return reply
 
-    async def _embeddings(self, texts: Sequence[str]) -> list[Embedding]:
-        with self.usage.call("embedding"):
-            return await embeddings(self.embedding, texts)
+    def _model(self, space: str) -> EmbeddingModel:
+        """The model of a space, "" for the one that is set."""
+        if space == "":
+            return self.embedding
+        unknown = f"no embedding model makes vectors for {space}"
+        return self.of_space(space) or UnusableModel(space, 0, unknown)
 
-    async def embed(self, texts: Sequence[str], required: bool = False) -> Embedded:
-        """Returns embeddings in order; None, with the reason, for a text that the provider refuses
-        when it is sent alone while accepting others, so no text's vector depends on the other texts
-        of its call.
+    async def embed(
+        self, texts: Sequence[str], required: bool = False, space: str = ""
+    ) -> Embedded:
+        """Returns embeddings in order, by the model of this vector space; None, with the reason,
+        for a text that the provider refuses when it is sent alone while accepting others, so no
+        text's vector depends on the other texts of its call.
 
         If the provider does not answer, or refuses every request, `required` waits for as long as
         that lasts; otherwise these texts get no embedding, like long ones: a turn is not held up,
         and its vector is added later."""
         # A local reference: while one call waits, another may evict cached embeddings.
-        made = {text: self._kept.get(text) for text in texts}
+        if space == self.embedding.model:
+            space = ""
+        model = self._model(space)
+        made = {text: self._kept.get((space, text)) for text in texts}
         missing = [
             text
             for text, found in made.items()
@@ -160,11 +224,12 @@ class ModelPort:
             try:
                 if down is not None:
                     raise down
-                for text, found in zip(part, await self._embed_part(part, required), strict=True):
-                    if isinstance(found, str):
-                        failures[text] = found
+                answers = await self._embed_part(model, part, required)
+                for text, answer in zip(part, answers, strict=True):
+                    if isinstance(answer, str):
+                        failures[text] = answer
                     else:
-                        made[text] = found
+                        made[text] = answer
             except TransientModelError as error:
                 down = error
                 failures.update((text, str(error)) for text in part)
@@ -173,36 +238,42 @@ class ModelPort:
         elif missing:
             self.outages.pop("embedding", None)
         # decide and apply-writes request the embedding of the same fact shortly after one another.
-        self._kept.update((text, found) for text, found in made.items() if found is not None)
-        self._forget_oldest()
-        return Embedded(
-            tuple(made[text] for text in texts), tuple(failures.get(text) for text in texts)
+        self._kept.update(
+            ((space, text), found) for text, found in made.items() if found is not None
         )
+        while len(self._kept) > KEPT_EMBEDDINGS:
+            del self._kept[next(iter(self._kept))]
+        found = tuple(made[text] for text in texts)
+        return Embedded(found, tuple(failures.get(text) for text in texts), space)
 
-    async def _embed_part(self, part: Sequence[str], required: bool) -> list[Embedding | str]:
+    async def _embed_part(
+        self, model: EmbeddingModel, part: Sequence[str], required: bool
+    ) -> list[Embedding | str]:
         """Returns for each text an embedding, or why the provider refuses it. Splits a refused call
         in halves until each refused text stands alone. Raises TransientModelError, unless
         `required`."""
         try:
-            return list(await self._embed_together(part, required))
+            return list(await self._embed_together(model, part, required))
         except PermanentModelError as error:
             if len(part) == 1:
                 return [str(error)]
         middle = len(part) // 2
         return [
-            *await self._embed_part(part[:middle], required),
-            *await self._embed_part(part[middle:], required),
+            *await self._embed_part(model, part[:middle], required),
+            *await self._embed_part(model, part[middle:], required),
         ]
 
-    async def _embed_together(self, part: Sequence[str], required: bool) -> list[Embedding]:
+    async def _embed_together(
+        self, model: EmbeddingModel, part: Sequence[str], required: bool
+    ) -> list[Embedding]:
+        async def embedded(texts: Sequence[str]) -> list[Embedding]:
+            with self.usage.call("embedding"), model_call("embedding", model.model):
+                return await embeddings(model, texts)
+
         def ask() -> Awaitable[list[Embedding]]:
-            return _unless_all_refused(self._embeddings, part, (HARMLESS,))
+            return _unless_all_refused(embedded, part, (HARMLESS,))
 
         return await (self._persist("embedding", ask) if required else ask())
-
-    def _forget_oldest(self) -> None:
-        while len(self._kept) > KEPT_EMBEDDINGS:
-            del self._kept[next(iter(self._kept))]
 
     async def _persist(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
         attempt = 0

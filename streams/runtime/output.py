@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -19,32 +18,34 @@ from palimpsest.schemas.identity import (
 )
 from palimpsest.schemas.messages import DeadLetter
 from palimpsest.schemas.topics import DEAD_LETTERS, TOPICS, Topic
-from palimpsest.streams.logs.base import LogReader, Outgoing, Record
+from palimpsest.streams.logs.base import LogReader, Outgoing, Record, blocks
+from palimpsest.streams.runtime import tracing
 from palimpsest.streams.stage import Emit, Failure, Message
 from palimpsest.streams.store_port import Outbound
 
 LOOKED_BACK_RECORDS: Final = 1_000
 """Other writers may have appended to the topic meanwhile; records further back are sent again."""
 
+_Envelope: Final = Envelope[Frozen]
+"""Named once: every naming of it looks for the class that it stands for."""
 HEADERS: Final = {"content-type": CONTENT_TYPE.encode()}
 
 
-def trace_parent(correlation_id: str, message_id: str) -> bytes:
-    """Returns a W3C traceparent: the trace is everything caused by one turn or command, the span
-    one message."""
-    trace = hashlib.sha256(correlation_id.encode()).hexdigest()[:32]
-    span = hashlib.sha256(message_id.encode()).hexdigest()[:16]
-    return f"00-{trace}-{span}-01".encode()
+def headers(traceparent: bytes | None) -> Mapping[str, bytes]:
+    """Returns the headers of a record, with its place in a trace if it has one."""
+    return HEADERS if traceparent is None else {**HEADERS, tracing.HEADER: traceparent}
 
 
-def outgoing(topic: Topic, message: Message, key: str | None = None) -> Outgoing:
+def outgoing(
+    topic: Topic, message: Message, key: str | None = None, traceparent: bytes | None = None
+) -> Outgoing:
     """Returns a message as a record to append, keyed by its scope by default."""
     return Outgoing(
         topic.name,
         message.scope,
         (key or message.scope).encode(),
         encode(message),
-        {**HEADERS, "traceparent": trace_parent(message.correlation_id, message.id)},
+        headers(traceparent),
     )
 
 
@@ -53,7 +54,7 @@ def published(
 ) -> Outgoing:
     """Returns a message without a cause as a record to append. Raises ValidationError and
     ValueError for content that no record can hold."""
-    message = Envelope[Frozen](
+    message = _Envelope(
         id=message_id,
         schema=topic.schemas[0],
         scope=scope,
@@ -61,10 +62,14 @@ def published(
         correlation_id=message_id,
         body=body,
     )
-    return outgoing(topic, message)
+    tracer = tracing.installed()
+    traceparent = tracer.published(topic, message) if tracer else tracing.untraced(message_id)
+    return outgoing(topic, message, traceparent=traceparent)
 
 
-def emitted(stage: str, cause: Message, emits: Sequence[Emit]) -> list[Outgoing]:
+def emitted(
+    stage: str, cause: Message, emits: Sequence[Emit], traceparent: bytes | None = None
+) -> list[Outgoing]:
     """Returns the messages that a stage emits because of `cause`, each with its deterministic
     id."""
     if not emits:
@@ -73,7 +78,7 @@ def emitted(stage: str, cause: Message, emits: Sequence[Emit]) -> list[Outgoing]
     return [
         outgoing(
             emit.topic,
-            Envelope[Frozen](
+            _Envelope(
                 id=derived_id(stage, key, emit.index),
                 schema=emit.topic.schemas[0],
                 scope=cause.scope,
@@ -83,6 +88,7 @@ def emitted(stage: str, cause: Message, emits: Sequence[Emit]) -> list[Outgoing]
                 body=emit.body,
             ),
             emit.key,
+            traceparent,
         )
         for emit in emits
     ]
@@ -96,7 +102,12 @@ def rerouted(record: Record, message: Message) -> Outgoing:
 
 
 def dead_letter(
-    stage: str, record: Record, message: Message | None, failure: Failure, failed_at: datetime
+    stage: str,
+    record: Record,
+    message: Message | None,
+    failure: Failure,
+    failed_at: datetime,
+    traceparent: bytes | None = None,
 ) -> Outgoing:
     """Returns the unchanged record with its reason, in the partition where it was read.
 
@@ -126,7 +137,7 @@ def dead_letter(
         dead_letter_id = derived_id("dead-letter", stage, *place)
     else:
         dead_letter_id = derived_id("dead-letter", stage, record.topic, message_key(message))
-    envelope = Envelope[Frozen](
+    envelope = _Envelope(
         id=dead_letter_id,
         schema=DEAD_LETTERS.schemas[0],
         scope=message.scope if message else _scope_of(key),
@@ -140,25 +151,33 @@ def dead_letter(
         envelope.scope,
         record.key or envelope.scope.encode(),
         encode(envelope),
-        HEADERS,
+        headers(traceparent),
         partition=record.partition,
     )
 
 
-def missing(committed: Sequence[Outbound], log: LogReader, partition: int) -> list[Outbound]:
+Identity = Callable[[str, bytes | None, bytes | None], object]
+"""What tells a record from the others of its topic, by topic, key and value."""
+
+
+def missing(
+    committed: Sequence[Outbound],
+    log: LogReader,
+    partition: int,
+    identity: Identity = lambda topic, key, value: value,
+) -> list[Outbound]:
     """Returns the entries of an outbox that are not among the newest records of their topics.
     Downstream stages drop repeats, but a stage without a store would call its model again."""
-    found: set[tuple[str, bytes | None]] = set()
+    found: set[tuple[str, object]] = set()
     for topic in {out.topic for out in committed}:
-        end = log.end_offset(topic, partition)
-        offset = max(0, end - len(committed) - LOOKED_BACK_RECORDS)
-        while offset < end:
-            records = log.read(topic, partition, offset, LOOKED_BACK_RECORDS)
-            if not records:
-                break
-            found.update((topic, record.value) for record in records)
-            offset = records[-1].offset + 1
-    return [out for out in committed if (out.topic, out.value) not in found]
+        first = log.end_offset(topic, partition) - len(committed) - LOOKED_BACK_RECORDS
+        for records in blocks(log, topic, partition, max(0, first)):
+            found.update((topic, identity(topic, each.key, each.value)) for each in records)
+    return [
+        out
+        for out in committed
+        if (out.topic, identity(out.topic, out.key.encode(), out.value)) not in found
+    ]
 
 
 def _items(record: Record, message: Message | None) -> ItemsOf:

@@ -1,21 +1,22 @@
 """One stage on one partition: batches one after another, identical for the embedded log and Kafka.
 
-`streams.runtime.source` hides the differences between the two."""
+`Source` hides the differences between the two."""
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from palimpsest.schemas.topics import MEMORY_WRITES
-from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogUnavailable, Record
+from palimpsest.streams.logs.base import UNAVAILABLE_SECONDS, LogReader, LogUnavailable, Record
 from palimpsest.streams.runtime.failures import first_failure, may_pass
 from palimpsest.streams.runtime.pace import Pace
 from palimpsest.streams.runtime.runner import StageRunner
-from palimpsest.streams.runtime.source import Interrupted, Source, Unsure
 from palimpsest.streams.stage import Stage
 from palimpsest.streams.store_port import Outbound
 
@@ -175,6 +176,7 @@ class PartitionTask:
                     if self._on_idle is not None:
                         self._on_idle()
                     await self._source.wait()
+            await self._mark_sent(runner)
         except asyncio.CancelledError:
             raise
         except Interrupted:
@@ -221,6 +223,18 @@ class PartitionTask:
             counts = runner.counts
             self._pace.note(records, counts.spent - spent, counts.stored - stored)
             return
+
+    async def _mark_sent(self, runner: StageRunner) -> None:
+        """Leaves no room on the disk to what was sent; if that fails, the next start does it."""
+        if self._source.lease.lost() is not None:
+            return
+        self._uncommitted.clear()
+        try:
+            await runner.mark_sent()
+        except Exception as error:
+            logger.info("the outbox of %s stays as it is: %s", self.stage.name, error)
+        finally:
+            self._uncommitted.set()
 
     async def _hindered_by(self, error: BaseException, runner: StageRunner) -> None:
         """Waits a moment before the batch is retried. Raises errors that will not pass."""
@@ -271,3 +285,94 @@ def by_stage(
     for task in tasks:
         found[task.stage.name] += count(task)
     return dict(+found)
+
+
+# --- where a task reads its records ---------------------------------------------------------------
+
+
+class Lease(Protocol):
+    """Whether this worker owns a partition."""
+
+    def lost(self) -> str | None:
+        """Returns why the partition is no longer owned; None while it is."""
+        ...
+
+    def sure(self) -> bool:
+        """Returns whether ownership was confirmed recently enough that no other worker can own
+        it."""
+        ...
+
+
+class Owned:
+    """The lease of the log's only user: the folder's lock guarantees it."""
+
+    def lost(self) -> str | None:
+        return None
+
+    def sure(self) -> bool:
+        return True
+
+
+class Source(Protocol):
+    """The records that one stage reads of one partition.
+
+    `next_offsets` is the stage's position in each of its topics: earlier records were acknowledged,
+    or need not be delivered again. A batch is taken and acknowledged before the next one is taken;
+    an unacknowledged one is delivered again by a source opened at the same offsets."""
+
+    @property
+    def log(self) -> LogReader:
+        """The log to search for output that was committed and not sent. Blocking."""
+        ...
+
+    @property
+    def lease(self) -> Lease: ...
+
+    @property
+    def next_offsets(self) -> Mapping[str, int]: ...
+
+    async def take(self) -> Sequence[Record]:
+        """Returns the next batch, with at most the pace's size of records per topic: each topic's
+        records in offset order without gaps, and all in the order in which they came, as far as
+        that is known. Empty if there is nothing now, and after `close`."""
+        ...
+
+    async def wait(self) -> None:
+        """Waits until there may be something to take; `close` ends the wait."""
+        ...
+
+    def acknowledge(self, records: Sequence[Record]) -> None:
+        """Marks the batch as processed: it is never taken again. Raises Interrupted if the lease is
+        lost; the group then receives no commit."""
+        ...
+
+    def left(self) -> int:
+        """Number of records that are known here and not acknowledged."""
+        ...
+
+    def close(self) -> None:
+        """Delivers nothing more."""
+        ...
+
+
+class Interrupted(Exception):
+    """The batch is abandoned as if it had never begun: the worker stops, or the partition has
+    another owner."""
+
+
+class Unsure(Exception):
+    """Ownership of the partition is not known now: begin the batch again once it is."""
+
+
+def in_time_order(
+    by_topic: Sequence[Sequence[Record]], with_more: Sequence[Sequence[Record]] = ()
+) -> list[Record]:
+    """Merges the records of several topics in the order of their times, keeping each topic's own
+    order: a request made before an utterance comes before it. The log holds later records of the
+    topics in `with_more`, so records newer than the last one of such a topic wait for them."""
+    until = min((records[-1].timestamp for records in with_more), default=None)
+    return [
+        record
+        for record in heapq.merge(*by_topic, key=lambda record: record.timestamp)
+        if until is None or record.timestamp <= until
+    ]

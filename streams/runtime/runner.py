@@ -40,20 +40,21 @@ from palimpsest.streams.runtime.failures import (
     first_failure,
     is_about_a_record,
     is_too_slow,
+    log_fields,
     unexpected,
 )
-from palimpsest.streams.runtime.fair_queue import GATHER_SECONDS
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.offload import P, T, computed, in_thread, timed
-from palimpsest.streams.runtime.output import HEADERS, dead_letter, emitted, missing, rerouted
+from palimpsest.streams.runtime.output import dead_letter, emitted, headers, missing, rerouted
+from palimpsest.streams.runtime.pace import GATHER_SECONDS
 from palimpsest.streams.runtime.time_limit import RecordTooSlow, bounded
+from palimpsest.streams.runtime.tracing import HEADER, Span, Tracer, untraced, valid, working_on
 from palimpsest.streams.stage import (
     Context,
     Embed,
     Embedded,
     Failure,
     Generate,
-    Message,
     ModelUnavailable,
     Stage,
     Step,
@@ -110,7 +111,8 @@ class StageRunner:
     `max_failures` consecutive records on which the stage failed unexpectedly, the next failure
     stops the worker. A record for which one step of the stage takes longer than `record_seconds`
     becomes a dead letter and does not count as such a failure. `now` and `monotonic` are the only
-    clocks."""
+    clocks. Without a `tracer` nothing is traced: a rebuild repeats what was traced when it
+    happened."""
 
     stage: Stage
     partition: int
@@ -126,10 +128,12 @@ class StageRunner:
     partitions: int = 1
     max_failures: int = DEFAULT_MAX_FAILURES
     record_seconds: float = DEFAULT_RECORD_SECONDS
+    tracer: Tracer | None = None
     counts: Counts = field(default_factory=Counts)
     _failures: int = 0
     _sent_through: int = -1
     _clock: float = 0.0
+    _spans: list[Span] = field(default_factory=list)
 
     @property
     def state_store(self) -> StorePort | None:
@@ -153,7 +157,12 @@ class StageRunner:
         if not committed:
             return
         self._sent_through = committed[-1].seq
-        if self.store is not None and self.state_store is None:
+        if self.state_store is None:
+            await self.mark_sent()
+
+    async def mark_sent(self) -> None:
+        """Removes from the outbox what was sent, as the next commit would."""
+        if self.store is not None and self._sent_through >= 0:
             sent = Progress(self.stage.name, {}, [], [], self._sent_through)
             async with self._alone(self.store):
                 await self._in_thread(self.store.unit().commit, sent)
@@ -168,6 +177,7 @@ class StageRunner:
             settled = await self._settle(records)
         except Exception as error:
             cause = first_failure(error)
+            self._end_spans(type(cause).__name__)
             if not is_about_a_record(cause, self.store):
                 raise
             await self._isolate(records, cause)
@@ -189,7 +199,8 @@ class StageRunner:
                 raise StageFailed(self.stage.name, record, cause) from cause
             self._failures += 1
         self.counts.unexpected += 1
-        logger.error("%s", failure_line(self.stage.name, record, cause))
+        fields = log_fields(self.stage.name, record)
+        logger.error("%s", failure_line(self.stage.name, record, cause), extra=fields)
         await self._send(records, *(await self._settle(records, unexpected(cause))))
 
     async def _settle(
@@ -199,14 +210,18 @@ class StageRunner:
         records were processed. `failure` makes the single record a dead letter without processing
         it."""
         self._clock = self.monotonic()
+        began = 0 if self.tracer is None else self.tracer.now()
         runs = await self._computed(self._decoded, records, failure)
         self._done("decode")
         runs = await self._deduplicated(runs)
+        if self.tracer is not None:
+            self._begin_spans(self.tracer, runs, began)
         self._done("deduplicate")
-        await ask_models(runs, self.models, self.stage.asks_in_order)
+        space = "" if self.store is None else self.store.embedding_space
+        await ask_models(runs, self.models, self.stage.asks_in_order, space)
         self._done("ask")
         check_alone(runs)
-        outbox = await self._commit_steps(records, runs)
+        outbox = await self._commit_steps(records, runs, space)
         if outbox is None:
             return self._output(runs), None, len(runs)
         return [self._sent(out) for out in outbox], outbox[-1].seq if outbox else None, len(runs)
@@ -218,15 +233,13 @@ class StageRunner:
         await self.sender.commit(outgoing, self._positions(records))
         if last is not None:
             self._sent_through = last
+        self._end_spans()
         self._done("send")
         self.counts.batches += 1
         self.counts.records += done
         self.counts.skipped += len(records) - done
 
     # --- 1 and 2: decode and deduplicate -----------------------------------------------------
-
-    def _decode(self, record: Record) -> Message:
-        return decode(record.value, TOPICS[record.topic], record.timestamp, self.max_record_bytes)
 
     def _decoded(self, records: Sequence[Record], failure: Failure | None) -> list[RecordRun]:
         cursors = {topic: self._cursor(topic) for topic in {record.topic for record in records}}
@@ -240,8 +253,9 @@ class StageRunner:
         if self.stage.admit is not None:
             record = self._admitted(record, self.stage.admit, failure)
         run = RecordRun(record, self.record_seconds)
+        topic = TOPICS[record.topic]
         try:
-            run.message = self._decode(record)
+            run.message = decode(record.value, topic, record.timestamp, self.max_record_bytes)
         except InvalidRecord as error:
             salvaged = None
             if self.stage.on_invalid is not None and failure is None:
@@ -254,8 +268,12 @@ class StageRunner:
         if failure is not None:
             run.step = Step(dead=failure)
         else:
-            context = Context(record, self._is_misrouted(record, run.message))
-            run.process = self.stage.process(run.message, context)
+            is_misrouted = (
+                self.partitions > 1
+                and topic.open_to_producers
+                and partition_for(run.message.scope, self.partitions) != record.partition
+            )
+            run.process = self.stage.process(run.message, Context(record, is_misrouted))
         return run
 
     def _admitted(
@@ -270,13 +288,6 @@ class StageRunner:
             if failure is None:
                 raise
             return replace(record, value=None)
-
-    def _is_misrouted(self, record: Record, message: Message) -> bool:
-        return (
-            self.partitions > 1
-            and TOPICS[record.topic].open_to_producers
-            and partition_for(message.scope, self.partitions) != record.partition
-        )
 
     def _cursor(self, topic: str) -> int:
         store = self.state_store
@@ -302,18 +313,19 @@ class StageRunner:
     # --- 4 and 5: step and commit; 3, the models, is in model_calls ----------------------------
 
     async def _commit_steps(
-        self, records: Sequence[Record], runs: Sequence[RecordRun]
+        self, records: Sequence[Record], runs: Sequence[RecordRun], space: str
     ) -> Sequence[Outbound] | None:
         """Runs every record to its step, and commits if the stage is stateful. Returns the outbox
         of the batch, None for a stage that is not stateful."""
         store = self.state_store
         if store is not None:
             async with self._alone(store):
-                unit = store.unit()
-                await self._settle_in_order(unit, runs)
+                unit = store.unit(space)
+                await self._prefetch(unit, runs)
+                await self._computed(self._told_in_order, unit, runs)
                 return await self._commit(unit, records, runs)
         if self.store is not None and self.stage.asks_in_order:
-            await self._settle_by_scope(self.store.unit(), runs)
+            await self._settle_by_scope(self.store.unit(space), runs, space)
         self._stepped()
         self._done("commit")
         return None
@@ -331,10 +343,6 @@ class StageRunner:
         asks = [run.ask for run in runs if isinstance(run.ask, StoreAsk)]
         await self._in_thread(unit.prefetch, asks)
 
-    async def _settle_in_order(self, unit: UnitPort, runs: Sequence[RecordRun]) -> None:
-        await self._prefetch(unit, runs)
-        await self._computed(self._told_in_order, unit, runs)
-
     def _told_in_order(self, unit: UnitPort, runs: Sequence[RecordRun]) -> None:
         for run in runs:
             while run.step is None:
@@ -343,20 +351,20 @@ class StageRunner:
                 run.tell(unit)
             unit.stage(run.step.writes)
 
-    async def _settle_by_scope(self, unit: UnitPort, runs: Sequence[RecordRun]) -> None:
+    async def _settle_by_scope(self, unit: UnitPort, runs: Sequence[RecordRun], space: str) -> None:
         await self._prefetch(unit, runs)
         by_scope: dict[str, list[RecordRun]] = defaultdict(list)
         for run in runs:
             by_scope[run.message.scope if run.message else ""].append(run)
         async with asyncio.TaskGroup() as group:
             for of_scope in by_scope.values():
-                group.create_task(self._settle_scope(unit, of_scope))
+                group.create_task(self._settle_scope(unit, of_scope, space))
 
-    async def _settle_scope(self, unit: UnitPort, runs: Sequence[RecordRun]) -> None:
+    async def _settle_scope(self, unit: UnitPort, runs: Sequence[RecordRun], space: str) -> None:
         for run in runs:
             while run.step is None:
                 if isinstance(run.ask, Embed | Generate):
-                    await converse(run, self.models)
+                    await converse(run, self.models, space)
                 else:
                     run.tell(unit)
 
@@ -366,7 +374,8 @@ class StageRunner:
         outbox = []
         for number, out in enumerate(self._output(runs)):
             key = out.key.decode(errors="replace")
-            outbox.append(Outbound(seq + number, out.topic, out.scope, key, out.value))
+            traceparent = out.headers.get(HEADER)
+            outbox.append(Outbound(seq + number, out.topic, out.scope, key, out.value, traceparent))
         return Progress(
             stage=self.stage.name,
             cursors={
@@ -383,24 +392,31 @@ class StageRunner:
     def _output(self, runs: Sequence[RecordRun]) -> list[Outgoing]:
         outgoing = []
         for run in runs:
-            step = run.step
+            step, name, traceparent = run.step, self.stage.name, self._traceparent(run)
             assert step is not None
             if step.dead is not None:
-                outgoing.append(
-                    dead_letter(self.stage.name, run.record, run.message, step.dead, self.now())
-                )
+                given = run.record, run.message, step.dead, self.now(), traceparent
+                outgoing.append(dead_letter(name, *given))
                 self.counts.dead += 1
+                if logger.isEnabledFor(logging.INFO):
+                    fields = {**log_fields(name, run.record), "failure": step.dead.failure}
+                    logger.info("a record became a dead letter", extra=fields)
             if run.message is not None and step.rerouted:
                 outgoing.append(rerouted(run.record, run.message))
             if run.message is not None:
-                outgoing += emitted(self.stage.name, run.message, step.emits)
+                outgoing += emitted(name, run.message, step.emits, traceparent)
         self.counts.emitted += len(outgoing)
         return outgoing
 
     def _sent(self, out: Outbound) -> Outgoing:
         # A stage with a store works on one partition, and all of its output stays in it.
         return Outgoing(
-            out.topic, out.scope, out.key.encode(), out.value, HEADERS, partition=self.partition
+            out.topic,
+            out.scope,
+            out.key.encode(),
+            out.value,
+            headers(out.traceparent),
+            partition=self.partition,
         )
 
     def _positions(self, records: Sequence[Record]) -> list[Position]:
@@ -409,6 +425,33 @@ class StageRunner:
             Position(self.stage.name, topic, record.partition, record.offset + 1)
             for topic, record in last.items()
         ]
+
+    # --- traces ------------------------------------------------------------------------------
+
+    def _begin_spans(self, tracer: Tracer, runs: Sequence[RecordRun], began: int) -> None:
+        self._spans.clear()  # those of a batch that was cancelled
+        for run in runs:
+            run.span = tracer.processing(self.stage.name, run.record, run.message, began)
+            if run.span is not None:
+                self._spans.append(run.span)
+
+    def _end_spans(self, error: str | None = None) -> None:
+        for span in self._spans:
+            span.end(error)
+        self._spans.clear()
+
+    def _traceparent(self, run: RecordRun) -> bytes | None:
+        """The header of what follows from a record. A stage that does not trace passes on the
+        record's own; one with a store needs none, as its process traces all or nothing."""
+        if run.span is not None:
+            assert run.step is not None
+            run.span.note("palimpsest.emitted", len(run.step.emits))
+            if run.step.dead is not None:
+                run.span.end(run.step.dead.failure)
+            return run.span.traceparent
+        if self.stage.stateful or run.message is None:
+            return None
+        return valid(run.record.headers.get(HEADER)) or untraced(run.message.correlation_id)
 
     # --- time spent on the batch itself ------------------------------------------------------
 
@@ -444,16 +487,18 @@ class StageRunner:
 # Answers the model asks of a batch: outside any transaction, many at once.
 
 
-async def ask_models(runs: Sequence[RecordRun], models: ModelPort, asks_in_order: bool) -> None:
+async def ask_models(
+    runs: Sequence[RecordRun], models: ModelPort, asks_in_order: bool, space: str
+) -> None:
     """Advances every record as far as model answers allow: embeddings of all records in one call,
-    replies concurrently, unless the stage asks in order."""
+    by the model of this vector space; replies concurrently, unless the stage asks in order."""
     await computed(_begin, runs)  # a large record must not block the event loop
-    await _embed(runs, models)
+    await _embed(runs, models, space)
     asking = [run for run in runs if isinstance(run.ask, Embed | Generate)]
     if asking and not asks_in_order:
         async with asyncio.TaskGroup() as group:
             for run in asking:
-                group.create_task(converse(run, models))
+                group.create_task(converse(run, models, space))
 
 
 def _begin(runs: Sequence[RecordRun]) -> None:
@@ -462,32 +507,37 @@ def _begin(runs: Sequence[RecordRun]) -> None:
             run.resume(None)
 
 
-async def converse(run: RecordRun, models: ModelPort) -> None:
+async def converse(run: RecordRun, models: ModelPort, space: str) -> None:
     """Answers one record's model asks until it asks the store or is done."""
     while isinstance(run.ask, Embed | Generate):
         if isinstance(run.ask, Embed):
-            run.resume(await models.embed(run.ask.texts, run.ask.required))
+            with working_on((run,)):
+                embedded = await models.embed(run.ask.texts, run.ask.required, space)
+            run.resume(embedded)
             continue
         try:
-            reply = await models.answer(run.ask, run.message.scope if run.message else "")
+            with working_on((run,)):
+                reply = await models.answer(run.ask, run.message.scope if run.message else "")
         except ModelUnavailable as refusal:
-            run.refuse(refusal)
+            run.resume(refusal)
         else:
             run.resume(reply)
 
 
-async def _embed(runs: Sequence[RecordRun], models: ModelPort) -> None:
+async def _embed(runs: Sequence[RecordRun], models: ModelPort, space: str) -> None:
     embedding_runs = [(run, run.ask) for run in runs if isinstance(run.ask, Embed)]
     if not embedding_runs:
         return
     texts = [text for _, ask in embedding_runs for text in ask.texts]
-    answer = await models.embed(texts, any(ask.required for _, ask in embedding_runs))
+    with working_on([run for run, _ in embedding_runs]):
+        answer = await models.embed(texts, any(ask.required for _, ask in embedding_runs), space)
 
     def resume() -> None:
         start = 0
         for run, ask in embedding_runs:
             end = start + len(ask.texts)
-            run.resume(Embedded(answer.embeddings[start:end], answer.failures[start:end]))
+            part = answer.embeddings[start:end], answer.failures[start:end]
+            run.resume(Embedded(*part, answer.space))
             start = end
 
     await computed(resume)

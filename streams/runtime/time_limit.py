@@ -10,8 +10,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,32 +41,39 @@ class _Watch:
         self._watching = False
 
     def enter(self, seconds: float) -> _Bound:
+        # Without the lock, as every step of every record comes here: a set's methods are atomic.
         bound = _Bound(threading.get_ident(), time.monotonic() + seconds)
+        self._bounds.add(bound)
+        if not self._busy.is_set():
+            self._begin()
+        return bound
+
+    def _begin(self) -> None:
         with self._lock:
-            self._bounds.add(bound)
             if not self._watching:
                 threading.Thread(target=self._watch, name="record-limit", daemon=True).start()
                 self._watching = True
         self._busy.set()
-        return bound
 
     def leave(self, bound: _Bound) -> None:
-        with self._lock:
-            if bound in self._bounds:
-                self._bounds.remove(bound)
-                return
-        _raise_in(bound.thread, None)  # it ended just when it was interrupted
+        try:
+            self._bounds.remove(bound)
+        except KeyError:
+            with self._lock:  # it is being interrupted
+                _raise_in(bound.thread, None)
 
     def _watch(self) -> None:
         while self._busy.wait():
             time.sleep(LOOK_SECONDS)
+            self._busy.clear()
+            if self._bounds:  # after `clear`: who enters now finds it cleared
+                self._busy.set()
             now = time.monotonic()
             with self._lock:
-                if not self._bounds:
-                    self._busy.clear()
-                for late in [each for each in self._bounds if each.deadline <= now]:
-                    self._bounds.remove(late)
-                    _raise_in(late.thread, _Interrupt)
+                for late in [each for each in self._bounds.copy() if each.deadline <= now]:
+                    with suppress(KeyError):  # it has just left
+                        self._bounds.remove(late)
+                        _raise_in(late.thread, _Interrupt)
 
 
 def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
@@ -78,14 +84,27 @@ def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
 _WATCH: Final = _Watch()
 
 
-@contextmanager
-def bounded(seconds: float) -> Iterator[None]:
-    """Raises RecordTooSlow out of a block, without awaits, that takes longer."""
-    try:
-        bound = _WATCH.enter(seconds)
+class bounded:  # noqa: N801 (used as a function)
+    """A context that raises RecordTooSlow out of a block, without awaits, that takes longer."""
+
+    __slots__ = ("_bound", "_seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __enter__(self) -> None:
         try:
-            yield
-        finally:
-            _WATCH.leave(bound)
-    except _Interrupt:
-        raise RecordTooSlow(f"the record took longer than {seconds:g} s") from None
+            self._bound = _WATCH.enter(self._seconds)
+        except _Interrupt:
+            raise self._too_slow() from None
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            _WATCH.leave(self._bound)
+        except _Interrupt:
+            kind = _Interrupt
+        if kind is _Interrupt:
+            raise self._too_slow() from None
+
+    def _too_slow(self) -> RecordTooSlow:
+        return RecordTooSlow(f"the record took longer than {self._seconds:g} s")

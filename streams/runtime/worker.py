@@ -7,12 +7,20 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 
 from palimpsest.schemas.topics import MEMORY_WRITES
-from palimpsest.streams.logs.base import LogError, Position
-from palimpsest.streams.logs.offset_source import OffsetSource, ReadableLog
-from palimpsest.streams.runtime.pace import pace_of
-from palimpsest.streams.runtime.partition_task import Barrier, PartitionTask, by_stage, end_all
+from palimpsest.streams.logs.base import LogError, Position, Record
+from palimpsest.streams.logs.embedded import EmbeddedLog
+from palimpsest.streams.runtime.pace import Pace, pace_of
+from palimpsest.streams.runtime.partition_task import (
+    Barrier,
+    Lease,
+    Owned,
+    PartitionTask,
+    end_all,
+    in_time_order,
+)
 from palimpsest.streams.runtime.runner import StageRunner
 from palimpsest.streams.settings import WorkerSettings
 from palimpsest.streams.stage import Stage
@@ -34,7 +42,7 @@ class Worker:
     something alongside the stages will still publish. `on_batch` is awaited after every batch, with
     the runner that finished it."""
 
-    log: ReadableLog
+    log: EmbeddedLog
     stages: Sequence[Stage]
     partitions: int
     make_runner: Callable[[PartitionTask], StageRunner]
@@ -86,7 +94,7 @@ class Worker:
         return [driven.runner for driven in self._driven]
 
     @property
-    def _tasks(self) -> list[PartitionTask]:
+    def tasks(self) -> list[PartitionTask]:
         return [driven.task for driven in self._driven]
 
     def stop(self) -> None:
@@ -109,27 +117,20 @@ class Worker:
 
     def _close(self) -> None:
         self._stop.set()
-        for task in self._tasks:
+        for task in self.tasks:
             task.close()
-
-    def under_way(self) -> dict[str, int]:
-        """Number of records of the current batches, by stage."""
-        return by_stage(self._tasks, lambda task: task.taken)
 
     def hindered(self) -> str | None:
         """What currently prevents a stage from making progress: no memory, or no disk space."""
-        return next((task.hindered for task in self._tasks if task.hindered is not None), None)
-
-    def left(self) -> dict[str, int]:
-        """Number of records that wait for each stage, including the current batches."""
-        return by_stage(self._tasks, PartitionTask.left)
+        return next((task.hindered for task in self.tasks if task.hindered is not None), None)
 
     async def run(self, until_drained: bool = False) -> None:
         """Processes until `stop`, or with `until_drained` until every stage has read its topics to
         the end. Raises what a stage raised; the other stages are then stopped."""
         self._until_drained = until_drained
         for driven in self._driven:
-            offsets = self._first_offsets(driven.runner)
+            reads = driven.runner.stage.reads
+            offsets = {each.name: self._first_offset(driven.runner, each.name) for each in reads}
             driven.source.open(offsets)
             await self._note_new_topics(driven.runner, offsets)
         for driven in self._driven:
@@ -143,15 +144,12 @@ class Worker:
 
     async def _end(self) -> None:
         """Waits until all tasks have ended, for at most the time that a stop may take."""
-        ending = asyncio.create_task(end_all(self._tasks, self.limits.stop_seconds))
-        hurried = asyncio.create_task(_wait_for(self._hurry))
+        ending = asyncio.create_task(end_all(self.tasks, self.limits.stop_seconds))
+        hurried = asyncio.create_task(self._hurry.wait())
         await asyncio.wait([ending, hurried], return_when=asyncio.FIRST_COMPLETED)
         hurried.cancel()
         ending.cancel()
         await asyncio.wait([ending])
-
-    def _first_offsets(self, runner: StageRunner) -> dict[str, int]:
-        return {topic.name: self._first_offset(runner, topic.name) for topic in runner.stage.reads}
 
     async def _note_new_topics(self, runner: StageRunner, offsets: Mapping[str, int]) -> None:
         """Lets the log know where a store is in a topic that another stage read in its stead before
@@ -202,5 +200,77 @@ class Worker:
         return all(driven.task.idle and not driven.source.left() for driven in self._driven)
 
 
-async def _wait_for(event: asyncio.Event) -> None:
-    await event.wait()
+# --- the embedded log as a source -----------------------------------------------------------------
+
+
+IDLE_SECONDS = 1.0
+"""How long an idle stage waits before it checks again by itself; new records wake it at once."""
+
+
+class OffsetSource:
+    """A Source on a log that is read by offset. Progress is recorded with a batch's output, in one
+    transaction, so there is nothing else to acknowledge."""
+
+    def __init__(
+        self, log: EmbeddedLog, consumer: str, partition: int, pace: Pace, max_bytes: int
+    ) -> None:
+        self.log = log
+        self.lease: Lease = Owned()
+        self.next_offsets: dict[str, int] = {}
+        self._consumer = consumer
+        self._partition = partition
+        self._pace = pace
+        self._max_bytes = max_bytes
+        self._closed = False
+        self._waiting: asyncio.Task[bool] | None = None
+
+    def open(self, next_offsets: Mapping[str, int]) -> None:
+        """Begins at these offsets, by topic."""
+        self.next_offsets = dict(next_offsets)
+
+    async def take(self) -> list[Record]:
+        if self._closed:
+            return []
+        taken = [
+            self._pace.taken(
+                self.log.read(topic, self._partition, offset, self._pace.size, self._max_bytes)
+            )
+            for topic, offset in self.next_offsets.items()
+        ]
+        some = [records for records in taken if records]
+        if len(some) < 2:
+            return [*chain(*some)]
+        return in_time_order(some, [records for records in some if self._has_more(records)])
+
+    def _has_more(self, records: Sequence[Record]) -> bool:
+        last = records[-1]
+        return self.log.end_offset(last.topic, self._partition) > last.offset + 1
+
+    async def wait(self) -> None:
+        if self._closed:
+            return
+        positions = [
+            Position(self._consumer, topic, self._partition, offset)
+            for topic, offset in self.next_offsets.items()
+        ]
+        self._waiting = asyncio.create_task(self.log.wait(positions, IDLE_SECONDS))
+        try:
+            await asyncio.wait([self._waiting])
+        finally:
+            self._waiting.cancel()
+        if not self._waiting.cancelled():
+            self._waiting.result()
+
+    def acknowledge(self, records: Sequence[Record]) -> None:
+        self.next_offsets.update((record.topic, record.offset + 1) for record in records)
+
+    def left(self) -> int:
+        return sum(
+            max(0, self.log.end_offset(topic, self._partition) - offset)
+            for topic, offset in self.next_offsets.items()
+        )
+
+    def close(self) -> None:
+        self._closed = True
+        if self._waiting is not None:
+            self._waiting.cancel()

@@ -2,23 +2,147 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, cast
 
-from palimpsest.streams.sensitive.addresses import find_credentials, find_emails, find_ips
-from palimpsest.streams.sensitive.keys import find_keys
 from palimpsest.streams.sensitive.numbers import (
     find_cards,
+    find_credentials,
+    find_emails,
     find_ibans,
+    find_ips,
     find_phones,
     find_ssns,
     outside_uuids,
 )
-from palimpsest.streams.sensitive.passwords import find_passwords, mentions_one
-from palimpsest.streams.sensitive.spans import KINDS, Kind, Span, merged, pseudonym, replaced
+from palimpsest.streams.sensitive.passwords import find_codes, find_passwords, mentions_one
+from palimpsest.streams.sensitive.spans import (
+    KINDS,
+    LEXICON,
+    SURE,
+    TOLD,
+    Kind,
+    Span,
+    merged,
+    pseudonym,
+    replaced,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A pattern that is looked for only where one of the `hints` stands in the text."""
+
+    kind: Kind
+    hints: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+
+def _shapes() -> Iterator[Shape]:
+    """The shapes of keys and tokens, each a word of its own."""
+    for kind, hints, pattern in cast("list[tuple[Kind, str, str]]", LEXICON.tables["shapes"]):
+        expression = r"(?<![A-Za-z0-9_-])" + LEXICON.filled(pattern)
+        yield Shape(kind, tuple(hints.split()), re.compile(expression, re.ASCII))
+
+
+SHAPES: Final = tuple(_shapes())
+_BY_HINT: Final = tuple((hint, shape) for shape in SHAPES for hint in shape.hints)
+_AWS_SECRET: Final = re.compile(r"(?<![A-Za-z0-9/+])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])")
+_HEX: Final = re.compile(r"[0-9a-fA-F]+")
+_AWS_WORDS: Final = ("secret", "aws", "akia", "asia")
+_AZURE: Final = re.compile(r"(?:AccountKey|SharedAccessKey)=([A-Za-z0-9+/]{40,88}={0,2})")
+_TWILIO: Final = re.compile(r"(?<![A-Za-z0-9])[0-9a-f]{32}(?![A-Za-z0-9])")
+_CONTEXT: Final = 100
+"""Characters before a find in which a word must stand that tells what it is."""
+_BEGIN: Final = re.compile(r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
+_CLOSE: Final = re.compile(r"-----END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
+_BODY: Final = re.compile(r"(?:[A-Za-z0-9+/=\s:,]|\\[nr])*+")
+_BEARER: Final = re.compile(
+    r"(?<![A-Za-z])bearer[ \t:=]{1,3}[\"']?([A-Za-z0-9._~+/=-]{12,}+)", re.IGNORECASE
+)
+_HEADER: Final = re.compile(
+    r"authorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?"
+    r"(?:(?:bearer|token|apikey|digest|negotiate)\s{1,3})?"
+    r"([A-Za-z0-9._~+/=-]{8,}+)",
+    re.IGNORECASE,
+)
+_BASIC: Final = re.compile(r"(?<![A-Za-z])basic\s{1,3}([A-Za-z0-9+/_-]{6,}+={0,2})", re.IGNORECASE)
+
+
+def find_keys(text: str, lowered: str) -> Iterator[Span]:
+    """Keys and tokens; `lowered` is the text in lower case, of any length."""
+    for shape in dict.fromkeys(shape for hint, shape in _BY_HINT if hint in text):
+        for match in shape.pattern.finditer(text):
+            yield Span(*match.span(), shape.kind, SURE)
+    if "-----BEGIN" in text:
+        yield from _private_keys(text)
+    if "accesskey=" in lowered or "accountkey=" in lowered:
+        for match in _AZURE.finditer(text):
+            yield Span(*match.span(1), "connection_string", SURE)
+    if any(word in lowered for word in _AWS_WORDS):
+        yield from _in_context(text, _AWS_SECRET, _AWS_WORDS)
+    if "twilio" in lowered:
+        yield from _in_context(text, _TWILIO, ("twilio", "auth"))
+    if "bearer" in lowered or "authorization" in lowered or "basic" in lowered:
+        yield from _headers(text)
+
+
+def _private_keys(text: str) -> Iterator[Span]:
+    """A block to its end; one without an end, as far as it goes."""
+    ends = [match.end() for match in _CLOSE.finditer(text)]
+    reached = 0
+    for begin in _BEGIN.finditer(text):
+        if begin.start() < reached:
+            continue
+        body = _BODY.match(text, begin.end())
+        reached = body.end() if body else begin.end()
+        number = bisect_left(ends, reached)
+        close = ends[number] if number < len(ends) else None
+        if close is not None and close - begin.end() <= 20_000:
+            reached = close
+        yield Span(begin.start(), reached, "private_key", SURE)
+
+
+def _in_context(text: str, pattern: re.Pattern[str], words: tuple[str, ...]) -> Iterator[Span]:
+    for match in pattern.finditer(text):
+        found = match.group()
+        before = text[max(0, match.start() - _CONTEXT) : match.start()].lower()
+        is_hash = pattern is _AWS_SECRET and _HEX.fullmatch(found) is not None
+        if not is_hash and _is_mixed(found) and any(word in before for word in words):
+            yield Span(*match.span(), "api_key", TOLD)
+
+
+def _is_mixed(found: str) -> bool:
+    """A key mixes digits and characters of the alphabet; a path has none of the former, a number
+    none of the latter."""
+    return any(map(str.isdigit, found)) and any(map(str.isalpha, found))
+
+
+def _headers(text: str) -> Iterator[Span]:
+    for match in _HEADER.finditer(text):
+        if match.group(1).lower() not in ("bearer", "basic", "required", "optional", "negotiate"):
+            yield Span(*match.span(1), "token", TOLD)
+    for match in _BEARER.finditer(text):
+        found = match.group(1)
+        if any(map(str.isdigit, found)):
+            yield Span(*match.span(1), "token", TOLD)
+    for match in _BASIC.finditer(text):
+        if _is_name_and_password(match.group(1)):
+            yield Span(*match.span(1), "token", TOLD)
+
+
+def _is_name_and_password(encoded: str) -> bool:
+    try:
+        decoded = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_")
+    except ValueError:
+        return False
+    return b":" in decoded and all(32 <= byte < 127 for byte in decoded)
+
 
 _MASKING: Final = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
@@ -97,7 +221,7 @@ def redacted(text: str, kinds: Collection[Kind] = KINDS, names: bool = False) ->
     """The text with a placeholder in the place of every finding, itself where there is none. One
     that `names` a person tells numbers of telephones apart.
     Redacting again changes nothing: what is told by words that came nearer is taken out, too."""
-    if _NUMBER_AS_NAME.fullmatch(text) and names and "phone" in kinds:
+    if names and "phone" in kinds and _NUMBER_AS_NAME.fullmatch(text):
         return pseudonym("phone", text)
     if _PLAIN.fullmatch(text):
         return text
@@ -115,88 +239,3 @@ def is_unclear(text: str) -> bool:
     """Whether a `plain` text speaks of a secret that no span holds, so that nothing but refusing
     the text keeps it out."""
     return mentions_one(text)
-
-
-# Codes that open something for a moment or for good: one-time codes, those of doors, cards and
-# SIMs, what restores an account, and cookies of a session.
-
-TOLD: Final = 0.9
-
-_OPENS: Final = (
-    r"(?:verification|confirmation|one[ -]?time|security|log-?in|sign-?in|log-?on|access|unlock"
-    r"|auth(?:entication|orization)?|2fa|two[ -]factor|mfa|sms|recovery|reset|backup|door|gate"
-    r"|alarm|garage|entry|wi-?fi|safe|lock(?:box|er)?|voicemail|sicherheits|bestätigungs|tür|zugangs)"
-)
-_NAMES: Final = (
-    rf"{_OPENS}[ -]?(?:pass)?codes?|otp(?: code)?|m?tan|puk2?(?: code)?|cv[vcn]2?(?: code)?"
-    r"|(?:card|bank|debit|credit|sim|atm|phone|voicemail) pin|PIN"
-    r"|código de (?:verificación|seguridad|acceso)|code de (?:vérification|sécurité)"
-    r"|認証コード|確認コード|ワンタイムパスワード|验证码|驗證碼|인증번호"
-)
-_VALUE: Final = (
-    r"(?P<value>\d{6,10}(?:,? \d{6,10}){1,11}(?!\d)|\d{3,10}(?![\d.,:/]\d)"
-    r"|\d{2,4}(?:[ -]\d{2,4}){1,4}"
-    r"|(?=[A-Za-z-]{0,24}\d)[A-Za-z0-9]{3,8}(?:-[A-Za-z0-9]{3,8}){1,5})(?![A-Za-z0-9-])"
-)
-_CODE: Final = re.compile(
-    rf"(?<![A-Za-z])(?P<name>{_NAMES})"
-    r"(?: (?:for|to|of|from|on|für|para|de|pour)(?: [^\s:]{1,20}){1,3}?)?"
-    r"(?: ?(?:is|was|are|lautet|ist|es|est|は|是|는|:|：|=) ?|[ \t])"
-    rf"{_VALUE}(?! (?:lines|pages|dollars|euros?|times|people|digits?|percent|years?|days?)\b)",
-    re.IGNORECASE,
-)
-_BEFORE: Final = re.compile(
-    r"(?<![A-Za-z0-9-])(?:[A-Z]-)?(?P<value>\d{4,8}|\d{3}[ -]\d{3})"
-    r" (?:is|was|as|ist) (?:your|the|my|our|ihr|dein|mein)(?: [^\s.,:]{1,20}){0,3}?"
-    rf" (?:{_NAMES})(?![a-z])"
-    r"|(?<![A-Za-z])(?:use|enter|type) (?P<used>\d{4,8}) (?:to (?:log|sign|verify|confirm|unlock)"
-    r"|as (?:your|the|my) (?:[a-z-]{1,16} ){0,2}(?:code|pin)(?![a-z]))",
-    re.IGNORECASE,
-)
-_COMBINATION: Final = re.compile(
-    r"(?<![A-Za-z])(?:safe|lock(?:er)?|padlock|vault)(?:'s)? combination(?: is|:)? "
-    r"(?P<value>\d{1,2}(?:-\d{1,2}){2,4})"
-    r"|(?<![A-Za-z])combination (?:to|of|for) (?:[a-z]{1,12} ){1,3}(?:is )"
-    r"(?P<of>\d{1,2}(?:-\d{1,2}){2,4})",
-    re.IGNORECASE,
-)
-_WORDS: Final = re.compile(
-    r"(?:seed|recovery|backup|mnemonic|wallet)[ -](?:phrase|words)(?: (?:is|are)|:)?[:\s]\s?"
-    r"(?P<value>[a-z]{3,10}(?: [a-z]{3,10}){11,23})(?![a-z])",
-    re.IGNORECASE,
-)
-_COOKIE: Final = re.compile(
-    r"(?<![A-Za-z0-9_.-])(?:[A-Za-z_.-]{0,20}sess(?:ion)?[_-]?id|(?:[A-Za-z_-]{1,20}[._])?sid"
-    r"|connect\.sid|remember_(?:me|token)|auth)=(?P<value>[^\s;,\"']{8,512})",
-    re.IGNORECASE,
-)
-_HINTED: Final = re.compile(
-    r"code|otp|tan|puk|cv[vcn]|pin|código|コード|ワンタイム|验证码|驗證碼|인증번호|combination|phrase"
-    r"|words|sid=|id=|remember_|auth=|to (?:log|sign|verify|confirm|unlock)"
-)
-
-
-def find_codes(text: str, lowered: str) -> Iterator[Span]:
-    """`lowered` is the text in lower case."""
-    if _HINTED.search(lowered) is None:
-        return
-    for pattern in (_CODE, _BEFORE, _COMBINATION, _WORDS):
-        for match in pattern.finditer(text):
-            name = next(n for n, held in match.groupdict().items() if held and n != "name")
-            if pattern is not _CODE or _is_code(match["name"], match["value"]):
-                yield Span(*match.span(name), "password", TOLD)
-    for match in _COOKIE.finditer(text):
-        found = match["value"]
-        if any(map(str.isdigit, found)) and any(map(str.isalpha, found)):
-            yield Span(*match.span("value"), "token", TOLD)
-
-
-def _is_code(name: str, value: str) -> bool:
-    """The number on a card has three digits, every other code has more; PIN is said of a number
-    only in capitals, or of a card."""
-    lowered = name.lower()
-    if lowered == "pin" and name != "PIN":
-        return False
-    if lowered.startswith("cv"):
-        return value.isdigit() and len(value) <= 4
-    return len(value) >= 4 or lowered.startswith("security")

@@ -1,7 +1,9 @@
-"""Numbers that belong to a person: of cards, accounts, social security and telephones."""
+"""Numbers that belong to a person (of cards, accounts, social security and telephones), and where
+something is reached: addresses with a password in them, mail and IP addresses."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -10,9 +12,8 @@ from typing import Final
 from stdnum import iban, luhn
 from stdnum.us import ssn
 
-from palimpsest.streams.sensitive.spans import Span
+from palimpsest.streams.sensitive.spans import SURE, TOLD, Span, expression
 
-SURE: Final = 0.99
 LIKELY: Final = 0.8
 _CONTEXT: Final = 40
 """Characters before a number in which a word may stand that tells what it is."""
@@ -38,29 +39,12 @@ _IINS: Final = re.compile(
     r"|220[0-4]\d{12}",  # Mir
     re.ASCII,
 )
-_NO_CARD: Final = re.compile(
-    r"order|track|invoice|parcel|shipment|imei|isbn|serial|ticket|reference|bestell|sendung"
-    r"|rechnung|注文|追跡|伝票",
-    re.IGNORECASE,
-)
 _IBAN: Final = re.compile(
     r"(?<![A-Za-z0-9])[A-Za-z]{2}\d{2}(?:[ \u00a0-]?[A-Za-z0-9]{4}){2,7}"
     r"(?:[ \u00a0-]?[A-Za-z0-9]{1,3})?(?![A-Za-z0-9])"
 )
 _GROUP_END: Final = re.compile(r"[ \u00a0-][^ \u00a0-]*\Z")
 _SSN: Final = re.compile(r"(?<![A-Za-z0-9_-])\d{3}([- ]?)\d{2}\1\d{4}(?![A-Za-z0-9_-])")
-_SSN_WORDS: Final = re.compile(r"ssn|social[ -]?sec|socials?\b|sozialvers|社会保障", re.IGNORECASE)
-_PHONE_WORDS: Final = re.compile(
-    r"phone|mobile|cell|\bcall|\btel|fax|whatsapp|\bsms\b|\btext (?:me|him|her|us)|reach (?:me|us)"
-    r"|telefon|handy|rufnummer|anruf|ruf mich|móvil|llám|portable|appelle|numero|número|numéro"
-    r"|電話|携帯|連絡先|手机|电话",
-    re.IGNORECASE,
-)
-_NO_PHONE: Final = re.compile(
-    r"order|invoice|isbn|part|serial|model|ticket|reference|version|track|bestell|rechnung|artikel"
-    r"|price|costs?\b|score|lotter|lotto|lotería|bingo|注文|品番|型番|\bid\b|№|\bno\.\s*$",
-    re.IGNORECASE,
-)
 _INTERNATIONAL: Final = re.compile(
     r"(?<![A-Za-z0-9_+.,])(?:\+|00(?=[1-9]\d{0,2}[ .\-/(]))[1-9]\d{0,2}"
     r"(?:[ .\-/\u00a0]?\(?\d{1,4}\)?){2,6}(?!\d)"
@@ -110,7 +94,7 @@ def find_cards(text: str) -> Iterator[Span]:
             _IINS.fullmatch(digits)
             and len(set(digits)) > 1
             and luhn.is_valid(digits)
-            and not _NO_CARD.search(_before(text, match.start()))
+            and not expression("no_card").search(_before(text, match.start()))
         ):
             yield Span(*match.span(), "credit_card", SURE)
 
@@ -133,7 +117,7 @@ def find_ssns(text: str) -> Iterator[Span]:
     """Numbers that were given out; without hyphens only where a word says what they are."""
     for match in _SSN.finditer(text):
         digits = _digits(match.group())
-        told = _SSN_WORDS.search(_before(text, match.start())) is not None
+        told = expression("ssn_words").search(_before(text, match.start())) is not None
         if (match.group(1) == "-" or told) and ssn.is_valid(
             f"{digits[:3]}-{digits[3:5]}-{digits[5:]}"
         ):
@@ -151,8 +135,8 @@ def find_phones(text: str) -> Iterator[Span]:
 def _is_phone(pattern: re.Pattern[str], text: str, match: re.Match[str]) -> bool:
     found, before = match.group(), _before(text, match.start())
     count = len(_digits(found))
-    told = _PHONE_WORDS.search(before) is not None
-    if not told and _NO_PHONE.search(before):
+    told = expression("phone_words").search(before) is not None
+    if not told and expression("no_phone").search(before):
         return False
     if pattern is _BARE:
         return told
@@ -170,3 +154,59 @@ def _is_phone(pattern: re.Pattern[str], text: str, match: re.Match[str]) -> bool
             and (told or len(parts) != 6)
         )
     return True
+
+
+# --- addresses ------------------------------------------------------------------------------
+
+_WITH_PASSWORD: Final = re.compile(
+    r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{1,30}://[^\s/@:\"'<>]{0,128}:([^\s\"'<>@]{1,256}"
+    r"(?:@[^\s\"'<>@/]{1,256}(?=@)){0,3})@"
+)
+_WITH_TOKEN: Final = re.compile(
+    r"(?<![A-Za-z0-9+.-])https?://(?=[A-Za-z_-]{0,80}\d)([A-Za-z0-9_-]{20,256})@"
+)
+_EXAMPLES: Final = frozenset({"password", "pass", "pwd", "pw", "secret", "token", "port"})
+"""What documentation writes for a password."""
+_EMAIL: Final = re.compile(
+    r"(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}"
+    r"(?![A-Za-z0-9-])"
+)
+_IP4: Final = re.compile(r"(?<![\w.-])\d{1,3}(?:\.\d{1,3}){3}(?![\w-]|\.\d)", re.ASCII)
+_IP6: Final = re.compile(r"(?<![\w:.])[0-9A-Fa-f:]{2,39}(?:(?<=:)\d[\d.]{6,14})?(?![\w:])")
+_VERSION: Final = re.compile(r"(?:version|release|v|build)[ :]{0,2}\Z", re.IGNORECASE)
+
+
+def find_credentials(text: str) -> Iterator[Span]:
+    """The password in an address; user, host and path stay."""
+    for match in _WITH_PASSWORD.finditer(text):
+        found = match.group(1)
+        if found.lower() not in _EXAMPLES and not found.startswith(("${", "<", "{", "$", "*")):
+            yield Span(*match.span(1), "connection_string", SURE)
+    for match in _WITH_TOKEN.finditer(text):
+        yield Span(*match.span(1), "connection_string", TOLD)
+
+
+def find_emails(text: str) -> Iterator[Span]:
+    for match in _EMAIL.finditer(text):
+        yield Span(*match.span(), "email", SURE)
+
+
+def find_ips(text: str) -> Iterator[Span]:
+    """Addresses of both versions; four numbers after the word version are none."""
+    for pattern in (_IP4, _IP6):
+        for match in pattern.finditer(text):
+            found = match.group()
+            if pattern is _IP6 and found.count(":") < 2:
+                continue
+            if _VERSION.search(text[max(0, match.start() - 10) : match.start()]):
+                continue
+            if _is_address(found):
+                yield Span(*match.span(), "ip_address", TOLD)
+
+
+def _is_address(found: str) -> bool:
+    try:
+        ipaddress.ip_address(found)
+    except ValueError:
+        return False
+    return found != "::"

@@ -19,6 +19,7 @@ from pydantic_core import from_json
 from palimpsest.schemas.commands import MemoryCommand
 from palimpsest.schemas.envelope import Frozen
 from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.scrubbing import says_withheld, unread_speaker, withheld_value
 from palimpsest.schemas.topics import CONVERSATION_TURNS, TOPICS
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.sensitive.detection import is_unclear, plain, redacted
@@ -136,40 +137,36 @@ class Policy:
     # --- by what a member is for ------------------------------------------------------------
 
     def _envelope(self, raw: JsonValue, topic: str) -> JsonValue:
-        if not isinstance(raw, dict):
-            return self._any(raw)
         cleaning = self._turn if topic == CONVERSATION_TURNS.name else self._command
-        cleaned: dict[str, JsonValue] = {}
-        for name, held in raw.items():
-            if name in _ENVELOPE:
-                cleaned[name] = held
-            else:
-                cleaned[self.text(name)] = (
-                    cleaning(held) if name == "body" else self._member(name, held)
-                )
-        return cleaned
+        return self._members(raw, lambda name, held: name in _ENVELOPE, {"body": cleaning})
 
     def _turn(self, raw: JsonValue) -> JsonValue:
-        if not isinstance(raw, dict):
-            return self._any(raw)
-        return {
-            self.text(name): held if name == "turn_id" else self._member(name, held)
-            for name, held in raw.items()
-        }
+        return self._members(raw, lambda name, held: name == "turn_id", {})
 
     def _command(self, raw: JsonValue) -> JsonValue:
         """The body of a command, the command in it, the patches in that: at each of them there
         are references alongside texts."""
         if isinstance(raw, list):
             return [self._command(held) for held in raw]
+        inner = dict.fromkeys(("command", "patches"), self._command)
+        return self._members(raw, lambda name, held: name in _REFERENCES and _refers(held), inner)
+
+    def _members(
+        self,
+        raw: JsonValue,
+        is_kept: Callable[[str, JsonValue], bool],
+        inner: Mapping[str, Callable[[JsonValue], JsonValue]],
+    ) -> JsonValue:
+        """An object without what is sensitive: some members are kept as they are, some have a way
+        of their own."""
         if not isinstance(raw, dict):
             return self._any(raw)
         cleaned: dict[str, JsonValue] = {}
         for name, held in raw.items():
-            if name in _REFERENCES and _refers(held):
+            if is_kept(name, held):
                 cleaned[name] = held
-            elif name in ("command", "patches"):
-                cleaned[name] = self._command(held)
+            elif name in inner:
+                cleaned[name] = inner[name](held)
             else:
                 cleaned[self.text(name)] = self._member(name, held)
         return cleaned
@@ -247,3 +244,37 @@ def redactions(turn: ConversationTurn) -> tuple[str, ...]:
     for text in texts(others):
         found += placeholders_in(text)
     return tuple(dict.fromkeys(found))
+
+
+KnownPrivate = Callable[[str, str], bool]
+"""Whether a speaker of a scope is known to keep nothing, before the store is asked in order."""
+
+
+def nobody(scope: str, speaker: str) -> bool:
+    return False
+
+
+def admission(
+    pii: PiiSettings, is_known_private: KnownPrivate = nobody
+) -> Callable[[Record], Record]:
+    """For `Stage.admit`. A turn that asks for nothing of it to be kept has lost its text before
+    anything else is known of it, so a dead letter or a copy for another partition has none; and so
+    has what is no valid turn of a private speaker, which no later stage would look at."""
+    policy = Policy.of(pii)
+
+    def admit(record: Record) -> Record:
+        record = policy.record(record)
+        if record.topic != CONVERSATION_TURNS.name or record.value is None:
+            return record
+        if not says_withheld(record.value) and not _is_unread(record.value, is_known_private):
+            return record
+        return replace(record, value=withheld_value(record.value), headers={})
+
+    return admit
+
+
+def _is_unread(value: bytes, is_known_private: KnownPrivate) -> bool:
+    if is_known_private is nobody:
+        return False
+    unread = unread_speaker(value)
+    return unread is not None and is_known_private(*unread)

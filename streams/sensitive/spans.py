@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, get_args
 
+from palimpsest.streams.text.tables import Lexicon
+
 Kind = Literal[
     "password",
     "api_key",
@@ -29,6 +31,11 @@ SECRETS: Final[frozenset[Kind]] = frozenset(
 )
 """What opens something. The other kinds belong to a person, and things may be named by them."""
 
+SURE: Final = 0.99
+TOLD: Final = 0.9
+"""Confidence in what a checksum or a shape tells, and in what words beside it tell."""
+LEXICON: Final = Lexicon(__name__, "secrets.toml")
+expression = LEXICON.expression
 NATIONAL_DIGITS: Final = 9
 """Last digits by which a number is known; what stands before is a code that not all write."""
 MAX_PSEUDONYMS: Final = 4

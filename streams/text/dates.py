@@ -12,13 +12,16 @@ from __future__ import annotations
 import re
 import unicodedata
 from calendar import monthrange
-from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict, cast
+
+from palimpsest.streams.text.tables import Lexicon
 
 if TYPE_CHECKING:
     from dateparser.date import DateData
 
+_LEXICON: Final = Lexicon(__name__, "dates.toml")
+expression = _LEXICON.expression
 MOST_CHARACTERS: Final = 64
 MOST_YEARS: Final = 200
 """Before or after the turn: what lies further away was not read as it was meant."""
@@ -28,50 +31,20 @@ LANGUAGES: Final = ("en", "de", "fr", "es", "it", "pt", "nl", "ru")
 MONTHS: Final = (
     "january february march april may june july august september october november december".split()
 )
+DAY_NAMES: Final = tuple(_LEXICON.words("english_days"))
 WEEKDAYS: Final = {
     name: number
-    for names in (
-        "monday tuesday wednesday thursday friday saturday sunday",
-        "montag dienstag mittwoch donnerstag freitag samstag sonntag",
-    )
-    for number, name in enumerate(names.split())
+    for names in (DAY_NAMES, _LEXICON.words("german_days"))
+    for number, name in enumerate(names)
 } | {"sonnabend": 5}
-DAY_NAMES: Final = tuple(WEEKDAYS)[:7]
-_DAY: Final = "|".join(WEEKDAYS)
 _SPANS: Final = {
-    "day": "day", "tag": "day", "tages": "day", "week": "week", "woche": "week",
-    "weekend": "week", "wochenende": "week", "wochenendes": "week", "month": "month",
-    "monat": "month", "monats": "month", "quarter": "quarter", "quartal": "quarter",
-    "quartals": "quarter", "year": "year", "jahr": "year", "jahres": "year",
-}  # fmt: skip
-_LEAD: Final = re.compile(
-    r"^(?:(?:valid |good )?(?:until|till|through|thru|up to|no later than|by|on)"
-    r"|(?:gültig )?bis(?: spätestens)?(?: zum| zur| am)?|am|spätestens)\s+(?=\S)"
-)
-_END: Final = re.compile(
-    r"^(?:the )?(?:very )?end of |^(?:zum |am )?ende (?:von )?|^(?=(?:monats|jahres|wochen)ende$)"
-)
+    word: span
+    for span in ("day", "week", "month", "quarter", "year")
+    for word in _LEXICON.words(f"a_{span}")
+}
 _COMPOUND: Final = {"monatsende": "month", "jahresende": "year"}
-_THIS: Final = r"this|the|current|des|der|dieser|dieses|diesen|diese"
-_NEXT: Final = r"next|coming|(?:des |der )?(?:nächste[nrs]?|kommende[nrs]?)|(?:in der|im) nächsten"
-_SPAN: Final = re.compile(
-    rf"^(?:(?:(?P<this>{_THIS})|(?P<next>{_NEXT})) )?(?P<span>{'|'.join(_SPANS)})"
-    r"(?P<after> after next)?$"
-)
-_DAY_OF_WEEK: Final = re.compile(
-    rf"^(?P<day>{_DAY}),? (?:of |in )?(?P<which>this|next|dieser|nächster|der nächsten) "
-    r"(?:week|woche)(?P<after> after next)?$"
-    rf"|^(?P<which_>this|next|diese|nächste) (?:week|woche),? (?:on |am )?(?P<day_>{_DAY})$"
-)
-_NEXT_DAY: Final = re.compile(
-    r"^(?:this coming|this|next|coming|nächste[nrm]?|kommende[nrm]?|diese[nrm])"
-    rf" (?=(?:{_DAY})\b)"
-)
 _YEAR: Final = re.compile(r"^(?:19|20|21)\d\d$")
 _TWO_WAYS: Final = re.compile(r"\b(\d{1,2})[/-](\d{1,2})(?:[/-]\d{2,4})?\b")
-_NUMBERS: Final = re.compile(
-    r"^\d{1,2}\. ?\d{1,2}\. ?\d{4}$|^\d{4}[./]\d{1,2}[./]\d{1,2}$|^\d{1,2}/\d{1,2}/\d{4}$|^\d.*:"
-)
 _DAY_ONLY: Final = re.compile(r"\d{4}-?\d{2}-?\d{2}|\d{4}-?W\d{2}-?\d")
 _WORD: Final = re.compile(r"[^\W\d_]")
 
@@ -111,15 +84,15 @@ def _iso(text: str) -> datetime | None:
 
 def _worded(text: str, now: datetime) -> datetime | None:
     """The end at the speaker's clock; with a zone where the words tell one."""
-    text = _LEAD.sub("", text)
-    text, ends = _END.subn("", text, count=1)
-    span = _SPAN.match(text)
+    text = expression("lead").sub("", text)
+    text, ends = expression("end").subn("", text, count=1)
+    span = expression("span").match(text)
     if text in _COMPOUND:
         return _last_second(_end_of_span(_COMPOUND[text], 0, now.date()))
     if span is not None and (ends or span["this"] or span["next"]):
         step = 2 if span["after"] else 1 if span["next"] else 0
         return _last_second(_end_of_span(_SPANS[span["span"]], step, now.date()))
-    in_week = _DAY_OF_WEEK.match(text)
+    in_week = expression("day_of_week").match(text)
     if in_week is not None:
         which = in_week["which"] or in_week["which_"]
         weeks = 2 if in_week["after"] else 0 if which in ("this", "dieser", "diese") else 1
@@ -127,7 +100,7 @@ def _worded(text: str, now: datetime) -> datetime | None:
         return _last_second(monday + timedelta(days=WEEKDAYS[in_week["day"] or in_week["day_"]]))
     if _YEAR.match(text):
         return _last_second(date(int(text), 12, 31))
-    return _read(_NEXT_DAY.sub("", text), now)
+    return _read(expression("next_day").sub("", text), now)
 
 
 def _read(text: str, now: datetime) -> datetime | None:
@@ -135,7 +108,7 @@ def _read(text: str, now: datetime) -> datetime | None:
     ways = _TWO_WAYS.search(text)
     if ways is not None and max(map(int, ways.groups())) <= 12 and ways[1] != ways[2]:
         return None
-    if not (_WORD.search(text) or _NUMBERS.match(text)):
+    if not (_WORD.search(text) or expression("numbers").match(text)):
         return None
     # What has no word for a time is relative to nothing: the two readings never both succeed.
     for parser in ("relative-time", "absolute-time"):
@@ -182,74 +155,25 @@ def _last_second(day: date) -> datetime:
 
 
 # --- Japanese -------------------------------------------------------------------------------
-# Put into English, which dateparser knows better: by itself it takes 3月15日 for a Monday in
-# another century. Only what is wholly one of the forms is taken.
 
-_JAPANESE_WEEKDAYS: Final = dict(zip("月火水木金土日", DAY_NAMES, strict=True))
-_JAPANESE_DAYS: Final = {
-    "今日": "today", "本日": "today", "明日": "tomorrow", "あした": "tomorrow",
-    "明後日": "in 2 days", "あさって": "in 2 days",
-}  # fmt: skip
-_WHICH: Final = {"今": "this {}", "本": "this {}", "来": "next {}", "再来": "next {} after next"}
-_JAPANESE_SPANS: Final = {"週": "week", "月": "month", "年": "year"}
-_COUNTED: Final = {
-    "日": "days",
-    "週間": "weeks",
-    "月": "months",
-    "年": "years",
-    "時間": "hours",
+
+class _Japanese(TypedDict):
+    forms: list[list[str]]
+    which: dict[str, str]
+    after: dict[str, str]
+    span: dict[str, str]
+    unit: dict[str, str]
+
+
+_TABLE: Final = cast("_Japanese", _LEXICON.tables["japanese"])
+_FORMS: Final = [(re.compile(form), english) for form, english in _TABLE["forms"]]
+_ENGLISH: Final[dict[str, dict[str, str]]] = {
+    "day": dict(zip("月火水木金土日", DAY_NAMES, strict=True)),
+    "month": {str(number): name for number, name in enumerate(MONTHS, start=1)},
+    **{name: _TABLE[name] for name in ("which", "after", "span", "unit")},
 }
+"""What the groups of a form match, in English; numbers stay."""
 _DIGITS: Final = {digit: number for number, digit in enumerate("一二三四五六七八九", start=1)}
-_KANJI: Final = re.compile(r"[一二三四五六七八九十]{1,3}(?=日後|週間後|[かヶカヵ箇]月後|年後)")
-
-_DAY_FORMS: Final = (
-    r"今日|本日|明日|あした|明後日|あさって"
-    r"|(?:今|来|再来)週の?[月火水木金土日]曜日?"
-    r"|(?:次の|今度の)?[月火水木金土日]曜日?"
-    r"|(?:今|本|来|再来)[週月年](?:末|の終わり|いっぱい|中)?|[週月年]末"
-    r"|(?:\d{4}年)?\d{1,2}月(?:\d{1,2}日|末|いっぱい|中)?|\d{4}年(?:末|いっぱい|中)?"
-    r"|(?:\d{1,3}|[一二三四五六七八九十]{1,3})(?:日|週間|[かヶカヵ箇]月|年)後"
-)
-"""What may stand before まで, after NFKC."""
-_Reading = Callable[[re.Match[str]], str]
-
-
-def _dated(match: re.Match[str]) -> str:
-    year = f" {match['year']}" if match["year"] else ""
-    number = int(match["month"])
-    if not 1 <= number <= 12:
-        return "nothing"
-    day = f"{int(match['day'])} " if match["day"] else ""
-    return f"{day}{MONTHS[number - 1]}{year}"
-
-
-_FORMS: Final[tuple[tuple[re.Pattern[str], _Reading], ...]] = (
-    (re.compile("|".join(_JAPANESE_DAYS)), lambda m: _JAPANESE_DAYS[m.group()]),
-    (
-        re.compile(r"(?P<which>再来|今|来)週の?(?P<day>[月火水木金土日])曜日?"),
-        lambda m: f"{_JAPANESE_WEEKDAYS[m['day']]} {_WHICH[m['which']].format('week')}",
-    ),
-    (
-        re.compile(r"(?:次の|今度の)?(?P<day>[月火水木金土日])曜日?"),
-        lambda m: _JAPANESE_WEEKDAYS[m["day"]],
-    ),
-    (
-        re.compile(r"(?P<which>再来|今|本|来)(?P<span>[週月年])(?:末|の終わり|いっぱい|中)?"),
-        lambda m: _WHICH[m["which"]].format(_JAPANESE_SPANS[m["span"]]),
-    ),
-    (re.compile(r"(?P<span>[週月年])末"), lambda m: f"end of {_JAPANESE_SPANS[m['span']]}"),
-    (
-        re.compile(
-            r"(?:(?P<year>\d{4})年)?(?P<month>\d{1,2})月(?:(?P<day>\d{1,2})日|末|いっぱい|中)?"
-        ),
-        _dated,
-    ),
-    (re.compile(r"(?P<year>\d{4})年(?:末|いっぱい|中)?"), lambda m: m["year"]),
-    (
-        re.compile(r"(?P<count>\d{1,3})(?:[かヶカヵ箇])?(?P<unit>日|週間|月|年|時間)後"),
-        lambda m: f"in {m['count']} {_COUNTED[m['unit']]}",
-    ),
-)
 _TO: Final = re.compile(r"まで(?:に)?$")
 
 
@@ -257,11 +181,14 @@ def _in_english(text: str) -> str | None:
     """The words of a day after NFKC, with or without まで, in English; None for all else."""
     if text.isascii():
         return None
-    plain = _KANJI.sub(lambda m: str(_number(m.group())), _TO.sub("", text.replace(" ", "")))
-    for form, read in _FORMS:
+    plain = _TO.sub("", text.replace(" ", ""))
+    plain = expression("kanji").sub(lambda match: str(_number(match.group())), plain)
+    for form, english in _FORMS:
         match = form.fullmatch(plain)
         if match is not None:
-            return read(match)
+            said = {name: value or "" for name, value in match.groupdict().items()}
+            words = {name: _ENGLISH.get(name, {}).get(each, each) for name, each in said.items()}
+            return english.format(**words).strip()
     return None
 
 
@@ -272,82 +199,10 @@ def _number(kanji: str) -> int:
 
 # --- sentences ------------------------------------------------------------------------------
 
-_MONTH: Final = f"{'|'.join(MONTHS)}|januar|jänner|februar|märz|mai|juni|juli|oktober|dezember"
-_IN_YEAR: Final = r"(?:20|21)\d\d"
-_COUNT: Final = (
-    r"\d{1,3}|an?|one|two|three|four|five|six|seven|eight|nine|ten"
-    "|eine[mr]|zwei|drei|vier|fünf|sechs|sieben|acht|neun|zehn"
-)
-_UNIT: Final = "days?|weeks?|months?|years?|tag(?:en)?|wochen?|monat(?:en)?|jahr(?:en)?"
-_PERIOD: Final = "day|week(?:end)?|month|quarter|year"
-_SPANNE: Final = "(?:tage|wochenende|monat|quartal|jahre)s|woche"
-_AT_THE_END: Final = rf"(?:{_MONTH})(?: {_IN_YEAR})?|{_IN_YEAR}"
-"""Names and numbers too: a time only where nothing follows that makes them the subject or more of
-a number."""
-_WORDED: Final = (
-    rf"(?:(?:next|this|coming|nächste[nrm]?|kommende[nrm]?) )?(?:{_DAY})"
-    r"(?: (?:next|this) week| nächster woche)?"
-    r"|today|tonight|tomorrow|the day after tomorrow|heute|morgen|übermorgen"
-    rf"|(?:the )?end of (?:(?:the|this|next) )?(?:{_PERIOD}|{_AT_THE_END})"
-    rf"|ende (?:(?:des|der|dieser|dieses|nächster|nächsten) )?"
-    rf"(?:{_SPANNE}|{_AT_THE_END})|monatsende|jahresende"
-    rf"|(?:this|next) (?:{_PERIOD})|nächste[nrs]? (?:woche|monat|jahr)"
-)
-_NAMED_DAY: Final = (
-    r"\d{4}-\d\d-\d\d"
-    rf"|(?:{_MONTH}) \d{{1,2}}(?:st|nd|rd|th)?(?:,? {_IN_YEAR})?"
-    rf"|(?:the )?\d{{1,2}}(?:st|nd|rd|th|\.)? (?:of )?(?:{_MONTH})(?:,? {_IN_YEAR})?"
-    rf"|\d{{1,2}}\. ?\d{{1,2}}\. ?{_IN_YEAR}"
-)
-_STOP: Final = r"(?![\w'’-])(?!\.\d)"
-_CLOSED: Final = (
-    rf"{_STOP}(?=\s*(?:$|[.,;:!?)]|and\b|but\b|because\b|und\b|aber\b|weil\b|gültig\b))"
-)
-_UNTIL: Final = (
-    r"until|till|(?:valid|good|runs?|lasts?|open|closed) through"
-    "|bis(?: spätestens)?(?: zum| zur| einschließlich)?"
-)
-_VERB: Final = r"(?:expires?|ends?|runs out|is over|endet|verfällt|läuft)"
-_ENDING: Final = rf"{_VERB}(?: on| by| at| am| bis(?: zum)?| zum)?"
-_DATE: Final = rf"(?:(?:{_NAMED_DAY}|{_WORDED}){_STOP}|(?:{_AT_THE_END}){_CLOSED})"
-_STATED: Final = re.compile(
-    rf"\b(?:(?P<until>{_UNTIL}|{_ENDING}) (?:the )?(?P<when>{_DATE})"
-    rf"|{_VERB} (?P<after>in (?:{_COUNT}) (?:{_UNIT})){_STOP})",
-    re.IGNORECASE,
-)
-_JAPANESE: Final = re.compile(
-    rf"(?<![\d一二三四五六七八九十今毎])(?P<when>{_DAY_FORMS})まで(?!に(?:は)?ない)"
-)
 _HINTS: Final = ("until", "till", "through", "expire", "end", "runs out", "over", "bis", "läuft",
                  "verfällt")  # fmt: skip
 
-_HABIT: Final = re.compile(
-    r"\b(?:every|each|always|usually|often|sometimes|normally|jede[nrsm]?|immer|meistens|oft"
-    r"|gewöhnlich|normalerweise)\b|\b(?:mon|tues|wednes|thurs|fri|satur|sun)days\b|毎|いつも",
-    re.IGNORECASE,
-)
-_RANGE: Final = re.compile(
-    rf"(?:\b(?:from|between|von|vom|zwischen)\b[^.;]*|\b(?:{_DAY}) ?)$|から[^。]*$", re.IGNORECASE
-)
-"""What stands before the end of a span: "from Monday until Friday" may begin after this Friday."""
-_PAST: Final = re.compile(
-    r"\b(?:was|were|had|did|didn't|got|went|came|kept|ran|lost|took|slept|left|thought|knew|said"
-    r"|stayed|lasted|worked|lived|waited|used to"
-    r"|(?<!\bis )(?<!\bare )(?<!\bbe )(?<!\bstay )(?<!\bstays )(?<!\bremains )[a-z]{3,}ed"
-    r"|war(?:en|st)?|hatten?|wurden?|blieb(?:en)?"
-    r"|ging(?:en)?|lief(?:en)?|dauerte|arbeitete|wohnte|lebte|wartete)\b",
-    re.IGNORECASE,
-)
-_PAST_JAPANESE: Final = re.compile(r"(?:した|った|いた|んだ|きた|けた|えた|れた|だった)(?:。|$)")
-_DENIED: Final = re.compile(
-    r"\b(?:not|never|no longer|nicht|nie|kein\w*)\b|n['’]t\b", re.IGNORECASE
-)
-_IF: Final = re.compile(
-    r"\b(?:if|unless|would|could|might|maybe|perhaps|wenn|falls|vielleicht|würde\w*|könnte\w*)\b"
-    r"|もし|かもしれ|たら",
-    re.IGNORECASE,
-)
-_YEAR_TOLD: Final = re.compile(_IN_YEAR)
+_YEAR_TOLD: Final = expression("in_year")
 
 
 def stated_end(text: str, said_at: datetime) -> datetime | None:
@@ -356,16 +211,16 @@ def stated_end(text: str, said_at: datetime) -> datetime | None:
     plain = unicodedata.normalize("NFKC", text)
     if plain.isascii() and not any(map(plain.lower().__contains__, _HINTS)):
         return None
-    if _HABIT.search(plain) or _IF.search(plain):
+    if expression("habit").search(plain) or expression("if").search(plain):
         return None
-    match = _JAPANESE.search(plain) or _STATED.search(plain)
+    match = expression("japanese").search(plain) or expression("stated").search(plain)
     if match is None:
         return None
     words = match["when"] or match["after"]
     before = plain[: match.start()]
     told = match.groupdict().get("until") or "ends"
     is_ending = re.match(r"(?:exp|end|run|is|verf|läuft)", told, re.IGNORECASE) is not None
-    if _RANGE.search(before) or (is_ending and _DENIED.search(before)):
+    if expression("range").search(before) or (is_ending and expression("denied").search(before)):
         return None
     if not _YEAR_TOLD.search(words) and _is_past(plain, before):
         return None
@@ -375,4 +230,4 @@ def stated_end(text: str, said_at: datetime) -> datetime | None:
 
 def _is_past(text: str, before: str) -> bool:
     """Whether it is told of what was: its Friday is one of before."""
-    return bool(_PAST.search(before) or _PAST_JAPANESE.search(text))
+    return bool(expression("past").search(before) or expression("past_japanese").search(text))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from pydantic import JsonValue
 
 from palimpsest.schemas.normal_forms import storage_content
+from palimpsest.streams.text.tables import read_table
 
 PLACEHOLDER: Final = "[forgotten]"
 MIN_WORDS_LEFT: Final = 3
@@ -23,17 +24,6 @@ _WORD: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _UNSPACED: Final = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
 _SUFFIX: Final = re.compile(r"(?:['’]s|ies|ied|ing|ed|es|e|s|y)$")
 MIN_STEM: Final = 3
-# What many statements share: it does not tell which sentence states one.
-_COMMON: Final = frozenset(
-    """a about after all also always am an and any are as at be been before being but by can
-    could day days did do does doing for from get go goes going got had has have having he her
-    hers him his how i if in into is it its just know like likes live lives love loves made
-    make makes me mine more most much my never no not now of off often on one or other our out
-    over own she since so some still such take takes than that the their them then there these
-    they thing things this those time to today too up us use uses user very want wants was we
-    week well went were what when where which while who whom why will with work works would
-    year years yes you your""".split()
-)
 
 
 class Hidden(NamedTuple):
@@ -133,4 +123,5 @@ def _stem(word: str) -> str:
     return short if len(short) >= MIN_STEM else word
 
 
-_COMMON_STEMS: Final = frozenset(map(_stem, _COMMON))
+_COMMON: Final = cast("dict[str, str]", read_table(__name__, "statements.toml"))["common"]
+_COMMON_STEMS: Final = frozenset(map(_stem, _COMMON.split()))

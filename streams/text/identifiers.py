@@ -8,10 +8,13 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from palimpsest.streams.sensitive.addresses import find_emails
-from palimpsest.streams.sensitive.numbers import find_phones
+from palimpsest.streams.sensitive.numbers import find_emails, find_phones
 from palimpsest.streams.sensitive.spans import NATIONAL_DIGITS, Span
+from palimpsest.streams.text.dates import MONTHS
+from palimpsest.streams.text.tables import Lexicon
 
+_LEXICON: Final = Lexicon(__name__, "forgetting.toml")
+expression = _LEXICON.expression
 MAX_CHARACTERS: Final = 2_000
 """Of a question; what lies beyond is not read."""
 MIN_ALONE: Final = 4
@@ -28,11 +31,7 @@ _DATE: Final = re.compile(
     r"(?<!\d)(?:(?P<y>\d{4})[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})"
     r"|(?P<d2>\d{1,2})\.(?P<m2>\d{1,2})\.(?P<y2>\d{4})|(?P<m3>\d{1,2})/(?P<d3>\d{1,2})/(?P<y3>\d{4}))(?!\d)"
 )
-_MONTHS: Final = tuple(
-    f"{name[:3]}(?:{name[3:]})?"
-    for name in "january february march april may june july august september october november"
-    " december".split()
-)
+_MONTHS: Final = tuple(f"{name[:3]}(?:{name[3:]})?" for name in MONTHS)
 _MONTH: Final = "|".join(_MONTHS)
 _DATE_IN_WORDS: Final = re.compile(
     rf"(?<!\d)(?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? (?P<m>{_MONTH})\.?,? (?P<y>\d{{4}})(?!\d)"
@@ -43,28 +42,6 @@ _MONTHS_BY_NAME: Final = {month[:3]: number for number, month in enumerate(_MONT
 _ADDRESS: Final = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 _HANDLE: Final = re.compile(r"(?<![^\W_])@(\w[\w.-]*\w)")
 _ALTERNATIVES: Final = re.compile(r" / |[(),;]|\b(?:aka|alias|a\.k\.a\.)(?!\w)", re.IGNORECASE)
-_EVERYTHING: Final = re.compile(
-    r"\b(?:everything|anything|whatever|all|alles|todo|tout|tutto|tudo|всё|все)\b"
-    r"|すべて|全て|全部|所有",
-    re.IGNORECASE,
-)
-_ALL: Final = r"(?:everything|anything|whatever|all|what)"
-_ABOUT: Final = (
-    r"(?: (?:the )?(?:memories|facts|data))?"
-    r"(?: (?:that )?(?:i|we|you) (?:have |ever )?(?:told you|said|know|remember|stored?|have))?"
-    r" (?:about|of|on|regarding|concerning|(?:that is |that's )?(?:related|relating) to)"
-)
-_LEAD: Final = re.compile(
-    r"(?:please,? )?(?:(?:can|could|would|will) you (?:please )?)?"
-    r"(?:i (?:want|need) you to |i'd like you to |i (?:don['’]t|do not) want you to )?"
-    r"(?:(?:forget|delete|remove|erase|drop|remember|wipe|clear)\b"
-    rf"(?P<about>(?: {_ALL})?{_ABOUT})?|(?P<all>{_ALL}{_ABOUT})) ",
-    re.IGNORECASE,
-)
-_STATEMENT: Final = re.compile(
-    r"\s*(?:that|what|where|who|whom|whose|which|when|how|why|if|whether)\b", re.IGNORECASE
-)
-_TAIL: Final = re.compile(r"(?:,? (?:any ?more|any longer|please|now)){1,3}$", re.IGNORECASE)
 _BARE: Final = re.compile(r"\w+(?:[-.]\w+)*")
 _INFLECTIONS: Final = frozenset("s es d ed ing er r ly n en e ies".split())
 """Endings with which a word is the same still."""
@@ -78,40 +55,17 @@ _LETTERS: Final = str.maketrans(
     | dict(zip("αβγδεζηικλμνξοπρσςτυφχωϊ", "avgdeziiklmnxoprsstifhoi", strict=True))
     | {"θ": "th", "ψ": "ps"}
 )
-_SOUNDS: Final = tuple(
-    (re.compile(pattern), sound)
-    for pattern, sound in (
-        ("kh|ch(?=r)", "h"),
-        ("ph", "f"),
-        ("th", "t"),
-        ("ck|c(?!h)|q", "k"),
-        ("t[sz]", "c"),
-        ("x", "ks"),
-        ("w", "v"),
-        ("ou", "u"),
-        ("[yj]", "i"),
-        ("ei$|ii", "i"),
-        ("^ie", "e"),
-        (r"(.)\1+", r"\1"),
-    )
-)
-"""Ways of writing a sound in Latin letters, made one. Names are compared by them across scripts
-only: within one script a name is its letters."""
+_SOUNDS: Final = [
+    (re.compile(pattern), sound) for pattern, sound in _LEXICON.tables["sounds"].items()
+]
 _WORD: Final = re.compile(r"[^\W_]+")
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]{2,}"
 )
 _KINDS: Final[tuple[tuple[re.Pattern[str], str, Callable[[str], Iterable[Span]] | None], ...]] = (
-    (
-        re.compile(
-            r"phone|mobile|\bcell|\btel\b|telefon|handy|rufnummer|móvil|teléfono|電話|携帯|手机|电话",
-            re.IGNORECASE,
-        ),
-        "phone ",
-        find_phones,
-    ),
-    (re.compile(r"\be-?mail|correo|courriel|メール|邮箱", re.IGNORECASE), "", find_emails),
-    (re.compile(r"\b(?:handle|user ?name|nick ?name|account)\b", re.IGNORECASE), "", None),
+    (expression("phone"), "phone ", find_phones),
+    (expression("mail"), "", find_emails),
+    (expression("named"), "", None),
 )
 
 
@@ -133,16 +87,16 @@ class Asked(NamedTuple):
 
 def asked(question: str) -> Asked:
     """Reads a question that asks to forget."""
-    lead = _LEAD.match(question.strip())
+    lead = expression("lead").match(question.strip())
     text = (question.strip() if lead is None else question.strip()[lead.end() :]).rstrip(" ?.!")
-    tail = _TAIL.search(text)
+    tail = expression("tail").search(text)
     text = text if tail is None else text[: tail.start()]
-    is_all = _EVERYTHING.search(question) is not None or (
+    is_all = expression("everything").search(question) is not None or (
         lead is not None and (lead["about"] or lead["all"]) is not None
     )
     if not text.strip():
         return Asked(question, is_all, False)
-    return Asked(text, is_all, lead is not None and _STATEMENT.match(text) is None)
+    return Asked(text, is_all, lead is not None and expression("statement").match(text) is None)
 
 
 def having_words(words: Collection[str], texts: Mapping[str, str]) -> set[str]:

@@ -10,62 +10,20 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
+from typing import cast
 
-from palimpsest.schemas.normal_forms import canonical_name
+from palimpsest.schemas.case_endings import nominatives
+from palimpsest.schemas.normal_forms import canonical_name, is_verb
+from palimpsest.streams.text.tables import read_table
 
-_WORDS = {
-    "english": """i me my mine myself we us our ours ourselves you your yours yourself he him his
-        himself she her hers herself it its itself they them their theirs themselves this that these
-        those here there who whom whose what which someone somebody something anyone anybody
-        anything everyone everybody everything nobody nothing one ones another other others both
-        today tomorrow yesterday now then the a an i'm i've i'd i'll we're we've we'll you're it's
-        that's he's she's they're""",
-    "german": """ich mich mir wir uns unser unsere du dich dir euch er ihn ihm sie ihr ihnen es mein
-        meine dein deine sein seine dies diese dieser dieses jener jene jemand niemand etwas nichts
-        alle alles wer wen wem was der die das ein eine einer hier dort heute morgen gestern""",
-    "french": """je moi tu toi il elle nous vous ils elles lui eux leur on mon ton ma ta mes tes ce
-        cet cette ces cela ça ceci quelqu'un personne quelque rien tout tous qui quoi le les un une
-        ici là aujourd'hui demain hier""",
-    "spanish": """yo mí tú usted ustedes él ella nosotros nosotras vosotros ellos ellas mi mis tu
-        tus su sus nuestro nuestra este esta esto ese esa eso estos estas alguien nadie algo nada
-        todo todos quien quién qué el los las uno una aquí allí hoy mañana ayer""",
-    "italian": """io noi voi lui lei loro esso essa mio mia tuo tua suo sua nostro nostra questo
-        questa quello quella qualcuno nessuno qualcosa niente tutto tutti chi lo gli qui oggi domani
-        ieri""",
-    "portuguese": """eu você vocês ele ela nós eles elas meu minha seu sua nosso nossa isto isso
-        aquilo alguém ninguém algo tudo quem hoje amanhã ontem""",
-    "dutch": """ik wij jij je jullie hij zij ze hem haar hen hun mijn jouw zijn onze deze dit dat
-        iemand niemand iets niets alles wie wat het een vandaag morgen gisteren""",
-    "russian": """я меня мне мы нас нам ты тебя тебе вы вас вам он его ему она её ей оно они их им
-        мой моя моё мои твой твоя наш наша ваш ваша это этот эта эти тот та те кто что кто-то что-то
-        никто ничто все всё здесь там сегодня завтра вчера""",
-    "japanese": """私 わたし 僕 ぼく 俺 おれ 私たち 僕たち 我々 あなた 君 彼 彼女 彼ら それ これ
-        あれ そこ ここ あそこ 誰 何 誰か 何か みんな 皆 自分 今日 明日 昨日""",
-    "chinese": """我 我们 我們 你 您 你们 你們 他 她 它 他们 他們 她们 她們 它们 咱们 自己 这 這
-        那 这个 那个 这里 那里 谁 誰 什么 什麼 大家 某人 今天 明天 昨天""",
-    "korean": """나 저 우리 저희 너 당신 그 그녀 그들 이것 그것 저것 여기 거기 저기 누구 무엇 누군가
-        모두 오늘 내일 어제""",
-    "arabic": """أنا نحن أنت أنتم أنتِ هو هي هم هن هما هذا هذه ذلك تلك هؤلاء هنا هناك من ما ماذا
-        اليوم غدا أمس""",
-    "hebrew": "אני אנחנו אתה את אתם אתן הוא היא הם הן זה זאת זו אלה כאן שם מי מה היום מחר אתמול",
-    "hindi": "मैं हम तू तुम आप वह वे यह ये मेरा मेरी मेरे हमारा हमारी उसका उसकी कौन क्या कोई कुछ आज कल",
-}
-VAGUE = frozenset(word for words in _WORDS.values() for word in words.split())
-
-_POSSESSIVES = frozenset(
-    """my our your his her its their
-    mein meine meinen meinem meiner dein deine unser unsere unseren
-    mon ma mes ton ta tes notre nos votre vos mi mis tu tus nuestro nuestra
-    mio mia tuo tua nostro nostra meu minha nosso nossa mijn jouw onze ons
-    мой моя моё мои наш наша наше наши твой твоя मेरा मेरी मेरे हमारा हमारी हमारे""".split()
-)
-_NOUNS_WITH_CAPITALS = frozenset(
-    "mein meine meinen meinem meiner dein deine unser unsere unseren".split()
-)
+_TABLE = cast("dict[str, dict[str, str]]", read_table(__name__, "vague.toml"))
+VAGUE = frozenset(word for words in _TABLE["vague"].values() for word in words.split())
+_POSSESSIVES = frozenset(_TABLE["possessives"]["listed"].split())
+_NOUNS_WITH_CAPITALS = frozenset(_TABLE["possessives"]["before_capitals"].split())
 """After these a capital says nothing."""
 _ACRONYMS = frozenset("it us who eu ma la es mi das am su".split())
 """Words of the list that are somebody's name when they are written in capitals."""
@@ -92,11 +50,26 @@ MAX_WORDS = 5
 
 # A word looks like a name when it has a capital or a digit. One expression for both would look
 # through the rest of a word again from each of its characters.
-_WORD = re.compile(r"[\w'’-]+")
-_NAME_CHARACTER = re.compile(r"[^\W_a-z]")
+_PICTURES = "\u2600-\u27bf\U0001f000-\U0001faff\ufe0f\u200d"
+_WORD = re.compile(rf"[\w'’-]+|[{_PICTURES}]+")
+_PICTURE = re.compile(f"[{_PICTURES}]")
+_NAME_CHARACTER = re.compile(rf"[^\W_a-z]|[{_PICTURES}]")
 _VERSION = re.compile(r"(?:\.\d+)+")
 _QUOTED = re.compile(r"[\"“«「『]([^\"”»」』]{2,60})[\"”»」』]")
 _POSSESSIVE = ("'s", "’s")
+_NEXT_WORD = re.compile(r"\s+(\w+)")
+_ENDED = re.compile(r"(?:^|[.!?:…])[\s\"'“‘(«—-]*$")
+# Months that are names of people, too: where they stand as a date they name nobody.
+_MONTHS = frozenset("january jan march april may june august".split())
+_BEFORE_DATE = re.compile(
+    r"(?:\b(?:in|since|until|till|last|next|this|early|mid|late|during|every)"
+    r"|\d(?:st|nd|rd|th)?(?:\s+of)?)[\s-]+$",
+    re.IGNORECASE,
+)
+_AFTER_MONTH = re.compile(r"\s+\d")
+_LOOK_BACK = 16
+_MIN_SHOUTED = 3
+"""In a run of so many words in capitals, capitals say nothing ("LET US GO")."""
 
 MIN_NAME_CHARACTERS = 2
 MAX_NAME_CHARACTERS = 200
@@ -152,15 +125,17 @@ def candidate_names(text: str) -> Mapping[str, str]:
     for match in _QUOTED.finditer(text):
         _note(found, match.group(1))
     seen: set[str] = set()
-    run: list[str] = []
-    last_end = -1
+    run: list[tuple[int, int]] = []
     for start, end in _name_like_words(text):
-        if run and not text[last_end:start].isspace():
-            _note_run(found, seen, run)
+        if run and text[run[-1][1] : start].strip():
+            _note_run(found, seen, text, run)
             run = []
-        run.append(text[start:end])
-        last_end = end
-    _note_run(found, seen, run)
+        run.append((start, end))
+    _note_run(found, seen, text, run)
+    if not text.isascii():
+        for name, shown in [*found.items()]:
+            for nominative in nominatives(name):
+                found.setdefault(nominative, shown)
     return MappingProxyType(dict(islice(found.items(), MAX_NAMES)))
 
 
@@ -172,11 +147,25 @@ def _name_like_words(text: str) -> Iterator[tuple[int, int]]:
         place = end
         if end - start > MAX_NAME_CHARACTERS or not _NAME_CHARACTER.search(text, start, end):
             continue
-        if not (text[start].isupper() or any(c.isdigit() or c.isupper() for c in word.group())):
+        is_name = any(c.isdigit() or c.isupper() or _PICTURE.match(c) for c in word.group())
+        if not is_name or _is_capital_only(text, start, end):
             continue
         version = _VERSION.match(text, end)
         place = end if version is None else version.end()
         yield start, place
+
+
+def _is_capital_only(text: str, start: int, end: int) -> bool:
+    """Whether a word that is a name elsewhere has its capital for another reason: as the verb that
+    begins a sentence ("Will you …", "May I …"), or as a month."""
+    word = text[start:end].lower()
+    before = text[max(0, start - _LOOK_BACK) : start]
+    if word in _MONTHS and (_BEFORE_DATE.search(before) or _AFTER_MONTH.match(text, end)):
+        return True
+    following = _NEXT_WORD.match(text, end)
+    if following is None or not is_verb(word, following[1].lower()):
+        return False
+    return _ENDED.search(before) is not None
 
 
 @lru_cache(maxsize=1024)
@@ -238,14 +227,18 @@ def _ends(name: str, text: str, end: int) -> bool:
     return tail is None or _PARTICLES.fullmatch(tail.group()) is not None
 
 
-def _note_run(found: dict[str, str], seen: set[str], run: list[str]) -> None:
-    for start in range(len(run)):
+def _note_run(
+    found: dict[str, str], seen: set[str], text: str, run: Sequence[tuple[int, int]]
+) -> None:
+    shouted = len(run) >= _MIN_SHOUTED and text[run[0][0] : run[-1][1]].isupper()
+    for place, (start, _) in enumerate(run):
         if len(found) >= MAX_NAMES:
             return
-        shown = ""
-        for word in run[start : start + MAX_WORDS]:
-            shown = f"{shown} {word}" if shown else word
-            if len(shown) >= MIN_NAME_CHARACTERS and shown not in seen:
+        for _, end in run[place : place + MAX_WORDS]:
+            shown = " ".join(text[start:end].split())
+            if len(shown) < MIN_NAME_CHARACTERS or shown in seen:
+                continue
+            if not (shouted and shown.lower() in VAGUE):
                 seen.add(shown)
                 _note(found, shown)
 

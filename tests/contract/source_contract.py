@@ -15,9 +15,8 @@ from palimpsest.streams.models.hashing import HashingEmbeddingModel
 from palimpsest.streams.rules.model import RulesLanguageModel
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.runtime.pace import Pace
-from palimpsest.streams.runtime.partition_task import PartitionTask, end_all
+from palimpsest.streams.runtime.partition_task import PartitionTask, Source, end_all
 from palimpsest.streams.runtime.runner import StageRunner
-from palimpsest.streams.runtime.source import Source
 from palimpsest.streams.stage import Stage, Step, without_asks
 from tests.messages import published, turn
 from tests.unit.memory_ports import MemoryStore
@@ -50,14 +49,14 @@ def values(records: Sequence[Record]) -> list[bytes | None]:
 
 async def taken(source: Source) -> Sequence[Record]:
     """The next batch, waited for."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not (records := await source.take()):
             await source.wait()
     return records
 
 
 async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not true():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.001)
 
@@ -127,7 +126,7 @@ class SourceContract:
         waiting = asyncio.create_task(source.wait())
         await asyncio.sleep(0.01)
         source.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await waiting
             await source.wait()
         await feed.append(TURNS, b"0")

@@ -15,13 +15,13 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from palimpsest.ops.cli.main import app
+from palimpsest.ops.ingest.base import ReadOptions
 from palimpsest.ops.ingest.lines import Watch, turn_of
-from palimpsest.ops.ingest.records import RecordOptions
 from palimpsest.ops.kafka.application import roles_of
 from palimpsest.ops.kafka.broker import kafka_version
 from palimpsest.ops.kafka.topics import configuration
 from palimpsest.ops.parts import SetupError, utc_now
-from palimpsest.ops.service.running import listen_address
+from palimpsest.ops.service.local import listen_address
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.topics import ALL_TOPICS
 from palimpsest.streams.logs.base import Outgoing
@@ -218,5 +218,5 @@ def test_the_host_reaches_the_service_and_needs_a_token() -> None:
     assert "serve tokens create host --scope '*'" in HEAD
     assert f"curl 127.0.0.1:{http.port}/api/turns" in HEAD
     turn = json.loads(HEAD.split("-d '")[1].split("'")[0])
-    options = RecordOptions(None, 1 << 20, utc_now())
+    options = ReadOptions(None, 1 << 20, utc_now())
     assert isinstance(turn_of(turn, "the example", options, Watch()), Outgoing)

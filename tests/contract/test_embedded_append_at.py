@@ -19,7 +19,7 @@ def record(value: bytes, partition: int = 0, topic: str = TOPIC) -> Outgoing:
 
 
 def test_each_has_its_time_and_time_never_goes_back_in_a_partition(tmp_path: Path) -> None:
-    with EmbeddedLog.open(tmp_path, 2, lambda: BEGIN) as log:
+    with EmbeddedLog(tmp_path, 2, lambda: BEGIN) as log:
         moments = [BEGIN + timedelta(days=day) for day in (5, 9, 7)]
         log.append_at([(moment, record(b"x")) for moment in moments])
         log.append_at([(BEGIN, record(b"y", 1))])
@@ -35,7 +35,7 @@ def test_records_are_taken_over_as_they_are(tmp_path: Path) -> None:
         Record(TOPIC, 1, offset, b"ana", b"%d" % offset, moment, {"kind": b"x"})
         for offset, moment in zip((3, 4, 9), moments, strict=True)
     ]
-    with EmbeddedLog.open(tmp_path, 2, lambda: BEGIN) as log:
+    with EmbeddedLog(tmp_path, 2, lambda: BEGIN) as log:
         log.begin_at(TOPIC, 3)
         log.place(given)
         log.place([])
@@ -46,7 +46,7 @@ def test_records_are_taken_over_as_they_are(tmp_path: Path) -> None:
         assert (later.offset, later.timestamp) == (10, moments[1])
         log.number_it(7)
         assert log.number() == 7
-    with EmbeddedLog.open(tmp_path / "other", 1, lambda: BEGIN) as other:
+    with EmbeddedLog(tmp_path / "other", 1, lambda: BEGIN) as other:
         assert other.number() == 0
 
 
@@ -56,14 +56,14 @@ def test_taken_over_keys_of_a_compacted_topic_hide_each_other(tmp_path: Path) ->
     given = [
         Record(topic, 0, offset, key, value, BEGIN) for offset, (key, value) in enumerate(values)
     ]
-    with EmbeddedLog.open(tmp_path, 1, lambda: BEGIN) as log:
+    with EmbeddedLog(tmp_path, 1, lambda: BEGIN) as log:
         log.place(given)
         log.compact(topic)
         assert log.read(topic, 0, 0, 10) == [given[2]]
 
 
 def test_of_a_group_with_one_that_cannot_be_appended_nothing_is_there(tmp_path: Path) -> None:
-    with EmbeddedLog.open(tmp_path, 1, lambda: BEGIN) as log:
+    with EmbeddedLog(tmp_path, 1, lambda: BEGIN) as log:
         with pytest.raises(LogError):
             log.append_at([(BEGIN, record(b"x")), (BEGIN, record(b"y", topic="no-such"))])
         assert log.end_offset(TOPIC, 0) == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.streams.logs import compaction
+from palimpsest.streams.logs import records
 from palimpsest.streams.logs.base import LogError, Outgoing, partition_for
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from tests.contract.log_contract import (
@@ -41,7 +41,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def log(tmp_path: Path, clock: Clock) -> Iterator[EmbeddedLog]:
-    with EmbeddedLog.open(tmp_path, PARTITIONS, clock, compact_after=50) as log:
+    with EmbeddedLog(tmp_path, PARTITIONS, clock, compact_after=50) as log:
         yield log
 
 
@@ -64,16 +64,12 @@ def test_compaction_leaves_the_newest_value_a_key(log: EmbeddedLog) -> None:
 def test_tombstones_remove_their_key(log: EmbeddedLog) -> None:
     log.append([history("a", "1"), history("b", "1"), history("a", None), history("c", None)])
     assert [r.value for r in read_all(log, HISTORY, ANN)] == [b"1", b"1", None, None]
-    assert log.newest(HISTORY, ANN, b"a") is not None
     log.compact(HISTORY)
     assert [r.key for r in read_all(log, HISTORY, ANN)] == [b"b"]
-    assert log.newest(HISTORY, ANN, b"a") is None
     # The newest record of all is gone; its offset is not given out again.
     assert log.append([history("a", "2")]) == [(ANN, 4)]
     assert log.compact(HISTORY) == 0
-    newest = log.newest(HISTORY, ANN, b"a")
-    assert newest is not None
-    assert newest.value == b"2"
+    assert values(read_all(log, HISTORY, ANN)) == [b"1", b"2"]
 
 
 def test_a_key_may_come_back_before_compaction(log: EmbeddedLog) -> None:
@@ -117,7 +113,7 @@ def test_compaction_comes_by_itself(log: EmbeddedLog) -> None:
 async def test_compaction_in_many_batches_lets_appends_through(
     log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "BATCH_RECORDS", 3)
+    monkeypatch.setattr(records, "BATCH_RECORDS", 3)
     log._compact_after = 10**9  # the one that comes by itself shall not help
     log.append([history("a", str(n)) for n in range(301)])
     compacting = asyncio.create_task(asyncio.to_thread(log.compact, HISTORY))
@@ -131,8 +127,6 @@ async def test_compaction_in_many_batches_lets_appends_through(
 def test_only_compacted_topics_compact(log: EmbeddedLog) -> None:
     with pytest.raises(LogError, match="not a compacted"):
         log.compact(TURNS)
-    with pytest.raises(LogError, match="not compacted"):
-        log.newest(TURNS, ANN, b"ann")
 
 
 def test_retention(log: EmbeddedLog, clock: Clock) -> None:

@@ -16,7 +16,7 @@ import pytest
 from palimpsest.streams.logs import embedded
 from palimpsest.streams.logs.base import LogError, Position, partition_for
 from palimpsest.streams.logs.embedded import EmbeddedLog, Mode
-from palimpsest.streams.logs.packing import PACKED
+from palimpsest.streams.logs.records import PACKED
 from tests.contract.log_contract import (
     ANN,
     HISTORY,
@@ -50,7 +50,7 @@ def now() -> datetime:
 def open_log(
     folder: Path, mode: Mode = "process", partitions: int | None = PARTITIONS
 ) -> EmbeddedLog:
-    return EmbeddedLog.open(folder, partitions, now, mode)
+    return EmbeddedLog(folder, partitions, now, mode)
 
 
 class TestEmbeddedLog(LogContract):
@@ -67,7 +67,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def log(tmp_path: Path, clock: Clock) -> Iterator[EmbeddedLog]:
-    with EmbeddedLog.open(tmp_path, PARTITIONS, clock, compact_after=50) as log:
+    with EmbeddedLog(tmp_path, PARTITIONS, clock, compact_after=50) as log:
         yield log
 
 
@@ -363,7 +363,7 @@ async def test_a_commit_here_wakes_without_polling(
     await log.commit([outgoing("elsewhere", topic=WRITES)], [])
     assert not waiting.done()
     await log.commit([outgoing("here")], [])
-    assert await asyncio.wait_for(waiting, 10)
+    assert await asyncio.wait_for(waiting, 60)
 
 
 @pytest.mark.asyncio
@@ -374,8 +374,8 @@ async def test_an_append_of_another_process_wakes(tmp_path: Path) -> None:
         open_log(tmp_path, "publish") as publisher,
     ):
         waiting = [
-            asyncio.create_task(log.wait([ann(0)], 10)),
-            asyncio.create_task(reader.wait([ann(0)], 10)),
+            asyncio.create_task(log.wait([ann(0)], 60)),
+            asyncio.create_task(reader.wait([ann(0)], 60)),
         ]
         await asyncio.sleep(0)
         publisher.append([outgoing("a")])

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from palimpsest.streams.logs.base import Outgoing, Position, Record, partition_for
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from tests.contract.log_contract import HISTORY, TURNS, WRITES, read_all
+from tests.examples import examples
 
 CACHE = "cache-invalidations"
 TOPICS = (TURNS, WRITES, HISTORY, CACHE)
@@ -48,9 +49,7 @@ class LogModel(RuleBasedStateMachine):
 
     def open(self) -> None:
         # Compaction by itself is out of the model; it has tests of its own.
-        self.log = EmbeddedLog.open(
-            self.folder, PARTITIONS, lambda: self.now, compact_after=1_000_000
-        )
+        self.log = EmbeddedLog(self.folder, PARTITIONS, lambda: self.now, compact_after=1_000_000)
 
     def teardown(self) -> None:
         self.log.close()
@@ -150,4 +149,4 @@ class LogModel(RuleBasedStateMachine):
 
 
 TestLogModel = LogModel.TestCase
-TestLogModel.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestLogModel.settings = settings(max_examples=examples(12), stateful_step_count=25)

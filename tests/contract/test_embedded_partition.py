@@ -14,7 +14,7 @@ from tests.harness import Clock
 
 @pytest.mark.parametrize("partition", range(4))
 def test_a_dead_letter_stays_where_its_record_lay(partition: int, tmp_path: Path) -> None:
-    with EmbeddedLog.open(tmp_path, 4, Clock()) as log:
+    with EmbeddedLog(tmp_path, 4, Clock()) as log:
         dead_letter = Outgoing(DEAD_LETTERS.name, "(unreadable)", b"k", b"{}", partition=partition)
         turn = Outgoing(CONVERSATION_TURNS.name, "ana", b"ana", b"{}")
         places = log.append([dead_letter, turn, dead_letter])

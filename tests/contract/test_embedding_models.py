@@ -22,7 +22,7 @@ from palimpsest.streams.models.ollama import OllamaEmbeddingModel
 from palimpsest.streams.models.openai import OpenAIEmbeddingModel
 from tests.servers import MODEL, Never, Raw, Reset, ScriptedProvider, Trickle, fails
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(120)]
 
 REMOTE = ("ollama", "openai")
 DIMENSIONS = 64
@@ -40,7 +40,7 @@ TEXTS = [
 ]
 
 
-def connect(name: str, url: str, timeout_s: float = 5.0) -> EmbeddingModel:
+def connect(name: str, url: str, timeout_s: float = 60.0) -> EmbeddingModel:
     if name == "ollama":
         return OllamaEmbeddingModel(MODEL, DIMENSIONS, url, timeout_s=timeout_s)
     if name == "openai":
@@ -226,7 +226,7 @@ class HeldEngine:
     def passage(self, texts: list[str]) -> NDArray[np.float32]:
         self.threads.add(threading.current_thread().name)
         self.entered.set()
-        self.let_go.wait(10)
+        self.let_go.wait(60)
         return np.ones((len(texts), 384), dtype=np.float32)
 
     query = passage
@@ -236,7 +236,7 @@ async def test_the_event_loop_is_free_while_the_local_model_works() -> None:
     engine = HeldEngine()
     model = LocalEmbeddingModel(lambda: engine)
     working = [asyncio.create_task(model.embed_passages(["one"])) for _ in range(3)]
-    await asyncio.to_thread(engine.entered.wait, 10)
+    await asyncio.to_thread(engine.entered.wait, 60)
     # This line runs while the engine is held: that is the proof.
     assert not any(task.done() for task in working)
     engine.let_go.set()

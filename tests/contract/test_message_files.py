@@ -37,23 +37,23 @@ def test_every_schema_lies_on_a_topic_and_has_a_golden_file() -> None:
     assert {generate.file_name(schema) for schema in SCHEMAS} <= names
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_golden_files_of_every_version_decode(path: Path) -> None:
-    raw = json.loads(path.read_text(encoding="utf-8"))
-    name = raw["schema"].partition("/")[0]
-    assert generate.file_name(raw["schema"]) == f"{path.name.partition('.')[0]}.json"
-    current = next(schema for schema in SCHEMAS if schema.partition("/")[0] == name)
-    message = decode(path.read_bytes(), TOPIC_OF[current], RECORDED)
-    assert message.schema_ == current
-    assert message.recorded_at == RECORDED
+def test_golden_files_of_every_version_decode() -> None:
+    for path in FILES:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        name = raw["schema"].partition("/")[0]
+        assert generate.file_name(raw["schema"]) == f"{path.name.partition('.')[0]}.json"
+        current = next(schema for schema in SCHEMAS if schema.partition("/")[0] == name)
+        message = decode(path.read_bytes(), TOPIC_OF[current], RECORDED)
+        assert message.schema_ == current
+        assert message.recorded_at == RECORDED
 
 
-@pytest.mark.parametrize("path", CURRENT_FILES, ids=lambda path: path.stem)
-def test_golden_files_come_back_as_equal_json(path: Path) -> None:
-    raw = json.loads(path.read_text(encoding="utf-8"))
-    message = decode(path.read_bytes(), TOPIC_OF[raw["schema"]], RECORDED)
-    assert json.loads(encode(message)) == raw
-    assert encode(decode(encode(message), TOPIC_OF[raw["schema"]], None)) == encode(message)
+def test_golden_files_come_back_as_equal_json() -> None:
+    for path in CURRENT_FILES:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        message = decode(path.read_bytes(), TOPIC_OF[raw["schema"]], RECORDED)
+        assert json.loads(encode(message)) == raw, path
+        assert encode(decode(encode(message), TOPIC_OF[raw["schema"]], None)) == encode(message)
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)

@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from palimpsest.schemas.codec import decode, encode
 from palimpsest.schemas.envelope import Envelope, Frozen
 from tests.contract.message_examples import TOPIC_OF, envelopes
+from tests.examples import examples
 
 RECORDED = datetime(2026, 3, 1, 9, 30, 1, tzinfo=UTC)
 
 
 @settings(
-    max_examples=300,
-    deadline=None,
+    max_examples=examples(20),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(envelopes)

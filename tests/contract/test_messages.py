@@ -15,9 +15,11 @@ from pydantic import JsonValue, ValidationError
 from palimpsest.schemas import codec
 from palimpsest.schemas.codec import UPCASTS, InvalidRecord, Upcast, decode, encode, upcast
 from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
-from palimpsest.schemas.messages import SCHEMAS, ConversationTurn, DeadLetter, Fact, ScoredCandidate
+from palimpsest.schemas.extraction import Fact
+from palimpsest.schemas.messages import SCHEMAS, ConversationTurn, DeadLetter, ScoredCandidate
 from palimpsest.schemas.topics import CONVERSATION_TURNS, DEAD_LETTERS, Topic
 from tests.contract.message_examples import TOPIC_OF, Json, golden, json_values, to_bytes
+from tests.examples import examples
 
 RECORDED = datetime(2026, 3, 1, 9, 30, 1, tzinfo=UTC)
 
@@ -171,14 +173,14 @@ def test_the_size_limit_is_for_what_producers_send() -> None:
         decode(to_bytes(turn()), CONVERSATION_TURNS, None, max_bytes=10)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(37))
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_any_bytes_decode_or_are_invalid(value: bytes) -> None:
     with pytest.raises(InvalidRecord):
         decode_turn(value)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(37))
 @given(st.sampled_from(sorted(turn())), json_values)
 def test_any_envelope_field_decodes_or_is_invalid(name: str, value: JsonValue) -> None:
     try:

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from palimpsest.streams.kafka.delivery_source import Delivery, DeliverySource
+from palimpsest.streams.kafka.role import Delivery, DeliverySource
 from palimpsest.streams.logs.base import LogSender, Outgoing, Record
 from palimpsest.streams.logs.embedded import EmbeddedLog
-from palimpsest.streams.logs.offset_source import OffsetSource
-from palimpsest.streams.runtime.fair_queue import FairQueue, Gathering
-from palimpsest.streams.runtime.pace import Pace
-from palimpsest.streams.runtime.source import Owned, Source
+from palimpsest.streams.runtime.pace import FairQueue, Gathering, Pace
+from palimpsest.streams.runtime.partition_task import Owned, Source
+from palimpsest.streams.runtime.worker import OffsetSource
 from tests.contract.source_contract import COMMANDS, NOW, TURNS, SourceContract
 from tests.unit.memory_ports import MemoryLog
 
@@ -37,7 +36,7 @@ class EmbeddedFeed:
 class TestEmbeddedSource(SourceContract):
     @pytest.fixture
     def feed(self, tmp_path: Path) -> Iterator[EmbeddedFeed]:
-        with EmbeddedLog.open(tmp_path, 1, lambda: NOW) as log:
+        with EmbeddedLog(tmp_path, 1, lambda: NOW) as log:
             yield EmbeddedFeed(log)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.streams.models.ollama import OllamaLanguageModel
-from palimpsest.streams.models.openai import OpenAILanguageModel
 from tests.harness import Pipeline, pipeline_settings
 from tests.servers import (
     MODEL,
@@ -62,10 +61,7 @@ class Waits:
         await asyncio.sleep(0)
 
 
-Language = OllamaLanguageModel | OpenAILanguageModel
-
-
-def patient(language: Language, seconds: float) -> None:
+def patient(language: OllamaLanguageModel, seconds: float) -> None:
     """Set the time-out of calls: a busy machine must not turn a good answer into a late one."""
     language._timeout_s = language._http._timeout_s = seconds
 
@@ -76,17 +72,12 @@ async def run(
     waits: Waits | None = None,
     decider: str = "rules",
     turns: tuple[str, ...] = ("I like green tea", "I have a bicycle"),
-    provider: str = "ollama",
 ) -> tuple[Pipeline, ScriptedProvider]:
     """A pipeline that has drained these turns, one record at a time, with the script."""
     waits = waits or Waits()
     endless = sum(isinstance(said, Never | Trickle | Late) for said in script)
     async with ScriptedProvider(script) as server:
-        language: Language
-        if provider == "ollama":
-            language = OllamaLanguageModel(MODEL, server.url)
-        else:
-            language = OpenAILanguageModel(MODEL, f"{server.url}/v1")
+        language = OllamaLanguageModel(MODEL, server.url)
         patient(language, SHORT_S if endless else LONG_S)
         told = waits.on_wait
 

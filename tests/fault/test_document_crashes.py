@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from palimpsest.schemas.commands import AddDocumentCommand
-from palimpsest.streams.document_intents import texts_of
-from palimpsest.streams.text.chunks import chunks
+from palimpsest.streams.normalize import chunks, texts_of
 from tests.documents import active_chunks, added, deleted, sentences, statuses
 from tests.fault.stops import copied, run_and_copy
 from tests.flows.program import Program, until
 from tests.flows.web import HELD, answer, web
 from tests.harness import Crash, Pipeline, differing
 
-LONG = sentences(1_200)
+LONG = sentences(500)
 PAGE = AddDocumentCommand(kind="url", source="https://example.org/a")
 
 
@@ -31,7 +27,7 @@ def publish(pipeline: Pipeline) -> None:
 
 def finish(pipeline: Pipeline) -> None:
     page = pipeline.result(2)[1]["id"]
-    pipeline.command(*texts_of(page, sentences(800, "page"), PAGE, "A page"), first=4)
+    pipeline.command(*texts_of(page, sentences(350, "page"), PAGE, "A page"), first=4)
     pipeline.command(deleted(pipeline, 3), first=40)
     pipeline.run_through()
 
@@ -113,21 +109,6 @@ def program_in(folder: Path, **more: str) -> Program:
     return Program(folder, PALIMPSEST_EMBEDDING__DIMENSIONS="64", **allowed)
 
 
-def start(program: Program, *arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        program.command("run", *arguments),
-        cwd=program.folder,
-        env=program.environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-
-
 def listed(program: Program) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = program.json("documents", "list")["documents"]
     return found
@@ -140,9 +121,10 @@ def test_a_fetch_that_was_killed_is_begun_again_and_a_rebuild_fetches_nothing(
     page = answer(sentences(900).encode(), "text/plain")
     with web(page=HELD) as served:
         program.ok("documents", "add", served.url("/page"), "-s", "s")
-        process = start(program)
+        process = program.start("run")
         assert served.arrived.acquire(timeout=60)
-        kill(process)
+        process.kill()
+        process.wait()
         [queued] = listed(program)
         assert queued["status"] == "queued"
         served.pages["/page"] = page
@@ -169,12 +151,13 @@ def test_a_worker_that_is_killed_with_the_text_in_the_log_does_not_fetch_it_agai
     page = answer(sentences(6_000).encode(), "text/plain")
     with web(page=page) as served:
         program.ok("documents", "add", served.url("/page"), "-s", "s")
-        process = start(program)
+        process = program.start("run")
         assert served.arrived.acquire(timeout=60)
         log = program.data / "log" / "log.sqlite"
         size = log.stat().st_size
         until(lambda: sum(p.stat().st_size for p in log.parent.iterdir()) > size + 300_000)
-        kill(process)
+        process.kill()
+        process.wait()
         program.ok("run", "--once")
         [done] = listed(program)
         assert done["status"] == "done"

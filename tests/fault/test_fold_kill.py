@@ -5,17 +5,16 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from tests.fault.driver import processes
-from tests.fault.fold_driver import fold_and_kill, opened
+from tests.fault.driver import run_and_kill
+from tests.fault.fold_driver import opened, run
 from tests.folded_history import beside, ends_of, fold, hashes, live
 from tests.harness import differing
 
-KILLS = 10
+KILLS = 4
 
 
 def test_kills_at_random_moments_of_a_fold(tmp_path: Path) -> None:
     chance = random.Random(3)
-    context = processes()
     with opened(tmp_path / "lived") as lived:
         live(lived)
         before = hashes(lived)
@@ -25,7 +24,8 @@ def test_kills_at_random_moments_of_a_fold(tmp_path: Path) -> None:
     while kills < KILLS:
         # Some batches in a process, so that the last kills fall into the last stages.
         batches = chance.randint(1, 7)
-        if fold_and_kill(context, folder, lived.folder, batches, chance.random() / 50):
+        within = chance.random() / 50
+        if run_and_kill(run, folder, lived.folder, after=batches, within=within) is None:
             break
         kills += 1
     assert kills == KILLS

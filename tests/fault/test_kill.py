@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.driver import opened, processes, run_and_kill
+from tests.examples import examples
+from tests.fault.driver import opened, run, run_and_kill
 from tests.fault.test_boundaries import TALK
 from tests.harness import Pipeline, differing
 
 KILLS = 10
-SEEDS = range(5)
+SEEDS = range(examples(1))
 State = dict[str, str]
 MOST_STEPS = 45
 
@@ -47,7 +48,6 @@ def test_kills_at_random_moments(
     seed: int, tmp_path: Path, whole_states: Callable[[int], State]
 ) -> None:
     chance = random.Random(seed)
-    context = processes()
     rounds = kills = 0
     places = []
     while kills < KILLS:
@@ -55,7 +55,7 @@ def test_kills_at_random_moments(
             publish(pipeline, rounds)
         rounds += 1
         while kills < KILLS:
-            place = run_and_kill(context, tmp_path, chance.randint(1, MOST_STEPS))
+            place = run_and_kill(run, tmp_path, after=chance.randint(1, MOST_STEPS))
             if place is None:
                 break
             places.append(place)

@@ -60,9 +60,8 @@ async def test_garbage_is_asked_again_and_then_kept_as_a_dead_letter(
     assert_accounted(pipeline)
 
 
-@pytest.mark.parametrize("said", GARBAGE.values(), ids=GARBAGE)
-async def test_garbage_once_costs_one_more_call(said: Behaviour, tmp_path: Path) -> None:
-    pipeline, server = await run(tmp_path, [said, GOOD, SECOND])
+async def test_garbage_once_costs_one_more_call(tmp_path: Path) -> None:
+    pipeline, server = await run(tmp_path, [GARBAGE["garbage"], GOOD, SECOND])
     assert len(server.posts) == 3
     assert pipeline.memories() == ["Ana has a bicycle", "Ana likes green tea"]
     assert pipeline.values("SELECT attempts FROM extractions ORDER BY ALL") == [1, 2]
@@ -136,12 +135,9 @@ TRANSIENT = {
 
 
 @pytest.mark.parametrize("said", TRANSIENT.values(), ids=TRANSIENT)
-@pytest.mark.parametrize("provider", ["ollama", "openai"])
-async def test_what_passes_is_waited_for_in_order(
-    said: Behaviour, provider: str, tmp_path: Path
-) -> None:
+async def test_what_passes_is_waited_for_in_order(said: Behaviour, tmp_path: Path) -> None:
     waits = Waits()
-    pipeline, server = await run(tmp_path, [said, said, GOOD, SECOND], waits, provider=provider)
+    pipeline, server = await run(tmp_path, [said, said, GOOD, SECOND], waits)
     assert len(server.posts) == 4
     assert [int(delay) for delay in waits.delays] == [1, 2]
     assert all(delay % 1 <= 0.5 for delay in waits.delays)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.operations.dead_letters import Redrive
-from palimpsest.ops.service.running import sources_of
+from palimpsest.ops.service.local import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.commands import ForgetCommand

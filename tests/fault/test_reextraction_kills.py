@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
 import random
-import signal
 from collections import Counter
 from collections.abc import Callable
 from functools import wraps
@@ -16,24 +13,24 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.replay import reextraction
+from palimpsest.ops.replay import feeding, reextraction
 from palimpsest.ops.replay.branches import branch_folder, read_branch
-from palimpsest.ops.replay.ledger import Ledger
+from palimpsest.ops.replay.live_log import Ledger
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import ForgetCommand, RememberCommand
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.runtime.runner import StageRunner
+from tests.fault.driver import run_and_kill, tell
 from tests.flows.test_reextraction import NEW, OLD, TURNS, modify
 from tests.harness import differing
 from tests.replayed import Live, live_settings, provider, said_of, state
 
-KILLS = 5
+KILLS = 4
 MOST_STEPS = 60
 WHERE: tuple[tuple[Any, str], ...] = (
     (EmbeddedLog, "append_at"),
     (EmbeddedLog, "_write"),
-    (Ledger, "note_curated"),
-    (Ledger, "settle_curated"),
+    (Ledger, "keep_curated"),
     (Ledger, "note_spent"),
     (StageRunner, "_done"),
 )
@@ -46,44 +43,20 @@ def feed(settings: Settings, told: Connection) -> None:
     def telling(call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)
         def run(*given: Any, **named: Any) -> Any:
-            told.send_bytes(call.__name__.encode())
+            tell(told, call.__name__)
             result = call(*given, **named)
-            told.send_bytes(call.__name__.encode())
+            tell(told, call.__name__)
             return result
 
         return run
 
     for owner, name in WHERE:
         setattr(owner, name, telling(getattr(owner, name)))
-    reextraction.keep_branch = telling(reextraction.keep_branch)
+    for owner in (reextraction, feeding):
+        owner.keep_branch = telling(owner.keep_branch)
     done = asyncio.run(Live(settings).branch())
     assert done.ended == "done", done
-    told.send_bytes(b"")
-
-
-def killed(settings: Settings, after: int) -> str | None:
-    """Feed the branch and kill it after so many steps; the step, or None where all was done."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=feed, args=(settings, there))
-    process.start()
-    there.close()
-    try:
-        last = ""
-        for _ in range(after):
-            last = here.recv_bytes().decode()
-            if not last:
-                return None
-        assert process.pid is not None
-        os.kill(process.pid, signal.SIGKILL)
-        return last
-    except EOFError:
-        process.join()
-        raise AssertionError(f"it ended by itself: exit {process.exitcode}") from None
-    finally:
-        process.join()
-        here.close()
+    tell(told, "")
 
 
 async def lived(folder: Path, url: str) -> Live:
@@ -114,7 +87,7 @@ async def test_kills_at_random_moments_end_in_the_same_branch(seed: int, tmp_pat
         while None not in places:
             asked = len(server.posts)
             after = chance.randint(1, MOST_STEPS) if len(places) < KILLS else 100_000
-            places.append(await asyncio.to_thread(killed, live.settings, after))
+            places.append(await asyncio.to_thread(run_and_kill, feed, live.settings, after=after))
             paid = Counter(filter(None, map(said_of, server.posts[asked:])))
             assert max(paid.values(), default=0) <= 1, paid
     assert differing(state(live.of_branch()), state(live.of_branch("whole"))) == [], places

@@ -9,10 +9,11 @@ import pytest
 
 from palimpsest.streams.runtime.runner import STEPS
 from palimpsest.streams.topology import STAGE_NAMES
+from tests.examples import examples
 from tests.harness import FULL, Crash, Pipeline, differing, pipeline_settings
 from tests.spoken_model import ScriptedModel, spoken
 
-SEEDS = range(6)
+SEEDS = range(examples(2))
 PEOPLE = ("Ana", "Ben", "Rita", "東京", "علي")
 PLACES = ("Oslo", "OSLO", "New York", "York", "Bergen", "Node.js", "R2D2", "大阪")
 BEGINNINGS = ("", "", "", "Now ", "Gone ", "Same ", "Odd ", "Garbled ", "? ")

@@ -10,12 +10,13 @@ import pytest
 
 from palimpsest.schemas.commands import Command, SessionEndCommand, UpdateShortTermCommand
 from palimpsest.streams.runtime.runner import STEPS
-from tests.fault.driver import opened, processes, run_and_kill
+from tests.examples import examples
+from tests.fault.driver import opened, run, run_and_kill
 from tests.harness import FULL, Crash, Pipeline, differing, pipeline_settings
 from tests.messages import commanded, published, turn
 from tests.spoken_model import ScriptedModel, spoken
 
-SEEDS = range(4)
+SEEDS = range(examples(1))
 MESSAGES = 40
 TABLES = ("session_rows", "open_sessions", "short_term_rows")
 HOURS = (0, 0, 0, 0, 0, 0.2, 0.6, 5, 11, 13, 25, -3)
@@ -80,8 +81,8 @@ def test_kill_9_loses_nothing_that_is_kept(tmp_path: Path) -> None:
         sessions = pipeline.values("SELECT session_id FROM short_term_memory ORDER BY ALL")
     folder = tmp_path / "killed"
     intents(folder, 99).close()
-    context, chance = processes(), random.Random(99)
-    places = [run_and_kill(context, folder, chance.randint(8, 40)) for _ in range(5)]
+    chance = random.Random(99)
+    places = [run_and_kill(run, folder, after=chance.randint(8, 40)) for _ in range(5)]
     assert None not in places
     with opened(folder) as pipeline:
         pipeline.clock.time = at

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS
+from tests.examples import examples
 from tests.harness import FULL, Pipeline, pipeline_settings
 from tests.schema_values import SchemaValues, read_schema
 
-EXAMPLES = 2_000
-AT_ONCE = 250
-SCOPES = ("ana", "ben")
+EXAMPLES = examples(300)
+AT_ONCE = 100
+SCOPES = ("ana", "ben", "embedding-0")
 TURNS = ("t1", "t2", "t3")
 MEMORIES = [turn_memory_id(scope, turn) for scope in SCOPES for turn in TURNS]
 SENTENCES = (
@@ -70,7 +71,6 @@ def test_any_valid_message_leaves_the_worker_running_and_the_balance_equal(tmp_p
             max_examples=EXAMPLES,
             derandomize=True,
             database=None,
-            deadline=None,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )

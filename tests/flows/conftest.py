@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.sql.processes import QueryProcess, QueryProcesses
+from tests.branches_by_hand import over_open_stores
 from tests.flows.program import SAID, Program
+from tests.warm_program import fork_processes, warm
+
+fork_processes(warm)
 
 
 @pytest.fixture
@@ -26,24 +29,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 
 @pytest.fixture(scope="module")
-def kept_sql_processes() -> Iterator[None]:
-    """A process that one reader's SQL ran in is taken by the next reader: each takes a third of a
-    second to begin, and a comparison of two stores needs several."""
-    kept: list[QueryProcess] = []
-    begun, close = QueryProcesses._taken, QueryProcesses.close
-
-    def taken(self: QueryProcesses) -> QueryProcess:
-        self._idle += [kept.pop() for _ in kept[-1:] if not self._idle]
-        return begun(self)
-
-    def left(self: QueryProcesses) -> None:
-        kept.extend(self._idle)
-        self._idle.clear()
-        close(self)
-
+def sql_in_this_process() -> Iterator[None]:
+    """SQL is answered over the open stores: in a process of its own, over copies, each of the
+    dozens of queries of a comparison takes ten times as long."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(QueryProcesses, "_taken", taken)
-        patch.setattr(QueryProcesses, "close", left)
+        patch.setattr("palimpsest.ops.service.direct_queries.sql", over_open_stores)
         yield
-    for process in kept:
-        process.end()

@@ -171,8 +171,32 @@ SAMPLES: Final[dict[str, Sample]] = {
     "POST /api/dead-letters/redrive": Sample(
         "/api/dead-letters/redrive", {"all": True}, of_all=True, wrong={}
     ),
+    "POST /api/dead-letters/{dead_letter_id}/amend": Sample(
+        "/api/dead-letters/{dead}/amend", {"record": "{}"}, of_all=True, wrong={}
+    ),
     "POST /api/dead-letters/discard": Sample(
         "/api/dead-letters/discard", {"ids": ["{dead}"]}, of_all=True, wrong={"ids": []}
+    ),
+    "GET /api/retention/simulate": Sample(
+        "/api/retention/simulate?scope={scope}", wrong="days_ahead=-1"
+    ),
+    "POST /api/archive": Sample(
+        "/api/archive", {"dry_run": True}, of_all=True, wrong={"after_days": -1}
+    ),
+    "GET /api/embedding": Sample("/api/embedding", of_all=True),
+    "POST /api/embedding/migrate": Sample(
+        "/api/embedding/migrate", {"to": "hashing", "dimensions": 96}, of_all=True, wrong={"to": ""}
+    ),
+    "POST /api/embedding/cancel": Sample("/api/embedding/cancel", {}, of_all=True),
+    "POST /api/embedding/switch": Sample(
+        "/api/embedding/switch", {}, status=422, of_all=True, wrong={"allow_missing": -1}
+    ),
+    "POST /api/embedding/back": Sample("/api/embedding/back", {}, status=422, of_all=True),
+    "POST /api/embedding/drop-old": Sample(
+        "/api/embedding/drop-old", {}, of_all=True, wrong={"confirm": 3}
+    ),
+    "GET /api/sessions/{session_id}/timeline": Sample(
+        "/api/sessions/s1/timeline?scope={scope}", wrong="limit=0"
     ),
     "GET /api/sessions": Sample("/api/sessions?scope={scope}", wrong="limit=0"),
     "PUT /api/sessions/{session_id}/memory": Sample(
@@ -201,15 +225,25 @@ SAMPLES: Final[dict[str, Sample]] = {
     ),
     "GET /api/scopes": Sample("/api/scopes"),
     "GET /api/weak": Sample("/api/weak?scope={scope}", wrong="limit=0"),
+    "POST /api/memory/decay": Sample("/api/memory/decay", {"scope": "{scope}"}, wrong={"limit": 0}),
     "POST /api/entities/{name}/aliases": Sample(
         "/api/entities/Oslo/aliases",
         {"alias": "Christiania", "scope": "{scope}"},
         wrong={},
         asks=False,
     ),
+    "DELETE /api/entities/{name}/aliases/{alias}": Sample(
+        "/api/entities/Oslo/aliases/Christiania?scope={scope}", wrong="wait=-1", asks=False
+    ),
+    "GET /api/graph": Sample("/api/graph?scope={scope}", wrong="depth=9"),
+    "GET /api/graph/stats": Sample("/api/graph/stats?scope={scope}", wrong="limit=-1"),
+    "GET /api/merges": Sample("/api/merges?scope={scope}", wrong="limit=0"),
     "GET /api/commands/{command_id}": Sample("/api/commands/{command}", wrong="scope="),
     "GET /api/entities": Sample("/api/entities?scope={scope}", wrong="limit=0"),
     "GET /api/entities/{name}": Sample("/api/entities/Oslo?scope={scope}", wrong="limit=0"),
+    "GET /api/pipeline/events": Sample(
+        "/api/pipeline/events", of_all=True, asks=False, streams=True
+    ),
     "GET /api/events": Sample(
         "/api/events?scope={scope}", wrong="scope=%20", asks=False, streams=True
     ),
@@ -217,10 +251,36 @@ SAMPLES: Final[dict[str, Sample]] = {
     "POST /api/scopes/{scope}/import": Sample(
         "/api/scopes/{scope}/import", EXPORT, of_all=True, wrong="wait=-1", asks=False
     ),
+    "POST /api/ingest": Sample(
+        "/api/ingest?name=a.jsonl&scope={scope}",
+        json.dumps(SPOKEN),
+        status=202,
+        wrong="name=",
+        asks=False,
+    ),
+    "GET /api/sql": Sample(
+        "/api/sql?query=SELECT count(*) FROM memories&format=csv", of_all=True, wrong="query="
+    ),
     "POST /api/sql": Sample("/api/sql", COUNT, of_all=True, wrong={"query": ""}),
     "GET /api/pipeline/status": Sample("/api/pipeline/status", of_all=True),
     "GET /api/diagnostics": Sample(
         "/api/diagnostics?domain=queue", of_all=True, wrong=f"domain={LONG}"
+    ),
+    "POST /api/jobs/{name}/run": Sample(
+        "/api/jobs/retention/run", {"timeout": 10}, of_all=True, wrong={"timeout": -1}
+    ),
+    "GET /api/retention": Sample("/api/retention?scope={scope}", wrong="scope=%20"),
+    "PUT /api/retention": Sample(
+        "/api/retention",
+        {"scope": "{scope}", "history_days": 30},
+        wrong={"scope": "{scope}", "history_days": -1},
+        asks=False,
+    ),
+    "POST /api/retention/sweep": Sample(
+        "/api/retention/sweep", {"timeout": 10}, of_all=True, wrong={"timeout": -1}
+    ),
+    "POST /api/repairs/{domain}": Sample(
+        "/api/repairs/index", {"dry_run": True}, of_all=True, wrong={"scope": " "}
     ),
     "GET /api/replay/agreement": Sample("/api/replay/agreement?scope={scope}", wrong="scope=%20"),
     "GET /api/stats": Sample("/api/stats?scope={scope}", wrong="scope=%20"),

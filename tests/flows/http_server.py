@@ -15,15 +15,20 @@ from typing import Any
 
 import httpx
 
-from palimpsest.ops.http.callers import PERMISSIONS, Permission
 from palimpsest.ops.http.serving import Serving, serving
-from palimpsest.ops.http.tokens import Tokens
+from palimpsest.ops.http.tokens import PERMISSIONS, Permission, Tokens
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.commands import ActorType
-from tests.flows.program import until
+from tests.flows.program import PATIENCE_S, until
+from tests.made_once import share_routes
 
+# A busy machine must not turn what is done into what is pending.
 BASE = ("embedding.provider=hashing", "embedding.dimensions=64", "http.port=0")
+BASE += ("http.wait_seconds=60",)
 JSON = {"Content-Type": "application/json"}
+
+
+share_routes()
 
 
 @dataclass
@@ -40,14 +45,14 @@ class Served:
         return httpx.Client(
             base_url=self.address,
             headers=headers,
-            timeout=30.0,
+            timeout=PATIENCE_S,
             verify=False,  # plain HTTP: to read all certificates takes longer than most requests
             trust_env=False,
         )
 
     def connected(self) -> socket.socket:
         url = httpx.URL(self.address)
-        return socket.create_connection((url.host, url.port), timeout=30)
+        return socket.create_connection((url.host, url.port), timeout=PATIENCE_S)
 
     def token(
         self,
@@ -99,15 +104,17 @@ def server(folder: Path, *flags: str) -> Iterator[Served]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_until_complete, args=(run(),), daemon=True)
     thread.start()
-    up = started.result(60)
+    up = started.result(PATIENCE_S)
     served = Served(folder, up.address, up, loop)
     try:
-        with httpx.Client(base_url=_local(up.address), verify=False, trust_env=False) as client:
+        with httpx.Client(
+            base_url=_local(up.address), verify=False, trust_env=False, timeout=PATIENCE_S
+        ) as client:
             until(lambda: client.get("/ready").status_code == 200)
         yield served
     finally:
         loop.call_soon_threadsafe(up.stop)
-        thread.join(60)
+        thread.join(PATIENCE_S)
         loop.close()
 
 

@@ -85,8 +85,6 @@ def main(folder: Path) -> None:
         ("ingest", str(turns), "--scope", "home"),
         ("run", "--once"),
         ("recall", "where does Ana live?", "--scope", "home"),
-        ("context", "where does Ana live?", "--scope", "home"),
-        ("status",),
         ("doctor",),
     )
     codes = {}

@@ -12,12 +12,12 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from tests.warm_program import run_warm
+from tests.warm_program import WarmProcess, run_warm
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 BEGIN = datetime(2026, 3, 1, 10, tzinfo=UTC)
 SAID = (
     "I live in Lisbon with my sister Nora.",
@@ -32,11 +32,14 @@ SAID = (
 class Program:
     """Runs `palimpsest` with `folder` as its working folder, with the hashing embedder unless
     the environment says otherwise. `afresh`: by a process that imports it, as its users do, where
-    else one that has it imported is forked."""
+    else one that has it imported is forked, with other values of constants where some are `patched`
+    (by their whole names)."""
 
     def __init__(self, folder: Path, afresh: bool = False, **environment: str) -> None:
         self.folder = folder
         self.afresh = afresh
+        # A busy machine must not turn what is done into what is pending.
+        self.patched = {"palimpsest.ops.cli.common.WAIT_SECONDS": PATIENCE_S}
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("PALIMPSEST_", "COLUMNS"))},
             "PYTHONPATH": str(ROOT),
@@ -57,7 +60,7 @@ class Program:
     ) -> subprocess.CompletedProcess[str]:
         given = {**self.environment, **environment}
         if not self.afresh:
-            done = run_warm(arguments, self.folder, given, stdin, PATIENCE_S * 2)
+            done = run_warm(arguments, self.folder, given, stdin, PATIENCE_S * 2, self.patched)
         else:
             done = subprocess.run(
                 self.command(*arguments),
@@ -107,23 +110,25 @@ class Program:
         (self.folder / name).write_text("\n".join(lines) + "\n")
         return name
 
-    @contextlib.contextmanager
-    def worker(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A worker that answers on its local interface; stopped by SIGTERM at the end."""
-        process = subprocess.Popen(
-            self.command("run", *arguments),
-            cwd=self.folder,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+    def start(
+        self, *arguments: str, output: IO[bytes] | None = None, changed: str | None = None
+    ) -> WarmProcess:
+        """A process that goes on; see `WarmProcess`. `changed`: what it does before its `main`."""
+        code = changed and f"{changed}\nfrom palimpsest.ops.cli.main import main\nmain()"
+        return WarmProcess(
+            arguments, self.folder, self.environment, output=output, patched=self.patched, code=code
         )
+
+    @contextlib.contextmanager
+    def worker(self, *arguments: str) -> Iterator[WarmProcess]:
+        """A worker that answers on its local interface; stopped by SIGTERM at the end."""
+        process = self.start("run", *arguments)
         try:
             until(lambda: self.announced() == process.pid or process.poll() is not None)
             assert process.poll() is None, process.communicate()
             yield process
         finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)
             process.communicate(timeout=PATIENCE_S)
 
     def announced(self) -> int | None:
@@ -133,12 +138,12 @@ class Program:
 
 
 def until(true: object) -> None:
-    """Return once `true()` holds; fail after a minute."""
+    """Return once `true()` holds; fail after `PATIENCE_S`."""
     assert callable(true)
     deadline = time.monotonic() + PATIENCE_S
     while not true():
         assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 def memories(program: Program, *arguments: str) -> list[dict[str, Any]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-from palimpsest.ops.maintenance.earning import Earning
-from palimpsest.schemas.rows import FlagsRow, OutcomeRow, PendingProposalRow, Row
+from palimpsest.ops.maintenance.shadow_deciding import Earning
+from palimpsest.schemas.rows.columns import Row
+from palimpsest.schemas.rows.pipeline import FlagsRow, OutcomeRow, PendingProposalRow
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from tests.messages import BEGIN
@@ -61,15 +62,15 @@ def judged(number: int, agreed: bool) -> list[Row]:
     return [held, outcome]
 
 
-def changes(lab: Lab, agreed: int, dismissed: int, earned: bool) -> list[object]:
+async def changes(lab: Lab, agreed: int, dismissed: int, earned: bool) -> list[object]:
     """What the flags of the scope become, with so many proposals judged."""
     rows: list[Row] = [FlagsRow(scope="ana", earned_update_delete=earned)]
     for number in range(agreed + dismissed):
         rows += judged(number, number < agreed)
     appended: list[Outgoing] = []
-    flags = lab.settings.pipeline
-    with lab.shard(*rows) as shard, EmbeddedLog.open(lab.folder / "l", 1, lab.clock) as log:
-        Earning(lambda: {0: shard}, log, appended.extend, flags, lab.clock).once()
+    with lab.shard(*rows) as shard, EmbeddedLog(lab.folder / "l", 1, lab.clock) as log:
+        known = (log, appended.extend, lab.settings, lab.clock)
+        await Earning(lambda: {0: shard}, *known).once()
     return [
         json.loads(record.value or b"")["body"]["command"]["earned_update_delete"]
         for record in appended
@@ -77,15 +78,15 @@ def changes(lab: Lab, agreed: int, dismissed: int, earned: bool) -> list[object]
 
 
 async def earned_by_three_of_four(lab: Lab) -> object:
-    return changes(lab, 3, 1, earned=False)
+    return await changes(lab, 3, 1, earned=False)
 
 
 async def lost_by_three_of_four(lab: Lab) -> object:
-    return changes(lab, 3, 1, earned=True)
+    return await changes(lab, 3, 1, earned=True)
 
 
 async def earned_by_all(lab: Lab) -> object:
-    return changes(lab, 4, 0, earned=False)
+    return await changes(lab, 4, 0, earned=False)
 
 
 CASES: dict[str, Case] = {

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from palimpsest.ops.documents.adding import text_document
+from palimpsest.ops.documents.adding import NotReadError, text_document, text_fields
 from palimpsest.ops.documents.fetcher import fetch
-from palimpsest.ops.documents.reading import NotReadError
-from palimpsest.streams.text.chunks import chunks
+from palimpsest.streams.normalize import chunks
 from tests.flows.web import HELD, answer, web
 from tests.setting_lab import Case, Lab
 
@@ -30,7 +29,8 @@ def fetched(page: Any, *reasons: str) -> Callable[[Lab], Awaitable[object]]:
 
 
 async def chunk_lengths(lab: Lab) -> object:
-    order = text_document(TEXT.encode(), lab.settings.documents)
+    fields = text_fields(TEXT.encode(), lab.settings.documents)
+    order = text_document(lab.settings.documents, **fields)
     assert order.text is not None
     found = chunks(order.text, order.chunk_characters, order.chunk_overlap)
     return max(map(len, found)), len(found)

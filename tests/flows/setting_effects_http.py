@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from palimpsest.ops.http.serving import serving
-from tests.setting_lab import Case, Lab, happens
+from tests.setting_lab import PATIENCE_S, Case, Lab
 
 NOBODY = "00000000-0000-5000-8000-000000000000"
 FREE = ("http.port=0",)
@@ -61,7 +61,7 @@ async def listens_there(lab: Lab) -> object:
 async def is_answered_soon(lab: Lab) -> object:
     """A change that nobody carries out."""
     async with client_of(lab) as client:
-        return await happens(client.post("/api/memory/remember", json={"content": "tea"}), 4.0)
+        return await lab.happens(client.post("/api/memory/remember", json={"content": "tea"}), 4.0)
 
 
 async def opened(client: httpx.AsyncClient, said: bytes = b"") -> Streams:
@@ -76,7 +76,16 @@ async def idle_that_stay(lab: Lab) -> object:
     async with client_of(lab) as client:
         made = [await opened(client) for _ in range(20)]
         waiting = [asyncio.create_task(reader.read(1)) for reader, _ in made]
-        await asyncio.wait(waiting, timeout=1.5)
+
+        async def rest_is_cut_off() -> None:
+            for each in asyncio.as_completed(waiting):
+                await each
+                if sum(not each.done() for each in waiting) == lab.expected:
+                    return
+
+        if lab.expected != len(made):
+            await asyncio.wait_for(rest_is_cut_off(), PATIENCE_S)
+        await asyncio.wait(waiting, timeout=0.5)
         stay = sum(not each.done() for each in waiting)
         for each in waiting:
             each.cancel()
@@ -89,7 +98,7 @@ async def idle_that_stay(lab: Lab) -> object:
 async def idle_is_cut_off(lab: Lab) -> object:
     async with client_of(lab) as client:
         reader, writer = await opened(client)
-        found = await happens(_end_of(reader), 4.0)
+        found = await lab.happens(_end_of(reader), 4.0)
         writer.close()
         return found
 
@@ -97,7 +106,7 @@ async def idle_is_cut_off(lab: Lab) -> object:
 async def slow_body_is_refused(lab: Lab) -> object:
     async with client_of(lab) as client:
         reader, writer = await opened(client, SLOW_BODY)
-        found = await happens(reader.readline(), 4.0)
+        found = await lab.happens(reader.readline(), 4.0)
         writer.close()
         return found
 
@@ -105,8 +114,12 @@ async def slow_body_is_refused(lab: Lab) -> object:
 async def beside_a_slow_body(lab: Lab) -> object:
     async with client_of(lab) as client:
         _, writer = await opened(client, SLOW_BODY)
-        await asyncio.sleep(0.5)
-        answer = await client.get("/api/memories")
+        async with asyncio.timeout(PATIENCE_S):
+            while True:  # until the service has seen the slow one
+                await asyncio.sleep(0.2)
+                answer = await client.get("/api/memories")
+                if answer.status_code == lab.expected:
+                    break
         writer.close()
         return answer.status_code
 
@@ -134,6 +147,7 @@ TURN = {"turn_id": "t1", "content": "tea " * 500}
 FORGET = {"types": ["rule"], "reason": "x", "mode": "execute"}
 
 LINES = {"Content-Type": "application/x-ndjson"}
+FILE = {"Content-Type": "application/octet-stream"}
 
 CASES: dict[str, Case] = {
     "http.host": Case(
@@ -161,6 +175,10 @@ CASES: dict[str, Case] = {
     ),
     "http.max_import_bytes": Case(
         status("POST", "/api/scopes/a/import", content=b"x" * 4_000, headers=LINES),
+        (2_000, 8_000), (413, 422), FREE,
+    ),
+    "http.max_ingest_bytes": Case(
+        status("POST", "/api/ingest?name=a.txt", content=b"x" * 4_000, headers=FILE),
         (2_000, 8_000), (413, 422), FREE,
     ),
     "http.modify_per_minute": Case(

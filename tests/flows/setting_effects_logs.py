@@ -8,17 +8,15 @@ from typing import Any
 import httpx
 
 from palimpsest.ops.embedded import application
-from palimpsest.ops.kafka import topics
 from palimpsest.ops.opening import open_log
 from palimpsest.ops.parts import SetupError
-from palimpsest.ops.service.local import ListenAddress, local_interface
+from palimpsest.ops.service.local import ListenAddress, listen_address, local_interface
 from palimpsest.ops.service.routing import RoutedQueries
-from palimpsest.ops.service.running import listen_address
 from palimpsest.streams.kafka.faust_client import application as faust_application
 from palimpsest.streams.kafka.role import Role
 from palimpsest.streams.logs.base import Outgoing
-from palimpsest.streams.runtime.fair_queue import FairQueue
-from tests.setting_lab import Case, Lab, happens
+from palimpsest.streams.runtime.pace import FairQueue
+from tests.setting_lab import PATIENCE_S, Case, Lab
 
 CLUSTER = ("log.kind=kafka", "kafka.worker_token=secret")
 
@@ -61,7 +59,7 @@ async def leaves_in_time(lab: Lab) -> object:
             while app.log.read("cache-invalidations", 0, 0, 1):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
-        found = await happens(gone(), 3.0)
+        found = await lab.happens(gone(), 3.0)
         app.stop()
         await running
         return found
@@ -77,7 +75,7 @@ class _Faust:
     def __init__(self, lab: Lab) -> None:
         nothing: Any = None
         options = lab.settings.cluster
-        self.role = Role("store", options, (), nothing, nothing, nothing, nothing, FairQueue())
+        self.role = Role("store", options, (), nothing, nothing, nothing, FairQueue())
         self.made = faust_application(options, "store", lab.folder)
 
 
@@ -120,7 +118,7 @@ async def quiescing(lab: Lab) -> object:
 
 async def replicas_asked_for(lab: Lab) -> object:
     from palimpsest.ops.cli.common import Cli
-    from palimpsest.ops.cli.topics import create
+    from palimpsest.ops.cli.setup import create
 
     asked: list[int] = []
 
@@ -152,7 +150,7 @@ async def replicas_asked_for(lab: Lab) -> object:
         def close(self) -> None:
             pass
 
-    lab.patch.setattr(topics, "KafkaAdminClient", Admin)
+    lab.patch.setattr("palimpsest.streams.kafka.log.KafkaAdminClient", Admin)
     flags = ("log.kind=kafka", *(flag.format() for flag in lab.flags))
     create(Cli(lab.folder, None, flags), json=True)
     return asked
@@ -175,7 +173,7 @@ async def hosts_that_answer(lab: Lab) -> object:
     answering = []
     async with local_interface(nothing, lab.folder, listen_address(lab.settings)) as said:
         for host in ("127.0.0.1", "127.0.0.2"):
-            async with httpx.AsyncClient(trust_env=False) as client:
+            async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client:
                 try:
                     await client.post(f"http://{host}:{said.port}/ping")
                 except httpx.ConnectError:

@@ -7,12 +7,12 @@ from typing import Any
 
 from palimpsest.ops import parts
 from palimpsest.ops.embedded import application
-from palimpsest.ops.maintenance.upkeep import expiring
+from palimpsest.ops.maintenance.process import expiring
 from palimpsest.streams.models.base import ModelError, Prompt
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.stage import Generate
 from tests.servers import Late, ScriptedProvider, Text
-from tests.setting_lab import REMOTE_LLM, REMOTE_VECTORS, Case, Lab, happens
+from tests.setting_lab import REMOTE_LLM, REMOTE_VECTORS, Case, Lab
 
 PROMPT = Prompt("extract", "system", "user", {}, 100, {"content": "tea"})
 
@@ -66,7 +66,7 @@ async def calls_at_once(lab: Lab) -> object:
         asking = [asyncio.create_task(app.models.generate(PROMPT, False)) for _ in range(4)]
         checks = len(lab.server.calls)
         await lab.server.called(checks + 1)
-        await happens(lab.server.called(checks + 4), 0.5)
+        await lab.happens(lab.server.called(checks + 4), 0.5, lab.expected == 4)
         count = len(lab.server.posts)
         released.set()
         await asyncio.gather(*asking)

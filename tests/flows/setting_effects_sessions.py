@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from palimpsest.ops.maintenance.session_summaries import SummaryTimer
+from palimpsest.ops.maintenance.publishing import SummaryTimer
 from palimpsest.ops.operations.memories import Context
 from palimpsest.ops.operations.sessions import SessionMemory
-from palimpsest.ops.service.queries import DirectQueries
-from palimpsest.ops.service.running import sources_of
+from palimpsest.ops.service.direct_queries import DirectQueries
+from palimpsest.ops.service.local import sources_of
 from palimpsest.schemas.commands import RememberCommand, UpdateShortTermCommand
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from tests.messages import commanded, published, turn
@@ -66,10 +66,10 @@ async def model_sums_up(lab: Lab) -> object:
 async def is_idle(lab: Lab) -> object:
     """Whether a session of three turns is to be summed up after 20 minutes."""
     async with lab.ran("one", "two", "three") as seen:
-        app, shards = seen.app, dict(enumerate(seen.app.shards))
+        app = seen.app
         known = (app.log, app.log.append, app.settings, lab.clock, app.models)
         lab.clock.advance(minutes=20)
-        return SummaryTimer(lambda: shards, *known).waits(shards[0])
+        return bool(SummaryTimer(app.opened, *known).due(app.shards[0]))
 
 
 async def context_of(lab: Lab) -> Any:

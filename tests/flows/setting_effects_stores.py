@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 from palimpsest.ops.embedded import application
 from palimpsest.ops.errors import SqlTooLargeError, SqlTooSlowError
+from palimpsest.ops.lifecycle.archive import archive
+from palimpsest.ops.maintenance.jobs import JobContext
 from palimpsest.ops.requests import SqlRequest
-from palimpsest.ops.service.queries import DirectQueries
-from palimpsest.ops.service.running import sources_of
+from palimpsest.ops.service.direct_queries import DirectQueries
+from palimpsest.ops.service.local import sources_of
 from palimpsest.schemas.memory_texts import embedding_key
-from palimpsest.schemas.rows import MentionRow, NameRow, Row
+from palimpsest.schemas.rows.columns import Row
+from palimpsest.schemas.rows.graph import MentionRow, NameRow
+from palimpsest.stores.database.archive import files_of
+from palimpsest.streams.logs.embedded import EmbeddedLog
+from palimpsest.streams.memory_rows import archived
 from tests.memory_rows import memory
 from tests.messages import BEGIN
 from tests.setting_lab import REMOTE_VECTORS, Case, Lab, recall_of
@@ -70,6 +77,18 @@ async def resident_scopes(lab: Lab) -> object:
         for scope in "abc":
             shard.indexes.get(scope)
         return len([scope for scope in "abc" if shard.indexes.resident(scope) is not None])
+
+
+async def states_in_files(lab: Lab) -> object:
+    """What the job moves of a state that was archived yesterday."""
+    row = memory("m", "Ana lives in Ghent", version=2)
+    state = archived(memory("m", "Ana lives in Paris"), "modified", BEGIN)
+    with lab.shard(row, state) as shard, EmbeddedLog(lab.folder / "l", 1, lab.clock) as log:
+        at = BEGIN + timedelta(days=1)
+        context = JobContext(shard, 0, at, lab.settings, log, log.append)
+        await archive(context)
+        with shard.reading() as reader:
+            return sum(each.rows for each in files_of(reader))
 
 
 async def found_by_stem(lab: Lab) -> object:
@@ -137,6 +156,13 @@ async def use_of_times(lab: Lab) -> object:
     return answer["understood"]["times_used"]
 
 
+async def first_of_when(lab: Lab) -> object:
+    texts = {"fond": "Ana's garden party was fun", "told": "Ana's garden party was fun, in June"}
+    rows = [memory(name, text, n) for n, (name, text) in enumerate(texts.items())]
+    answer = await lab.recalled("When was Ana's garden party?", rows)
+    return "when" in answer["results"][-1]["explanation"]["parts"], answer["results"][0]["id"]
+
+
 async def intent_of_a_question(lab: Lab) -> object:
     understood = (await lab.recalled("How come they left?", TEAS))["understood"]
     return understood["intent"], understood["intent_by"]
@@ -170,6 +196,7 @@ CASES: dict[str, Case] = {
     "recall.graph_timeout_ms": Case(graph_timed_out, (0.000001, 60_000), (True, False)),
     "recall.min_score": Case(results_of_a_recall, ("0.0", "0.99"), (10, 0)),
     "recall.time_words": Case(use_of_times, ("off", "prefer"), ("none", "prefer")),
+    "recall.when_weight": Case(first_of_when, (0.0, 1.0), ((False, "fond"), (True, "told"))),
     "recall.intent": Case(
         intent_of_a_question, ("words", "exemplars"), (("general", "default"), ("why", "exemplar"))
     ),
@@ -186,6 +213,7 @@ CASES: dict[str, Case] = {
     ),
     "recall.mmr": Case(method, ("false", "true"), ("hybrid", "hybrid+mmr")),
     "store.memory_limit": Case(memory_of_database, (64, 256), ("64.0 MiB", "256.0 MiB")),
+    "archive.after_days": Case(states_in_files, (0, 30), (1, 0)),
     "store.threads": Case(threads_of_database, (1, 2), (1, 2)),
     "store.sql_memory_limit": Case(sorted_in_memory, (64, 1024), (False, True)),
     "store.sql_processes": Case(queries_at_once, (1, 2), (1, 2)),

@@ -85,7 +85,7 @@ async def test_an_empty_query_lists_items(store: Any) -> None:
 
 async def test_concurrent_puts_of_one_key_leave_one_text(memory: Memory) -> None:
     stores = [langgraph_store(memory) for _ in range(2)]
-    puts = [stores[n % 2].aput(("a",), "k", {"text": f"bee {n}"}) for n in range(20)]
+    puts = [stores[n % 2].aput(("a",), "k", {"text": f"bee {n}"}) for n in range(8)]
     await asyncio.gather(*puts)
     rows = memory.list(session_id="k", scope="ana/a", limit=100).memories
     assert len([each for each in rows if each.source_type == "langgraph"]) == 1

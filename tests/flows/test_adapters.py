@@ -25,13 +25,15 @@ def opened(folder: Path) -> Memory:
     return Memory(folder, scope="ana", settings=SETTINGS, wait_seconds=60.0)
 
 
-@pytest.fixture(params=["folder", "service"])
-def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BlockingMethods]:
-    """A memory in a folder, and one that a service has."""
-    if request.param == "folder":
-        with opened(tmp_path) as made:
-            yield made
-        return
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[BlockingMethods]:
+    with opened(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Iterator[BlockingMethods]:
+    """One that a service has."""
     with (
         server(tmp_path, *UNLIMITED) as served,
         Client(served.address, scope="ana", wait_seconds=60.0) as client,
@@ -46,16 +48,16 @@ def framework(name: str) -> Any:
 # --- the conversation that all histories are --------------------------------------------------
 
 
-async def test_a_history_keeps_order_and_whole_messages(memory: BlockingMethods) -> None:
-    history = History(memory, "s1")
-    other = History(memory, "s2")
+async def test_a_history_keeps_order_and_whole_messages(remote: BlockingMethods) -> None:
+    history = History(remote, "s1")
+    other = History(remote, "s2")
     for number in range(0, 30, 3):
         await history.append(
             Message("user", f"text {n}", {"n": n, "spaces": "a  b\n"})
             for n in range(number, number + 3)
         )
         await other.append([Message("user", "foreign", {"n": -1})])
-    await memory.aio.add("Not a message of a framework.", session_id="s1")
+    await remote.aio.add("Not a message of a framework.", session_id="s1")
     assert [each["n"] for each in await history.messages()] == [*range(30)]  # type: ignore[index]
     assert [each["n"] for each in await history.messages(4)] == [26, 27, 28, 29]  # type: ignore[index]
     assert await history.pop() == {"n": 29, "spaces": "a  b\n"}
@@ -66,7 +68,7 @@ async def test_a_history_keeps_order_and_whole_messages(memory: BlockingMethods)
     assert await history.pop() is None
     assert len(await other.messages()) == 10
     with pytest.raises(ValueError, match="the session is empty"):
-        History(memory, " ")
+        History(remote, " ")
 
 
 # --- LangGraph --------------------------------------------------------------------------------
@@ -123,13 +125,18 @@ def test_a_graph_remembers_across_threads(tmp_path: Path) -> None:
 
 @pytest.fixture
 async def store(memory: BlockingMethods) -> AsyncIterator[Any]:
+    return store_of(memory)
+
+
+def store_of(memory: BlockingMethods) -> Any:
     framework("langgraph")
     from palimpsest.ops.adapters.langgraph import PalimpsestStore
 
     return PalimpsestStore(memory)
 
 
-async def test_an_item_is_put_replaced_and_deleted(store: Any) -> None:
+async def test_an_item_is_put_replaced_and_deleted(remote: BlockingMethods) -> None:
+    store = store_of(remote)
     space = ("users", "ü/1")
     first = {"text": "likes  two\nspaces", "n": 1, "tags": ["a"], "none": None}
     await store.aput(space, "k 1", first)

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from palimpsest.ops.cli.main import app as program
 from palimpsest.ops.embedded import Application, application
-from palimpsest.ops.maintenance.earning import Earning, Judged, change_of
+from palimpsest.ops.maintenance.shadow_deciding import Earning, Judged, change_of
 from palimpsest.ops.operations.replay import Agreement
 from palimpsest.ops.operations.scopes import Flags
-from palimpsest.ops.service.queries import DirectQueries
-from palimpsest.ops.service.running import sources_of
+from palimpsest.ops.service.direct_queries import DirectQueries
+from palimpsest.ops.service.local import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import (
     Actor,
@@ -216,14 +216,15 @@ async def test_nothing_is_earned_before_all_that_people_said_is_known(tmp_path: 
     scene.settings = settings_of(tmp_path, *EARN)
     async with application(scene.settings, clock=scene.clock) as app:
         app.log.append([outgoing(MEMORY_COMMANDS, commanded(dismiss(wrong), 50))])
-        shards, flags = dict(enumerate(app.shards)), scene.settings.pipeline
         given: list[Outgoing] = []
-        earning = Earning(lambda: shards, app.log, given.extend, flags, scene.clock)
-        assert earning.once()
+        earning = Earning(app.opened, app.log, given.extend, scene.settings, scene.clock)
+        await earning.once()
+        assert earning.busy()
         assert given == []
         scene.clock.advance(minutes=1)
         assert await app.drain()
-        assert not earning.once()
+        await earning.once()
+        assert not earning.busy()
         assert given == []
 
 

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from palimpsest.ops.awaited_results import AwaitedResults
+from palimpsest.ops.awaited_results import (
+    AwaitedResults,
+    awaited_commands,
+    awaited_turns,
+    key_of,
+)
 from palimpsest.ops.errors import NotOpenError
-from palimpsest.ops.operations.pipeline import command_results
 from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.sources import Sources
+from palimpsest.ops.transport.attached import Attached
 from palimpsest.schemas.commands import RememberCommand
+from palimpsest.streams.runtime.output import outgoing
 from tests.harness import Pipeline
+from tests.messages import commanded, published, topic_of, turn
 
 PATIENCE_S = 30.0
 TEXTS = ("Ana likes green tea", "Ben plays the oboe", "Eva moved to Porto")
@@ -28,13 +35,14 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
         yield made
 
 
-def results_of(pipeline: Pipeline) -> AwaitedResults[str]:
-    sources = Sources(
+def sources_of(pipeline: Pipeline) -> Sources:
+    return Sources(
         pipeline.settings, pipeline.log, {0: pipeline.shard}, 1, pipeline.embedding, lambda _: None
     )
-    results = AwaitedResults[str]()
-    results.find = partial(asyncio.to_thread, command_results, sources)
-    return results
+
+
+def results_of(pipeline: Pipeline) -> AwaitedResults[str, JsonObject]:
+    return awaited_commands(sources_of(pipeline))
 
 
 def carried_out(pipeline: Pipeline) -> list[str]:
@@ -77,15 +85,18 @@ async def test_who_gives_up_hinders_nobody(pipeline: Pipeline) -> None:
         assert (await results.of(known))["command_id"] == known
 
 
-async def test_a_batch_wakes_who_waits(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_commit_wakes_who_waits(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("palimpsest.ops.awaited_results.LOOK_SECONDS", 10 * PATIENCE_S)
-    [known, *_] = await asyncio.to_thread(carried_out, pipeline)
-    [apply_writes] = pipeline.worker("apply-writes").runners
+    message = commanded(RememberCommand(content=TEXTS[0]), 1)
+    command_id = message.id
+    pipeline.publish(message)
     results = results_of(pipeline)
-    waiting = asyncio.create_task(results.of(known))
-    await results.note(apply_writes)
+    waiting = asyncio.create_task(results.of(command_id))
+    await asyncio.to_thread(pipeline.run)
     async with asyncio.timeout(PATIENCE_S):
-        assert (await waiting)["command_id"] == known
+        assert (await waiting)["command_id"] == command_id
 
 
 async def test_a_store_that_is_closed_is_told(pipeline: Pipeline) -> None:
@@ -114,3 +125,20 @@ async def test_a_store_that_cannot_be_read_leaves_nobody_waiting(
     assert [type(each) for each in found] == [duckdb.IOException] * 2
     async with asyncio.timeout(PATIENCE_S):
         assert (await results.of(known))["error"] is None
+
+
+async def test_turns_are_waited_for_alone_whatever_else_is_published(pipeline: Pipeline) -> None:
+    messages = [published(turn(text, number)) for number, text in enumerate(TEXTS, start=1)]
+    stored, later, last = (outgoing(topic_of(each), each) for each in messages)
+    positions = pipeline.log.append([stored])
+    await asyncio.to_thread(pipeline.run)
+    positions += pipeline.log.append([later, last])
+    queries = DirectQueries(sources_of(pipeline))
+    attached = Attached(queries, pipeline.log.append)
+    assert await attached.storing([stored, stored], positions[:1])()
+    assert not await attached.storing([stored, later], positions[:2])()
+    keys = [key_of(record)[0] for record in (stored, later, stored)]
+    turns = awaited_turns(queries)
+    assert [*await turns.within(keys, 0.5)] == keys[:1]
+    assert await turns.within([], None) == {}
+    assert not turns._awaited

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.embedded import application
-from palimpsest.ops.replay import reextraction
+from palimpsest.ops.replay import live_stores
 from palimpsest.ops.replay.branches import branch_folder
-from palimpsest.ops.service.running import serving_reads
+from palimpsest.ops.service.local import serving_reads
 from palimpsest.streams.models.base import Vector
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
 from tests.flows.test_reextraction import NEW, OLD, TURNS
@@ -45,7 +45,7 @@ async def test_only_what_the_live_memory_does_not_have_is_embedded(
         await live.branch("whole")  # of few records: all is embedded anew
         assert len(embedded) > 8
         embedded.clear()
-        monkeypatch.setattr(reextraction, "LEAST_RECORDS", 1)
+        monkeypatch.setattr(live_stores, "LEAST_RECORDS", 1)
         if worker:
             async with application(live.settings) as app, serving_reads(app):
                 await live.branch()

@@ -26,7 +26,7 @@ from tests.messages import commanded
 
 EXAMPLE = ROOT / "ops" / "examples" / "context_cache.py"
 SCOPE = "home"
-MEMORIES, ROUNDS = 10, 100
+MEMORIES, ROUNDS = 10, 6
 TEXT = "Ana lives in {}"
 
 
@@ -50,7 +50,7 @@ async def test_the_word_never_comes_before_the_row(program: Program) -> None:
         with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S) as client:
             ids = [remembered(client, f"the first text of memory {n}") for n in range(MEMORIES)]
         folder = program.data / "log"
-        with EmbeddedLog.open(folder, None, utc_now, "publish") as log:
+        with EmbeddedLog(folder, None, utc_now, "publish") as log:
             log.append([*changes(ids)])
             told = await read_back(log, url, ids)
     assert {memory_id: told[memory_id] for memory_id in ids} == dict.fromkeys(ids, 1 + ROUNDS)

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from palimpsest.schemas.commands import ApplyProposalsCommand, ForgetCommand
-from palimpsest.schemas.rows import CategoriesRow
+from palimpsest.schemas.rows.pipeline import CategoriesRow
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.stores.database.migrations import MIGRATIONS, migrate
 from palimpsest.stores.database.tables import select

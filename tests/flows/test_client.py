@@ -26,7 +26,6 @@ from palimpsest import (
     UnauthorizedError,
 )
 from palimpsest.ops.errors import SqlRefusedError
-from palimpsest.ops.library.memory_methods import MemoryMethods
 from tests.flows.http_server import Served, server
 from tests.flows.program import until
 
@@ -53,22 +52,14 @@ def client_of(served: Served, **given: Any) -> Client:
 # --- the same as the embedded library ---------------------------------------------------------
 
 
-def test_the_examples_of_the_library_run_over_http(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_the_example_runs(served: Served) -> None:
+    """That of the class; those of the methods are the library's."""
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    names = {"base_url": served.address}
     parser = doctest.DocTestParser()
-    with server(tmp_path_factory.mktemp("examples"), *MANY) as served:
-        with client_of(served) as memory:
-            names = {"memory": memory, "base_url": served.address}
-            for name in vars(MemoryMethods):
-                text = inspect.getdoc(getattr(Client, name)) or ""
-                if ">>>" in text:
-                    runner.run(parser.get_doctest(text, dict(names), name, None, 0))
-        text = inspect.getdoc(Client) or ""
-        runner.run(parser.get_doctest(text, names, "Client", None, 0))
+    runner.run(parser.get_doctest(inspect.getdoc(Client) or "", names, "Client", None, 0))
+    assert runner.tries > 1
     assert runner.summarize(verbose=False).failed == 0
-    assert runner.tries > 20
 
 
 def test_a_client_imports_neither_service_nor_stores() -> None:
@@ -130,23 +121,8 @@ def test_all_filters_reach_the_service(memory: Client) -> None:
     assert (stored.source_type, stored.metadata) == ("diary", {"line": 3})
 
 
-def test_memories_are_listed_page_by_page(memory: Client) -> None:
-    scope = "pages"
-    kept = memory.remember("Ana sails on Sundays", session_id="s/1", scope=scope)
-    memory.remember("Ben sails too", scope=scope)
-    memory.wait_until_processed()
-    whole = memory.list(types=["preference", "fact"], scope=scope)
-    page = memory.list(types=["preference", "fact"], limit=1, scope=scope)
-    assert page.next_cursor is not None
-    rest = memory.list(types=["preference", "fact"], cursor=page.next_cursor, scope=scope)
-    assert (page.memories + rest.memories, rest.next_cursor) == (whole.memories, None)
-    of_session = {each.id for each in memory.list(session_id="s/1", scope=scope).memories}
-    assert kept.id in of_session
-    assert of_session < {each.id for each in memory.list(scope=scope).memories}
-
-
 def test_any_text_is_a_scope_a_session_and_a_name(memory: Client) -> None:
-    for scope in ("Ünïcode/日本", "a b?c=d&e#f", "..", "%2F", '"quoted"'):
+    for scope in ("Ünïcode/日本", "a b?c=d&e#%2F", ".."):
         added = memory.add("Nora lives in Zürich.", speaker="Ana", session_id="a/b", scope=scope)
         [turn] = added.memory_ids
         assert memory.get(turn, scope=scope).session_id == "a/b"
@@ -186,16 +162,10 @@ def test_turns_of_many_bodies_are_added_in_order(memory: Client) -> None:
 BAD: dict[str, tuple[Callable[[Client], object], type[Exception], str]] = {
     "turn": (lambda m: m.add([{"content": "ok"}, {"content": 5}]), RequestError, "turn 1: content"),
     "large": (lambda m: m.add("x" * 3_000_000), RequestError, "bytes"),
-    "empty scope": (lambda m: m.recall("x", scope=" "), RequestError, "scope: must not be blank"),
     "question": (lambda m: m.recall(" "), RequestError, "query: must not be blank"),
-    "limit": (lambda m: m.recall("x", limit=0), RequestError, "limit: .* equal to 1$"),
     "filter": (lambda m: m.recall("x", colour="red"), RequestError, "colour: there is no such"),
-    "no zone": (lambda m: m.recall("x", since=datetime(2026, 1, 1)), RequestError, "no zone"),
-    "nothing": (lambda m: m.preview_forget(), RequestError, "nothing says what to forget"),
-    "none": (lambda m: m.forget(reason="x"), RequestError, "nothing says what to forget"),
     "no id": (lambda m: m.get("../health"), NotFoundError, "whole ids"),
     "nobody": (lambda m: m.get(NOBODY), NotFoundError, "there is no memory"),
-    "unknown": (lambda m: m.pin(NOBODY), NotFoundError, "there is no memory"),
     "sql": (lambda m: m.sql("DROP TABLE memory_rows"), SqlRefusedError, "SELECT"),
     "name": (lambda m: m.get_entity("Nobody"), NotFoundError, "nothing called Nobody"),
     "surrogate": (lambda m: m.remember("\ud83d"), RequestError, "unicode string"),
@@ -207,58 +177,6 @@ def test_what_is_wrong_is_told_as_by_the_library(memory: Client, name: str) -> N
     ask, kind, expected = BAD[name]
     with pytest.raises(kind, match=expected):
         ask(memory)
-
-
-def test_what_is_not_done_raises_and_tells_why(memory: Client) -> None:
-    pinned = memory.remember("critical: Ring Nora first", scope="rules")
-    with pytest.raises(NotDoneError, match="pinned") as refused:
-        memory.forget([pinned.id], reason="test", scope="rules")
-    assert (refused.value.kind, refused.value.changes[0].status) == ("pinned", "pinned")
-    with pytest.raises(NotDoneError, match="version_conflict") as refused:
-        memory.correct(pinned.id, "Ring Nora last", if_version=7, scope="rules")
-    assert refused.value.changes[0].version == 1
-    with pytest.raises(NotDoneError) as refused:
-        memory.recover(pinned.id, scope="rules")
-    assert refused.value.kind == "not_deleted"
-    with pytest.raises(NotFoundError):
-        memory.pin(pinned.id, scope="another")  # of another scope, as one that never was
-    memory.forget([pinned.id], reason="test", force=True, scope="rules")
-    with pytest.raises(NotDoneError, match="deleted"):
-        memory.unpin(pinned.id, scope="rules")
-    assert memory.forget([pinned.id], reason="test", scope="rules").changes[0].status == "deleted"
-    assert memory.recover(pinned.id, scope="rules").status == "recovered"
-    assert not memory.confirm(pinned.id, reason="seen", scope="rules").deduped
-
-
-def test_many_are_forgotten_after_a_look_and_once_under_a_key(memory: Client) -> None:
-    for number in range(30):
-        memory.remember(f"Ana saw heron number {number}.", scope="herons")
-    seen = memory.preview_forget(types=["fact"], source_type="manual", scope="herons")
-    assert (len(seen.ids), seen.needs_confirmation, seen.more) == (30, True, False)
-    told = {"reason": "too many", "scope": "herons"}
-    with pytest.raises(NotDoneError) as refused:
-        memory.forget(seen.ids, **told)
-    assert refused.value.kind == "confirmation_required"
-    memory.modify(seen.ids[0], importance=0.1, reason="test", scope="herons")
-    confirmed = {**told, "confirm_token": seen.confirm_token, "key": "once"}
-    with pytest.raises(NotDoneError) as refused:
-        memory.forget(seen.ids, **confirmed)
-    assert refused.value.kind == "confirm_mismatch"
-    seen = memory.preview_forget(types=["fact"], source_type="manual", scope="herons")
-    confirmed |= {"confirm_token": seen.confirm_token, "key": "again"}
-    first = memory.forget(seen.ids, **confirmed).changes
-    assert {each.status for each in first} == {"forgotten"}
-    assert memory.forget(seen.ids, **confirmed).changes == first  # its answer was lost, say
-    with pytest.raises(NotDoneError) as refused:
-        memory.remember("something else", scope="herons", key="again")
-    assert refused.value.kind == "idempotency_conflict"
-
-
-def test_the_same_key_is_done_once(memory: Client) -> None:
-    first = memory.remember("Ana likes plums", scope="keys", key="k1")
-    memory.forget([first.id], reason="test", scope="keys", key="k2")
-    assert memory.remember("Ana likes plums", scope="keys", key="k1") == first
-    assert memory.get(first.id, scope="keys").is_deleted
 
 
 def test_what_takes_too_long_is_told_and_found_later(served: Served) -> None:
@@ -279,10 +197,10 @@ def test_what_takes_too_long_is_told_and_found_later(served: Served) -> None:
 
 
 async def test_tasks_and_threads_share_a_client(served: Served) -> None:
-    texts = [f"note {number} of many" for number in range(40)]
+    texts = [f"note {number} of many" for number in range(12)]
     async with AsyncClient(served.address, scope="tasks", wait_seconds=60.0) as memory:
         changes = await asyncio.gather(*(memory.remember(text) for text in texts))
-        assert len({each.id for each in changes}) == 40
+        assert len({each.id for each in changes}) == 12
         found = await asyncio.gather(*(memory.get(each.id) for each in changes))
         assert [each.content for each in found] == texts
     blocking = client_of(served, scope="threads")
@@ -290,13 +208,13 @@ async def test_tasks_and_threads_share_a_client(served: Served) -> None:
 
     def work(number: int) -> None:
         try:
-            for count in range(5):
+            for count in range(3):
                 kept = blocking.remember(f"thread {number} said {count}")
                 assert blocking.get(kept.id).content == f"thread {number} said {count}"
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -304,7 +222,7 @@ async def test_tasks_and_threads_share_a_client(served: Served) -> None:
     assert failures == []
     blocking.close()
     kept = blocking.sql("SELECT content FROM memories WHERE scope = 'threads'")  # opened anew
-    assert {f"thread {number} said 4" for number in range(8)} <= {*kept["content"].to_pylist()}
+    assert {f"thread {number} said 2" for number in range(4)} <= {*kept["content"].to_pylist()}
     blocking.close()
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +17,7 @@ import httpx
 import pytest
 
 from palimpsest import AsyncClient, Client, NotDoneError, RequestError, UnavailableError
-from palimpsest.ops.transport.following import MemoryEvent
+from palimpsest.ops.library.client import MemoryEvent
 from palimpsest.ops.transport.sending import backoff, retry_after
 from tests.flows.bad_network import Answer, Behaviour, Lost, Relay, Silence, Unheard
 from tests.flows.http_server import Served, server
@@ -54,7 +55,6 @@ def client_of(relay: Relay, **given: Any) -> Iterator[Client]:
 # --- answers that are lost --------------------------------------------------------------------
 
 TROUBLE: dict[str, list[Behaviour]] = {
-    "lost": [Lost()],
     "lost twice": [Lost(), Lost()],
     "away, then lost": [AWAY, Lost(), BAD_GATEWAY],
 }
@@ -139,7 +139,7 @@ def test_a_write_goes_on_when_its_server_is_killed_and_started_anew(
 
 def ready(address: str) -> bool:
     with contextlib.suppress(httpx.TransportError):
-        return httpx.get(f"{address}/ready", trust_env=False).status_code == 200
+        return httpx.get(f"{address}/ready", trust_env=False, timeout=PATIENCE_S).status_code == 200
     return False
 
 
@@ -166,7 +166,8 @@ UNANSWERED: dict[str, tuple[Behaviour, type[Exception], str, int]] = {
 def test_a_request_is_sent_so_often_and_then_told(relay: Relay, name: str) -> None:
     behaviour, kind, expected, times = UNANSWERED[name]
     relay.script = [behaviour] * 10
-    given = {"timeout": 0.2, "wait_seconds": 0.1, "attempts": 3, "retry_seconds": 600.0}
+    seconds = 0.2 if name == "nothing" else PATIENCE_S
+    given = {"timeout": seconds, "wait_seconds": 0.1, "attempts": 3, "retry_seconds": 600.0}
     for ask in (lambda m: m.stats(), lambda m: m.remember("x"), lambda m: m.recall("secret")):
         relay.seen.clear()
         with client_of(relay, **given) as memory, pytest.raises(kind, match=expected) as told:
@@ -203,13 +204,11 @@ def test_nobody_is_there(free_port: int) -> None:
 
 
 @pytest.fixture
-def free_port() -> int:
-    import socket
-
+def free_port() -> Iterator[int]:
+    """Nobody listens there, and no other process can take it."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
+        yield taken.getsockname()[1]
 
 
 # --- following --------------------------------------------------------------------------------

@@ -11,22 +11,22 @@ import pytest
 
 from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.replay import jobs
-from palimpsest.ops.replay.diff import DiffRequest, diff
-from palimpsest.ops.replay.diff_output import diff_json, write_lines
+from palimpsest.ops.replay.diff import compared, write_lines
+from palimpsest.ops.replay.requests import Diff
 from palimpsest.ops.settings.sections import Settings
 from tests.branches_by_hand import Lab
 from tests.flows.http_fresh import COMPARED, keep_comparison
 
-pytestmark = pytest.mark.usefixtures("kept_sql_processes")
+pytestmark = pytest.mark.usefixtures("sql_in_this_process")
 
 
 async def test_the_lines_tell_what_the_whole_tells(tmp_path: Path) -> None:
     lab = Lab(tmp_path, lambda text: [text])
     await lab.say("Ana likes tea", "Ana likes figs", "Ana 住在 Oslo")
     await lab.branch(lambda text: [text.replace("figs", "dates")], *TOLD)
-    whole: Any = diff_json(await diff(lab.settings, DiffRequest("better")))
+    whole: Any = await compared(lab.settings, Diff("better"))
     out = tmp_path / "differences.jsonl"
-    summary = await write_lines(lab.settings, DiffRequest("better"), out)
+    summary = await write_lines(lab.settings, Diff("better"), out)
     lines: list[dict[str, Any]] = [*map(json.loads, out.read_text().splitlines())]
     assert summary == {
         **{name: whole[name] for name in ("branch", "totals", "spent")},
@@ -44,7 +44,7 @@ async def test_the_lines_tell_what_the_whole_tells(tmp_path: Path) -> None:
     assert graph == as_whole["graph"]
     assert {"scope", "fact", "entity", "relation"} <= {line["what"] for line in lines}
     with pytest.raises(NotFoundError):
-        await write_lines(lab.settings, DiffRequest("better", ("nobody",)), tmp_path / "other")
+        await write_lines(lab.settings, Diff("better", ("nobody",)), tmp_path / "other")
     assert not [name for name in os.listdir(tmp_path) if "other" in name]
 
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from palimpsest.ops.embedding.tracker import catch_up
 from palimpsest.ops.errors import NotFoundError
-from palimpsest.ops.maintenance.upkeep import catch_up
 from palimpsest.ops.operations.documents import DocumentChunks, Documents, GetDocument
-from palimpsest.ops.operations.memories import Context, Recall, Weak
+from palimpsest.ops.operations.lifecycle.fading import Weak
+from palimpsest.ops.operations.memories import Context, Recall
 from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.operations.selection import PreviewForget
-from palimpsest.ops.service.queries import DirectQueries
+from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import (
@@ -31,11 +32,10 @@ from palimpsest.schemas.commands import (
     RememberCommand,
 )
 from palimpsest.stores.lock import StoreLock
-from palimpsest.streams.document_intents import texts_of
 from palimpsest.streams.models.base import TransientModelError
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
+from palimpsest.streams.normalize import chunks, texts_of
 from palimpsest.streams.store_port import Vector
-from palimpsest.streams.text.chunks import chunks
 from tests.documents import active_chunks, added, deleted, documents, run, sentences, statuses
 from tests.harness import DIMENSIONS, FULL, Pipeline, pipeline_settings
 from tests.spoken_model import ScriptedModel, spoken

@@ -11,16 +11,13 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.bootstrap import application
-from palimpsest.ops.embedded import Application
-from palimpsest.ops.opening import publisher
 from palimpsest.ops.replay import jobs
-from palimpsest.ops.replay.rebuild import RebuildRequest, rebuild
+from palimpsest.ops.replay.rebuild import rebuild
+from palimpsest.ops.replay.requests import Rebuild
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.commands import Command, EraseScopeCommand, ForgetCommand
+from palimpsest.schemas.commands import EraseScopeCommand, ForgetCommand
 from palimpsest.schemas.identity import erase_token
-from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.models.base import Prompt
-from palimpsest.streams.runtime.output import outgoing
 from tests.erased_bytes import where
 from tests.flows.program import until
 from tests.flows.test_erased_fields import (
@@ -34,10 +31,8 @@ from tests.flows.test_erased_fields import (
 )
 from tests.harness import DIMENSIONS, FULL
 from tests.marked_fields import Marks
-from tests.messages import commanded
 from tests.replayed import Live, live_settings, said_of
 from tests.servers import Call, Raw, ScriptedProvider
-from tests.spoken_model import ScriptedModel
 
 
 @pytest.fixture
@@ -66,51 +61,6 @@ def settings(tmp_path: Path, marks: Marks) -> Settings:
     return moved(tmp_path)
 
 
-async def work(
-    settings: Settings, marks: Marks, read: Callable[[Application], Command] | None = None
-) -> Command | None:
-    """Let a worker process all there is; what `read` makes of the stores then."""
-    made = ScriptedModel(extraction(marks))
-    async with application(settings, make_language=lambda _: made) as app:
-        await app.run(until_drained=True)
-        return None if read is None else read(app)
-
-
-async def erase(
-    settings: Settings, marks: Marks, command_of: Callable[[Application], Command]
-) -> None:
-    command = await work(settings, marks, command_of)
-    assert command is not None
-    with publisher(settings) as publish:
-        publish([outgoing(MEMORY_COMMANDS, commanded(command, 900))])
-    await work(settings, marks)
-    await work(settings, marks)  # what the graph forgets is in the files until then
-
-
-def values(app: Application, query: str) -> list[str]:
-    with app.shards[0].reading() as reader:
-        return [row[0] for row in reader.execute(query).fetchall()]
-
-
-def all_of_it(app: Application) -> Command:
-    [count] = values(app, "SELECT count(*) FROM memory_rows WHERE content_hash <> ''")
-    return EraseScopeCommand(reason="asked", confirm_token=erase_token("ana", int(count)))
-
-
-async def test_of_a_scope_nothing_is_left_in_a_branch(settings: Settings, marks: Marks) -> None:
-    await work(settings, marks)
-    await rebuild(settings, RebuildRequest("then", until=5))
-    await rebuild(settings, RebuildRequest("again", swap=True, anyway=True))
-    await work(settings, marks)
-    await rebuild(settings, RebuildRequest("branch"))
-    assert left_in(settings.data_dir / "branches", marks)
-    await erase(settings, marks, all_of_it)
-    assert left_in(settings.data_dir, marks) == []
-    await rebuild(settings, RebuildRequest("after", swap=True, anyway=True))
-    await work(settings, marks)
-    assert left_in(settings.data_dir, marks) == []
-
-
 def drawing(marks: Marks) -> Callable[[Call], Raw | None]:
     """What a provider answers to an extraction: other words each time, whichever model is asked."""
     answer = extraction(marks)
@@ -125,30 +75,31 @@ def drawing(marks: Marks) -> Callable[[Call], Raw | None]:
     return drawn
 
 
-@pytest.mark.parametrize("together", [True, False])
 async def test_of_single_memories_no_more_is_left_in_a_branch_than_live(
-    settings: Settings, marks: Marks, together: bool
+    settings: Settings, marks: Marks
 ) -> None:
+    """Of all but one of them, and of the last one alone."""
     async with ScriptedProvider(models=["old", "new"], refusing=drawing(marks)) as server:
         llm = {"provider": "openai", "base_url": f"{server.url}/v1", "model": "old"}
         live = Live(Settings.model_validate(settings.model_dump() | {"llm": llm}), commands=900)
         await live.run()
         assert (await live.branch()).ended == "done"
-        await rebuild(live.settings, RebuildRequest("then", until=5))
-        await rebuild(live.settings, RebuildRequest("again", swap=True, anyway=True))
-        await rebuild(live.settings, RebuildRequest("branch"))
+        await rebuild(live.settings, Rebuild(name="then", until=5))
+        await rebuild(live.settings, Rebuild(name="again", swap=True, anyway=True))
+        await rebuild(live.settings, Rebuild(name="branch"))
         compared = str(jobs.start(live.settings, {"kind": "diff", "branch": "new"})["id"])
         until(lambda: jobs.show(live.settings, compared)["state"] == "done")
         query = "SELECT memory_id FROM memory_rows WHERE content_hash <> '' ORDER BY 1"
         while ids := [memory_id for (memory_id,) in live.rows(query)]:
-            asked = tuple(ids if together else ids[:1])
+            asked = tuple(ids[:-1] or ids)
             gone = ForgetCommand(
                 memory_ids=asked, reason="asked", hard=True, cascade=True, force=True
             )
             live.command(gone)
-            for _ in range(2):
-                async with application(live.settings) as app:
-                    await app.run(until_drained=True)
+            async with application(live.settings) as app:
+                await app.run(until_drained=True)
+        async with application(live.settings) as app:
+            await app.run(until_drained=True)
     copies = (settings.data_dir / "branches", settings.data_dir / "replays")
     assert all(each.exists() for each in copies)
     left = [line for folder in copies for line in where(folder, *marks.fields)]
@@ -159,18 +110,24 @@ async def test_of_single_memories_no_more_is_left_in_a_branch_than_live(
     assert marks.left([line for line in left if line.split("'")[1] not in kept]) == []
 
 
-async def test_of_a_scope_nothing_is_left_in_what_a_second_model_drew(
-    settings: Settings, marks: Marks
-) -> None:
+async def test_of_a_scope_nothing_is_left_in_a_branch(settings: Settings, marks: Marks) -> None:
+    """Neither in what a second model drew, nor in stores that were made anew before and after."""
     async with ScriptedProvider(models=["old", "new"], refusing=drawing(marks)) as server:
         llm = {"provider": "openai", "base_url": f"{server.url}/v1", "model": "old"}
         live = Live(Settings.model_validate(settings.model_dump() | {"llm": llm}), commands=900)
         await live.run()
         assert (await live.branch()).ended == "done"
+        await rebuild(live.settings, Rebuild(name="then", until=5))
+        await rebuild(live.settings, Rebuild(name="again", swap=True, anyway=True))
+        await live.run()
+        await rebuild(live.settings, Rebuild(name="branch"))
         assert left_in(settings.data_dir / "branches", marks)
         [(count,)] = live.rows("SELECT count(*) FROM memory_rows WHERE content_hash <> ''")
         live.command(EraseScopeCommand(reason="asked", confirm_token=erase_token("ana", count)))
-        for _ in range(2):
+        for _ in range(2):  # what the graph forgets is in the files until the second
             async with application(live.settings) as app:
                 await app.run(until_drained=True)
+        assert left_in(settings.data_dir, marks) == []
+        await rebuild(live.settings, Rebuild(name="after", swap=True, anyway=True))
+        await live.run()
     assert left_in(settings.data_dir, marks) == []

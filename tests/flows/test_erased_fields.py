@@ -36,10 +36,11 @@ COMMANDS = {
     for kind in typing.get_args(typing.get_args(Command)[0])
 }
 OWN_TESTS = {
-    "promote", "rollback-promotion", "record-shadow-proposals",
-    "erase-scope", "import", "document-text",
+    "promote", "rollback-promotion", "record-shadow-proposals", "repair",
+    "erase-scope", "import", "document-text", "change-embedding", "link-causes", "consolidate",
+    "classify-facts", "weigh-aspects",
 }  # fmt: skip
-"""Of replays, of the worker alone, or made below."""
+"""Of replays, of the worker alone, of a whole partition, or made below."""
 
 
 def sent(number: int, schema: str, body: dict[str, Any], **given: Any) -> bytes:
@@ -104,6 +105,7 @@ def tell_commands(running: Pipeline, marks: Marks, memory_id: str, but: str = ""
     given = {"memory_id": memory_id, "memory_ids": [memory_id], "item_ids": [UUID]}
     given |= {"session_id": "s1", "document_id": UUID, "turns": [memory_id], "if_version": None}
     given |= {"lineage": None, "kind": "text", "digest": None, "chunks": None, "level": "none"}
+    given |= {"drawn_from": None}  # the worker's alone
     given |= {"hard": None, "confirm_token": None, "chunk_characters": 500, "content_type": None}
     for number, (name, kind) in enumerate(COMMANDS.items(), 100):
         if name in (*OWN_TESTS, but):
@@ -215,7 +217,8 @@ def execute(running: Pipeline) -> None:
 
 
 OF_NO_MEMORY = re.compile(
-    r"(Alias|ApplyProposals|DismissProposals|DeleteDocument|SessionEnd|SetFlags|SetPrivacy)Command\."
+    r"(Alias|Unalias|ApplyProposals|DismissProposals|DeleteDocument|SessionEnd)Command\."
+    r"|(SetFlags|SetPrivacy|SetRetention)Command\.|RecordAccess.*\.(asked_by|recall_id):"
     r"|alias\.|set-privacy\.|PortablePrivacy\."
     r"|Portable\w+\..*\b(changed_by|updated_by|correlation_id|model|prompt_version):"
 )

@@ -12,7 +12,7 @@ from palimpsest import Memory, NotDoneError
 from palimpsest.schemas.identity import turn_memory_id
 from tests.erased_bytes import where
 from tests.flows.http_server import problem, server
-from tests.flows.program import Program, until
+from tests.flows.program import Program
 
 SECRET = "I love my green flowerpot"
 FOREIGN = "Ana wohnt in der Königsstraße 12 in Tübingen"
@@ -63,71 +63,26 @@ def test_a_whole_scope_by_the_library(tmp_path: Path) -> None:
         assert memory.list(scope="ben").memories
 
 
-class Client:
-    """What the tests ask of the service."""
-
-    def __init__(self, client: httpx.Client) -> None:
-        self.http = client
-
-    def remembered(self, content: str) -> str:
-        body = {"content": content, "scope": "ana"}
-        return str(self.http.post("/api/memory/remember", json=body).json()["id"])
-
-    def erased(self, **body: object) -> httpx.Response:
-        said = {"scope": "ana", "reason": "asked", **body}
-        return self.http.post("/api/memory/erase", json=said)
-
-    def erased_scope(self, by: httpx.Client | None = None, **body: object) -> httpx.Response:
-        said = {"scope": "ana", "reason": "asked", **body}
-        return (by or self.http).post("/api/memory/erase-scope", json=said)
-
-    def in_no_file(self, command: str) -> bool:
-        state = self.http.get(f"/api/commands/{command}").json()
-        assert state["left"]
-        return bool(state["erasure"] == "done")
-
-
-def test_over_http(tmp_path: Path) -> None:
-    with server(tmp_path) as served, served.client() as http:
-        client = Client(http)
-        first, pinned = client.remembered(SECRET), client.remembered(f"critical: {FOREIGN}")
-        shown = client.erased(memory_ids=[first, pinned], mode="preview").json()
-        assert {row["id"] for row in shown["candidates"]} == {first, pinned}
-        answer = client.erased(memory_ids=[first, pinned]).json()
-        assert {row["id"]: row["status"] for row in answer["changes"]} == {
-            first: "erased",
-            pinned: "pinned",
-        }
-        until(lambda: client.in_no_file(answer["command_id"]))
-        assert where(tmp_path, SECRET) == []
-        problem(http.post(f"/api/memory/{first}/recover", json={}), 409, "retention_expired")
-        gone = client.erased(memory_ids=[pinned], force=True, cascade=True).json()
-        assert {row["status"] for row in gone["changes"]} == {"erased"}
-        until(lambda: client.in_no_file(gone["command_id"]))
-        assert where(tmp_path, SECRET, FOREIGN) == []
-        third = http.delete(
-            f"/api/memory/{client.remembered(OTHER)}", params={"reason": "asked", "hard": True}
-        )
-        assert third.json()["status"] == "erased"
-
-
 def test_a_whole_scope_over_http(tmp_path: Path) -> None:
+    def erased_scope(by: httpx.Client, **body: object) -> httpx.Response:
+        said = {"scope": "ana", "reason": "asked", **body}
+        return by.post("/api/memory/erase-scope", json=said)
+
     with server(tmp_path) as served, served.client() as http:
-        client = Client(http)
-        client.remembered("The bread is in the oven")
+        body = {"content": "The bread is in the oven", "scope": "ana"}
+        assert http.post("/api/memory/remember", json=body).status_code == 200
         served.settle(http)
-        counted = client.erased_scope(mode="preview").json()
+        counted = erased_scope(http, mode="preview").json()
         assert counted["memories"] > 0
-        refused = client.erased_scope(confirm_token="scope-0-000000000000")
+        refused = erased_scope(http, confirm_token="scope-0-000000000000")
         problem(refused, 409, "confirm_mismatch")
         confirmed = counted["confirm_token"]
         token = served.token("some", "ana", may=["forget", "recall"])
         with served.client(token) as some:
-            refused = client.erased_scope(some, confirm_token=confirmed)
-            problem(refused, 403, "forbidden")
+            problem(erased_scope(some, confirm_token=confirmed), 403, "forbidden")
         token = served.token("all", "ana", may=["forget", "recall", "admin"])
         with served.client(token) as one:
-            answer = client.erased_scope(one, confirm_token=confirmed).json()
+            answer = erased_scope(one, confirm_token=confirmed).json()
         assert (answer["status"], answer["memories"]) == ("erased", counted["memories"])
 
 

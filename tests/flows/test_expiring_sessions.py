@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 
-from palimpsest.schemas.rows import ShortTermRow
+from palimpsest.schemas.rows.sessions import ShortTermRow
 from palimpsest.stores.shard import DATABASE_FILE
 from palimpsest.streams.store_port import ExpireShortTerm, Load, Progress, Put
 from tests.memory_rows import open_shard

@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 from palimpsest import Memory, NotYetAppliedError
-from tests.flows.program import Program
+from palimpsest.streams.runtime import model_port
+from tests.flows.program import Program, until
+
+SOON = {"FIRST_DELAY_SECONDS": 0.02, "JITTER_SECONDS": 0.0}
+"""When a model is asked again."""
+
+
+def impatient(folder: Path, **environment: str) -> Program:
+    program = Program(folder, **environment)
+    program.patched |= {f"{model_port.__name__}.{name}": value for name, value in SOON.items()}
+    return program
 
 
 @contextmanager
@@ -47,7 +57,7 @@ def refusing(status: int) -> Iterator[str]:
 
 def test_a_run_once_ends_where_the_model_refuses_completions(tmp_path: Path) -> None:
     with refusing(401) as address:
-        program = Program(
+        program = impatient(
             tmp_path,
             PALIMPSEST_LLM__PROVIDER="openai",
             PALIMPSEST_LLM__MODEL="m",
@@ -69,12 +79,13 @@ def test_a_failing_model_is_told_once_by_a_run_and_in_the_library(
         settings |= {"llm.base_url": address, "llm.api_key": "k"}
         with Memory(tmp_path / "lib", scope="ana", settings=settings) as memory:
             memory.add([{"content": "I live in Lisbon."}, {"content": "I am allergic to nuts."}])
+            until(lambda: any("waiting for llm:openai" in each for each in caplog.messages))
             with pytest.raises(NotYetAppliedError, match=r"waiting for a model: .* answered 500"):
                 memory.wait_until_processed(1.0)
         told = [each for each in caplog.messages if "waiting for llm:openai" in each]
         assert len(told) == 1
         named = {f"PALIMPSEST_{k.upper().replace('.', '__')}": v for k, v in settings.items()}
         (tmp_path / "run").mkdir()
-        program = Program(tmp_path / "run", **named)
+        program = impatient(tmp_path / "run", **named)
         program.ok("ingest", program.turns("I live in Lisbon.", "I am allergic to walnuts."))
         assert program.fails("run", "--once").count("waiting for llm:openai") == 1

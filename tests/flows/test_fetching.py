@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from palimpsest.ops.documents.adding import NotReadError
 from palimpsest.ops.documents.fetcher import fetch, is_public
-from palimpsest.ops.documents.reading import NotReadError
 from palimpsest.ops.documents.settings import DocumentSettings
 from tests.flows.web import HELD, Web, answer, web
 

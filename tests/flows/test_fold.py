@@ -64,7 +64,10 @@ def test_all_tables_are_the_same_and_a_worker_goes_on(lived: Pipeline, tmp_path:
             result = fold(pipeline, ends, *stored)
             assert differing(hashes(pipeline), before) == []
             assert not result.stopped
-            assert result.cursors == ends
+            assert {
+                stage: {topic: pipeline.shard.cursor_of(stage, topic) for topic in topics}
+                for stage, topics in ends.items()
+            } == ends
             # Facts that became no memory have no stored vector.
             assert (result.embedded < FEW) == bool(stored)
             assert asked(lived) == questions
@@ -180,6 +183,5 @@ def test_files_that_cannot_be_read_have_no_vectors(lived: Pipeline, tmp_path: Pa
     broken.write_bytes(b"no store" * 1000)
     with beside(lived, tmp_path / "folded") as folded:
         result = fold(folded, ends_of(folded), tmp_path / "broken", tmp_path / "gone", lived.folder)
-        assert len(result.unread) == 2
         assert result.embedded < FEW
         assert differing(hashes(folded), before) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from palimpsest.schemas.commands import (
 from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.identity import command_memory_id, turn_memory_id
 from palimpsest.stores.recall.graph import graph_boost
+from palimpsest.stores.recall.query import Query
+from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.stores.settings import RecallSettings
 from palimpsest.streams.runtime.runner import STEPS
 from palimpsest.streams.settings import Flags, GraphSettings
@@ -173,6 +176,51 @@ ALIASES: Sequence[tuple[int, Command]] = (
     (22, AliasCommand(name="Oslo", alias="Kristiania")),
     (23, AliasCommand(name="Ana", alias="Anna")),
 )
+
+
+def constrained(entity: str, text: str) -> RememberCommand:
+    attribute = StructuredAttribute(entity=entity, aspect="rules", kind="constraint")
+    return RememberCommand(content=text, structured=Structure(attributes=(attribute,)))
+
+
+def test_constraints_of_what_a_question_names_are_in_every_context(tmp_path: Path) -> None:
+    rule = "Nothing goes live on a Friday without two approvals, said the whole team at once"
+    with Pipeline(tmp_path, NOT_EXTRACTED) as pipeline:
+        pipeline.say(*(f"Apollo grew by {n} modules in the spring" for n in range(60)))
+        pipeline.command(constrained("Apollo", rule), constrained("Hermes", "Hermes is read-only"))
+        pipeline.command(constrained("Apollo", "Apollo runs in Oslo"), scope="ben")
+        pipeline.command(AliasCommand(name="Apollo", alias="Moonshot"), first=10)
+        pipeline.run()
+        retriever = Retriever(pipeline.shard)
+
+        def shown(question: str, budget: int = 120, **query: Any) -> list[str]:
+            asked = Query("ana", question, **query)
+            found = asyncio.run(retriever.context(asked, budget=budget))
+            return [line for line in found.text.splitlines() if "##" not in line] if found else []
+
+        for question in ("how many modules has Apollo?", "when is Moonshot deployed?"):
+            assert shown(question)[0] == f"- {rule}"
+        assert not any(rule in line for line in shown("how many modules has Hermes?"))
+        assert "- Hermes is read-only" in shown("how many modules has Hermes?")
+        assert not any("Oslo" in line for line in shown("where does Apollo run?"))
+        assert not any(rule in line for line in shown("what is Apollo?", types=("preference",)))
+        pipeline.command(modified(memory_id(1), content="Apollo goes live on any day"), first=20)
+        pipeline.run()
+        assert shown("when is Apollo deployed?")[0] == "- Apollo goes live on any day"
+        pipeline.command(ForgetCommand(memory_ids=(memory_id(1),), reason="over"), first=21)
+        pipeline.run()
+        assert not any("any day" in line for line in shown("when is Apollo deployed?"))
+        # Many of them leave half of the block to what was found.
+        many = [
+            constrained("Apollo", f"Rule {n} of Apollo has many words in it") for n in range(40)
+        ]
+        pipeline.command(*many, first=30)
+        pipeline.run()
+        asked = Query("ana", "how many modules has Apollo?")
+        block = asyncio.run(retriever.context(asked, budget=400))
+        assert block is not None
+        assert 5 < len(block.ids["profile"]) < 20
+        assert len(block.ids["lines"]) > 3
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -16,7 +16,6 @@ from palimpsest.streams.runtime.runner import STEPS
 from tests.harness import CAREFUL, Pipeline, differing, pipeline_settings
 from tests.spoken_model import ScriptedModel, spoken
 
-HELD_PROPOSALS = "0004-held-proposals"
 OLD = "Ana lives in Oslo near the harbour"
 NEW = "Now Ana lives in Bergen near the harbour"
 HELD = "SELECT item_id FROM outcomes WHERE event = 'blocked' ORDER BY item_id"

@@ -69,13 +69,3 @@ def test_a_wish_says_who_carries_it_out(program: Program) -> None:
     assert "the running worker applies it when its turn comes" in done.stdout
     assert done.returncode == 0
     assert took < 30
-
-
-def test_what_became_of_a_command_can_be_asked(program: Program) -> None:
-    wish = ("remember", "Ana bakes", "--scope", "home", "--wait", "0")
-    command_id = program.json(*wish)["command_id"]
-    assert "it is pending, or unknown" in program.fails("result", command_id)
-    program.ok("run", "--once")
-    done = program.json("result", command_id)
-    assert (done["applied"], done["command"], done["error"]) == (True, "remember", None)
-    assert done["result"]["version"] == 1

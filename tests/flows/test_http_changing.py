@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -66,6 +67,10 @@ def test_what_is_structured_goes_into_the_graph(client: httpx.Client, served: Se
     body = {"alias": "Zoë", "scope": "graph"}
     assert client.post("/api/entities/Zoe/aliases", json=body).status_code == 200
     assert client.get("/api/entities/Zoë", params=asked).json()["name"] == "Zoe"
+    misspelled = {"attributes": [{"entity": "Zoe", "aspect": "diet", "knd": "constraint"}]}
+    wrong = {"content": "Zoe eats no fish.", "scope": "graph", "structured": misspelled}
+    told = problem(client.post("/api/memory/remember", json=wrong), 422, "invalid")
+    assert "knd" in json.dumps(told)
 
 
 def test_one_memory_is_changed(client: httpx.Client) -> None:
@@ -128,30 +133,12 @@ def test_each_conflict_is_told_apart(client: httpx.Client) -> None:
     problem(client.post(f"{place}/confirm"), 404, "not_found")
 
 
-def test_what_is_not_there_cannot_be_changed(client: httpx.Client) -> None:
-    for memory_id in (NOBODY, "x"):
-        place = f"/api/memory/{memory_id}"
-        problem(client.patch(place, json=CHANGE), 404, "not_found")
-        problem(client.delete(place, params={"reason": "x"}), 404, "not_found")
-        problem(client.post(f"{place}/correct", json={"content": "x"}), 404, "not_found")
-        for name in ("recover", "confirm", "pin", "unpin"):
-            problem(client.post(f"{place}/{name}"), 404, "not_found")
-
-
 def test_after_its_time_nothing_is_recovered(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("late")
     with server(folder, "pipeline.recovery_days=0") as served, served.client() as client:
         memory_id = remembered(client)
         client.delete(f"/api/memory/{memory_id}", params={"reason": "x"})
         problem(client.post(f"/api/memory/{memory_id}/recover"), 409, "retention_expired")
-
-
-def test_while_memory_is_frozen_nothing_changes(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("frozen")
-    with server(folder, "pipeline.mutations_frozen=true") as served, served.client() as client:
-        answer = client.post("/api/memory/remember", json={"content": "x y z"})
-        problem(answer, 503, "frozen")
-        assert int(answer.headers["retry-after"]) > 0
 
 
 def test_a_machine_may_not_touch_what_is_protected(client: httpx.Client) -> None:
@@ -200,39 +187,24 @@ def test_many_are_forgotten_after_a_look(client: httpx.Client) -> None:
 
 
 WRONG: list[tuple[str, str, Any]] = [
-    ("POST", "/api/memory/remember", {}),
-    ("POST", "/api/memory/remember", {"content": " "}),
     ("POST", "/api/memory/remember", {"content": "x", "importance": 2}),
     ("POST", "/api/memory/remember", {"content": "x", "kind": "fact"}),
-    ("POST", "/api/memory/modify", {"patches": []}),
     ("POST", "/api/memory/modify", {"patches": [{"memory_id": "x", "pinned": True}]}),
     ("POST", "/api/memory/modify", {"patches": [{"memory_id": "x"}] * 201, "reason": "x"}),
-    ("POST", "/api/memory/forget", {}),
     ("POST", "/api/memory/forget", {"mode": "execute", "memory_ids": ["x"]}),
     ("POST", "/api/memory/forget", {"mode": "both", "memory_ids": ["x"]}),
-    ("PATCH", f"/api/memory/{NOBODY}", {"content": "x"}),
     ("PATCH", f"/api/memory/{NOBODY}", {"content": "x", "reason": " "}),
-    ("DELETE", f"/api/memory/{NOBODY}", None),
     ("DELETE", f"/api/memory/{NOBODY}?reason=x&if_version=0", None),
     ("DELETE", f"/api/memory/{NOBODY}?reason=x&purge=true", None),
-    ("POST", f"/api/memory/{NOBODY}/correct", {}),
     ("POST", f"/api/memory/{NOBODY}/pin?wait=-1", {}),
-    ("POST", f"/api/memory/{NOBODY}/confirm", {"why": "x"}),
     ("POST", f"/api/memory/{NOBODY}/recover", {"if_version": "new"}),
-    ("POST", "/api/entities/x/aliases", {}),
-    ("PUT", "/api/sessions/s1/memory", {}),
-    ("PUT", "/api/sessions/s1/memory", {"summary": " "}),
     ("PUT", f"/api/sessions/{'x' * 257}/memory", {"summary": "x"}),
-    ("POST", "/api/sessions/s1/end", {"why": "x"}),
-    ("POST", f"/api/sessions/{'x' * 257}/end", {}),
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "body"), WRONG)
-def test_what_makes_no_sense_is_refused(
-    client: httpx.Client, method: str, path: str, body: Any
-) -> None:
-    problem(client.request(method, path, json=body), 422, "invalid")
+def test_what_makes_no_sense_is_refused(client: httpx.Client) -> None:
+    for method, path, body in WRONG:
+        problem(client.request(method, path, json=body), 422, "invalid")
 
 
 @pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/plain"}])
@@ -292,95 +264,31 @@ def test_of_two_at_once_one_is_told_of_the_other(client: httpx.Client, served: S
     assert sorted(statuses) == [200, 409, 409, 409, 409, 409]
 
 
-def test_too_many_changes_are_told_when_to_come_back(
+def test_changes_are_counted_however_they_come_and_looks_are_not(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    few = ("http.modify_per_minute=2", "http.delete_per_minute=1", "http.batch_forget_per_minute=1")
+    few = ("http.modify_per_minute=1", "http.batch_forget_per_minute=1")
     with server(tmp_path_factory.mktemp("rates"), *few) as served, served.client() as client:
-        place = f"/api/memory/{remembered(client)}"
-        for name in ("pin", "unpin"):
-            assert client.post(f"{place}/{name}").status_code == 200
-        one = {"memory_ids": [NOBODY], "reason": "x"}
-        body = {**one, "memory_ids": [NOBODY, NOBODY[:-1] + "1"]}
-        assert client.post("/api/memory/forget", json=body).status_code == 200
-        assert client.delete(place, params={"reason": "x"}).status_code == 200
-        for answer in (
-            client.post(f"{place}/pin"),
-            client.patch(place, json=CHANGE),
-            client.post(
-                "/api/memory/modify", json={"patches": [{"memory_id": "x"}], "reason": "x"}
-            ),
-            client.delete(place, params={"reason": "x"}),
-            client.post("/api/memory/forget", json=body),
-            client.post("/api/memory/forget", json=one),
-            client.post("/api/rpc/forget", json=body),
-            client.post("/api/rpc/pin", json={"memory_id": NOBODY}),
-        ):
-            problem(answer, 429, "rate_limited")
-            assert 1 <= int(answer.headers["retry-after"]) <= 60
-        # To look is no change.
+        assert client.post(f"/api/memory/{remembered(client)}/pin").status_code == 200
+        problem(client.post("/api/rpc/pin", json={"memory_id": NOBODY}), 429, "rate_limited")
+        many = {"memory_ids": [NOBODY, NOBODY[:-1] + "1"], "reason": "x"}
         for _ in range(3):
-            shown = client.post(
-                "/api/memory/forget", json={"memory_ids": [NOBODY], "mode": "preview"}
-            )
+            shown = client.post("/api/memory/forget", json={**many, "mode": "preview"})
             assert shown.status_code == 200
+        assert client.post("/api/memory/forget", json=many).status_code == 200
+        problem(client.post("/api/rpc/forget", json=many), 429, "rate_limited")
 
 
-WRITES: list[tuple[str, str, Any, str]] = [
-    ("POST", "/api/memory/remember", {"content": "x y", "scope": "ben"}, "remember"),
-    (
-        "POST",
-        "/api/memory/forget",
-        {"memory_ids": ["{id}"], "scope": "ben", "mode": "preview"},
-        "forget",
-    ),
-    ("PATCH", "/api/memory/{id}", CHANGE, "modify"),
-    ("DELETE", "/api/memory/{id}?reason=x", None, "forget"),
-    ("POST", "/api/memory/{id}/correct", {"content": "x y"}, "modify"),
-    ("POST", "/api/memory/{id}/pin", None, "modify"),
-    ("POST", "/api/memory/{id}/unpin", None, "modify"),
-    ("POST", "/api/memory/{id}/confirm", None, "modify"),
-    ("POST", "/api/memory/{id}/recover", None, "recover"),
-    ("POST", "/api/entities/x/aliases", {"alias": "y", "scope": "ben"}, "modify"),
-    ("PUT", "/api/sessions/s1/memory", {"summary": "x", "scope": "ben"}, "remember"),
-    ("POST", "/api/sessions/s1/end", {"scope": "ben"}, "remember"),
-]
-
-
-def test_who_may_change_what(tmp_path_factory: pytest.TempPathFactory) -> None:
-    from palimpsest.ops.http.callers import PERMISSIONS
-
+def test_a_token_of_a_machine_stays_one(tmp_path_factory: pytest.TempPathFactory) -> None:
     with server(tmp_path_factory.mktemp("may")) as served:
         with served.client(served.token("ben", "ben")) as ben:
-            memory_id = remembered(ben)
-            command_id = ben.post(f"/api/memory/{memory_id}/pin").json()["command_id"]
-            before = of(ben, memory_id)
-        with served.client(served.token("ana", "ana")) as ana:
-            problem(ana.get(f"/api/commands/{command_id}"), 404, "not_found")
-            for method, path, body, _ in WRITES:
-                answer = ana.request(method, path.replace("{id}", memory_id), json=body)
-                problem(answer, 404, "not_found")
-            patches = {"patches": [{"memory_id": memory_id, **CHANGE}]}
-            problem(ana.post("/api/memory/modify", json=patches), 404, "not_found")
-            said = ana.post("/api/memory/modify", json={**patches, "scope": "ana"}).json()
-            assert [each["status"] for each in said["changes"]] == ["not_found"]
-        for method, path, body, needed in WRITES:
-            may = [each for each in PERMISSIONS if each != needed]
-            token = served.token(f"{method} {path}", "ben", may=may)
-            with served.client(token) as client:
-                answer = client.request(method, path.replace("{id}", memory_id), json=body)
-                problem(answer, 403, "forbidden")
-        with served.client(served.token("other ben", "ben")) as ben:
-            assert of(ben, memory_id) == before
+            memory_id = remembered(ben, pinned=True)
+        asked = {"reason": "x", "force": "true"}
         with served.client(served.token("bot", "ben", actor="agent")) as bot:
-            asked = {"reason": "x", "force": "true"}
-            answer = bot.delete(f"/api/memory/{memory_id}", params=asked)
-            problem(answer, 403, "forbidden")
-            headers = {"Actor-Type": "human"}
-            answer = bot.delete(f"/api/memory/{memory_id}", params=asked, headers=headers)
-            problem(answer, 403, "forbidden")
-
-
-def test_a_wrong_list_is_told_in_the_words_of_json(client: httpx.Client) -> None:
-    answer = client.post("/api/memory/recall", json={"query": "tea", "types": 5})
-    assert problem(answer, 422, "invalid")["detail"] == "body.types: Input should be a valid array"
+            for headers in ({}, {"Actor-Type": "human"}):
+                answer = bot.delete(f"/api/memory/{memory_id}", params=asked, headers=headers)
+                problem(answer, 403, "forbidden")
+        with served.client(served.token("ana", "ana")) as ana:
+            patches = {"patches": [{"memory_id": memory_id, **CHANGE}], "scope": "ana"}
+            said = ana.post("/api/memory/modify", json=patches).json()
+            assert [each["status"] for each in said["changes"]] == ["not_found"]

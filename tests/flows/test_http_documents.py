@@ -28,20 +28,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def tokens(served: Served, of_home: str) -> dict[str, str]:
-    """Made last: a service without tokens is open."""
-    return {name: served.token(name, name) for name in ("home", "work")}
-
-
-@pytest.fixture(scope="module")
-def of_home(served: Served) -> str:
-    with served.client() as client:
-        return added(client, text=sentences(100, "kettle"), title="Kettles", scope="home")
+def token(served: Served) -> str:
+    return served.token("home", "home")
 
 
 @pytest.fixture
-def client(served: Served, tokens: dict[str, str]) -> Iterator[httpx.Client]:
-    with served.client(tokens["home"]) as client:
+def client(served: Served, token: str) -> Iterator[httpx.Client]:
+    with served.client(token) as client:
         yield client
 
 
@@ -135,13 +128,13 @@ def test_what_is_no_document_is_told(client: httpx.Client, body: dict[str, Any])
 
 
 def test_a_document_may_be_larger_than_other_bodies(client: httpx.Client) -> None:
-    text = sentences(60_000, "gale")
-    assert 2_000_000 < len(text) < 5_000_000
+    text = sentences(25_000, "gale")
+    assert 1_200_000 < len(text) < 5_000_000
     command_id = client.post("/api/documents", json={"text": text}).json()["command_id"]
     until(lambda: client.get(f"/api/commands/{command_id}").json()["applied"])
     document_id = client.get(f"/api/commands/{command_id}").json()["result"]["id"]
     until(lambda: of(client, document_id)["status"] not in ("extracting", "chunking"))
-    assert of(client, document_id)["chunks"] > 1_000
+    assert of(client, document_id)["chunks"] > 500
     problem(client.post("/api/memory/remember", json={"content": text}), 413, "too_large")
     huge = {"text": "x" * (10 * 1024 * 1024)}
     assert "documents.max_bytes" in problem(
@@ -149,43 +142,8 @@ def test_a_document_may_be_larger_than_other_bodies(client: httpx.Client) -> Non
     )["detail"]  # fmt: skip
 
 
-def test_what_is_anothers_is_as_if_it_did_not_exist(
-    served: Served, tokens: dict[str, str], of_home: str
-) -> None:
-    with served.client(tokens["work"]) as client:
-        told = []
-        for document_id in (of_home, NOBODY):
-            for method, tail in (("GET", ""), ("GET", "/chunks"), ("DELETE", "?reason=x")):
-                answered = client.request(method, f"/api/documents/{document_id}{tail}")
-                told.append(problem(answered, 404, "not_found")["detail"].replace(document_id, ""))
-        assert len(set(told)) == 1
-        assert client.get("/api/documents").json() == {"documents": [], "next_cursor": None}
-        problem(client.get("/api/documents?scope=home"), 404, "not_found")
-        elsewhere = {"text": "x", "scope": "home"}
-        problem(client.post("/api/documents", json=elsewhere), 404, "not_found")
-    with served.client(tokens["home"]) as client:
-        assert of(client, of_home)["status"] == "done"
-
-
-def test_each_permission_is_needed(served: Served, tokens: dict[str, str], of_home: str) -> None:
-    routes = {
-        "remember": ("POST", "/api/documents", {"text": "a lone buoy"}),
-        "recall": ("GET", f"/api/documents/{of_home}", None),
-        "forget": ("DELETE", f"/api/documents/{NOBODY}?reason=x", None),
-    }
-    for permission, (method, path, body) in routes.items():
-        for held in routes:
-            token = served.token(f"{permission} {held}", "home", may=[held])  # type: ignore[list-item]
-            with served.client(token) as client:
-                said = client.request(method, path, json=body)
-                if held == permission:
-                    assert said.status_code in (200, 202, 404), said.text
-                else:
-                    problem(said, 403, "forbidden")
-
-
 def test_an_idempotency_key_adds_once(client: httpx.Client) -> None:
-    large = {"text": sentences(30_000, "storm")}
+    large = {"text": sentences(6_000, "storm")}
     headers = {"Idempotency-Key": "storm"}
     first = client.post("/api/documents?wait=60", json=large, headers=headers).json()
     again = client.post("/api/documents?wait=60", json=large, headers=headers).json()
@@ -197,17 +155,16 @@ def test_an_idempotency_key_adds_once(client: httpx.Client) -> None:
     )
 
 
-def test_two_at_once_are_one(served: Served, tokens: dict[str, str], pages: Web) -> None:
+def test_two_at_once_are_one(client: httpx.Client, pages: Web) -> None:
     pages.pages["/twice"] = answer(sentences(20, "twin").encode(), "text/plain")
     body = {"url": pages.url("/twice"), "scope": "home"}
-    with served.client(tokens["home"]) as client:
-        said = [client.post("/api/documents?wait=0", json=body) for _ in range(5)]
-        assert {each.status_code for each in said} == {202}
-        served_ids = set()
-        for each in said:
-            place = each.headers["Location"]
-            until(lambda place=place: client.get(place).json()["applied"])
-            served_ids.add(client.get(place).json()["result"]["id"])
-        assert len(served_ids) == 1
-        until(lambda: of(client, *served_ids)["status"] == "done")
-        assert pages.asked["/twice"] == 1
+    said = [client.post("/api/documents?wait=0", json=body) for _ in range(5)]
+    assert {each.status_code for each in said} == {202}
+    served_ids = set()
+    for each in said:
+        place = each.headers["Location"]
+        until(lambda place=place: client.get(place).json()["applied"])
+        served_ids.add(client.get(place).json()["result"]["id"])
+    assert len(served_ids) == 1
+    until(lambda: of(client, *served_ids)["status"] == "done")
+    assert pages.asked["/twice"] == 1

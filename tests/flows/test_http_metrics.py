@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -13,9 +12,10 @@ import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from palimpsest.ops.http import metrics as names
+from palimpsest.ops.reference import render_alerts, render_dashboard
+from palimpsest.ops.telemetry.catalogue import METRICS, PREFIX
 from tests.flows.http_server import Served, problem, server
-from tests.flows.program import SAID, Program, until
+from tests.flows.program import PATIENCE_S, SAID, Program, until
 
 Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -129,18 +129,30 @@ def test_a_worker_shows_its_own(program: Program) -> None:
     with program.worker():
         told = json.loads((program.data / "worker.json").read_text())
         url = f"http://127.0.0.1:{told['port']}/metrics"
-        assert httpx.get(url, trust_env=False).status_code == 401
+        assert httpx.get(url, trust_env=False, timeout=PATIENCE_S).status_code == 401
         headers = {"Authorization": f"Bearer {told['token']}"}
-        with httpx.Client(base_url=url.removesuffix("/metrics"), headers=headers) as client:
+        with httpx.Client(
+            base_url=url.removesuffix("/metrics"), headers=headers, timeout=PATIENCE_S
+        ) as client:
             place = {"stage": "normalize", "partition": "0"}
             until(lambda: at(values(client), "stage_records_total", **place) == len(SAID))
 
 
-def test_every_metric_is_documented() -> None:
-    told = (Path(names.__file__).parents[1] / "docs" / "http.md").read_text(encoding="utf-8")
-    source = inspect.getsource(names)
-    made = {*names.OF_STAGES, *names.OF_MODELS}
-    made |= set(re.findall(r'(?:_counter|_histogram)\(\s*"(\w+)"', source))
-    made |= set(re.findall(r'NAME \+ "(\w+)"', source))
-    assert len(made) >= 20
-    assert not [name for name in sorted(made) if f"`{name}`" not in told]
+def test_a_scrape_has_what_the_catalogue_defines(served: Served) -> None:
+    with served.client() as client:
+        client.post("/api/memory/recall", json={"query": "walnuts"})
+        client.post("/api/memory/remember", json={"content": "I like tea."})
+        client.get("/metrics")
+        text = client.get("/metrics").text
+    families = {each.name: each for each in text_string_to_metric_families(text)}
+    assert {*families} - {f"{PREFIX}{each}_created" for each in METRICS} == {
+        f"{PREFIX}{each}" for each in METRICS
+    }
+    for name, metric in METRICS.items():
+        family = families[f"{PREFIX}{name}"]
+        assert (family.type, family.documentation) == (metric.kind, metric.meaning)
+        for sample in family.samples:
+            assert {*sample.labels} - {"le"} == {*metric.labels}, sample
+    samples = {sample.name for family in families.values() for sample in family.samples}
+    used = {*re.findall(rf"{PREFIX}\w+", render_dashboard() + render_alerts())}
+    assert used - samples == set()

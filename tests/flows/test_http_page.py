@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from palimpsest.ops.http.application import document
-from palimpsest.ops.http.documentation import html
+from palimpsest.ops.http.application import document, html
 from tests.flows.http_server import server
+from tests.flows.program import PATIENCE_S
 
 VOID = {"meta"}
 
@@ -54,7 +54,7 @@ class Page(HTMLParser):
 def test_the_page_tells_all_of_the_document(tmp_path: Path) -> None:
     with server(tmp_path) as served:
         served.token("a", "*")
-        answer = httpx.get(f"{served.address}/docs", trust_env=False)
+        answer = httpx.get(f"{served.address}/docs", trust_env=False, timeout=PATIENCE_S)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     page = Page(answer.text)
@@ -70,7 +70,7 @@ def test_the_page_tells_all_of_the_document(tmp_path: Path) -> None:
 
 def test_nothing_on_it_runs_or_is_fetched(tmp_path: Path) -> None:
     with server(tmp_path) as served:
-        answer = httpx.get(f"{served.address}/docs", trust_env=False)
+        answer = httpx.get(f"{served.address}/docs", trust_env=False, timeout=PATIENCE_S)
     page = Page(answer.text)
     assert not page.tags & {"script", "img", "link", "iframe", "form", "object", "svg"}
     allowed = {"id", "href", "lang", "charset", "name", "content"}

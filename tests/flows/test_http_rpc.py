@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from palimpsest.ops.http.callers import PERMISSIONS
+from palimpsest.ops.http.tokens import PERMISSIONS
 from palimpsest.ops.operations.catalogue import OPERATIONS
 from tests.flows.http_fresh import fresh
 from tests.flows.http_server import Served, problem, server
@@ -21,17 +21,25 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
-@pytest.mark.parametrize("slug", OPERATIONS)
-def test_an_operation_needs_its_permission(served: Served, slug: str) -> None:
-    needed = OPERATIONS[slug].surface.permission
+@pytest.mark.parametrize("needed", PERMISSIONS)
+def test_an_operation_needs_its_permission(served: Served, needed: str) -> None:
     may = [each for each in PERMISSIONS if each != needed]
-    with served.client(served.token(f"without {slug}", "*", may=may)) as client:
-        problem(client.post(f"/api/rpc/{slug}", json={}), 403, "forbidden")
-    with served.client() as client:
-        problem(client.post(f"/api/rpc/{slug}", json={}), 401, "unauthorized")
-    if OPERATIONS[slug].surface.sees_all:
-        with served.client(served.token(f"some {slug}", "ana")) as client:
-            problem(client.post(f"/api/rpc/{slug}", json={}), 403, "forbidden")
+    with (
+        served.client(served.token(f"without {needed}", "*", may=may)) as other,
+        served.client(served.token(f"some {needed}", "ana")) as of_one,
+        served.client() as nobody,
+    ):
+        for slug, kind in OPERATIONS.items():
+            if kind.surface.permission != needed:
+                continue
+            problem(other.post(f"/api/rpc/{slug}", json={}), 403, "forbidden")
+            problem(nobody.post(f"/api/rpc/{slug}", json={}), 401, "unauthorized")
+            if kind.surface.sees_all:
+                problem(of_one.post(f"/api/rpc/{slug}", json={}), 403, "forbidden")
+
+
+def test_every_operation_needs_a_known_permission() -> None:
+    assert {kind.surface.permission for kind in OPERATIONS.values()} <= {*PERMISSIONS}
 
 
 def test_the_answer_is_that_of_the_route(served: Served) -> None:

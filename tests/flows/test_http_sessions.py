@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.flows.http_server import Served, problem, server
-from tests.flows.program import SAID, Program
 from tests.flows.test_http_turns_and_events import read, said
 
 
@@ -66,42 +64,3 @@ def test_the_end_of_a_session_is_an_event(served: Served, client: httpx.Client) 
     told = events[-1]["data"]
     assert (told["session_id"], told["reason"]) == ("a", "new-session")
     assert (told["session"]["turns"], told["session"]["ends"]) == (1, 1)
-
-
-def test_sessions_are_paged(served: Served, client: httpx.Client) -> None:
-    for number in range(3):
-        turn = said(number, f"Turn {number}.", session_id=f"s{number}", scope="paged")
-        client.post("/api/turns", json=turn)
-    served.settle(client)
-    seen, cursor = [], None
-    while True:
-        asked = {"scope": "paged", "limit": 2} | ({"cursor": cursor} if cursor else {})
-        page = client.get("/api/sessions", params=asked).json()
-        seen += [session["session_id"] for session in page["sessions"]]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            break
-    assert seen == ["s2", "s1", "s0"]
-
-
-def test_sessions_on_the_command_line(tmp_path: Path) -> None:
-    program = Program(tmp_path)
-    program.ok("ingest", program.turns(*SAID[:2]), "--scope", "ana")
-    program.ok("run", "--once")
-    assert "no sessions yet" in program.ok("sessions", "--scope", "ben")
-    [session] = program.json("sessions", "--scope", "ana", "--open")["sessions"]
-    name = session["session_id"]
-    assert name in program.ok("sessions", "--scope", "ana")
-    shown = program.ok("session-memory", name, "--scope", "ana")
-    assert SAID[0] in shown
-    program.ok("session-summary", name, "Of Lisbon and walnuts.", "--scope", "ana")
-    program.ok("session-end", name, "--scope", "ana", "--reason", "done")
-    program.ok("run", "--once")
-    assert "Of Lisbon and walnuts." in program.ok("session-memory", name, "--scope", "ana")
-    [session] = program.json("sessions", "--scope", "ana")["sessions"]
-    assert session["ended_by"] == "command"
-    context = program.ok("context", "walnuts", "--scope", "ana", "--session-id", name)
-    assert "Summary: Of Lisbon and walnuts." in context
-    assert "nothing is remembered" in program.fails("session-memory", "never", "--scope", "ana")
-    assert "256 characters" in program.fails("session-end", "x" * 257, "--scope", "ana", code=2)
-    assert "no place" in program.fails("sessions", "--scope", "ana", "--cursor", "x")

@@ -19,60 +19,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         yield client
 
 
-SQL_REFUSED = [
-    "DROP TABLE internal.memory_rows",
-    "SELECT * FROM read_csv('/etc/passwd')",
-    "SELECT * FROM read_text('/etc/passwd')",
-    "SELECT * FROM read_blob('/etc/passwd')",
-    "SELECT * FROM glob('/*')",
-    "SELECT * FROM parquet_scan('/tmp/x.parquet')",
-    "SELECT * FROM read_json_auto('/etc/passwd')",
-    "SELECT * FROM sniff_csv('/etc/passwd')",
-    "SELECT * FROM '/etc/passwd'",
-    "FROM 'file.csv'",
-    "SELECT getenv('HOME')",
-    "SELECT current_setting('data_dir')",
-    "COPY memories TO '/tmp/x.csv'",
-    "EXPORT DATABASE '/tmp/x'",
-    "IMPORT DATABASE '/tmp/x'",
-    "ATTACH '/tmp/x.db'",
-    "DETACH memory",
-    "INSTALL httpfs",
-    "LOAD httpfs",
-    "PRAGMA database_list",
-    "SET threads = 1",
-    "RESET threads",
-    "CALL pragma_version()",
-    "CHECKPOINT",
-    "VACUUM",
-    "BEGIN",
-    "CREATE TABLE x AS SELECT 1",
-    "CREATE MACRO x() AS 1",
-    "SELECT 1; SELECT 2",
-    "SELECT 1; -- \nDROP VIEW memories",
-    "WITH x AS (SELECT 1) INSERT INTO internal.memory_rows SELECT * FROM x",
-    "/* SELECT */ DELETE FROM internal.memory_rows",
-    "-- SELECT\nUPDATE internal.memory_rows SET content = ''",
-    "EXPLAIN ANALYZE DELETE FROM internal.memory_rows",
-    "PREPARE x AS SELECT 1",
-    "SELECT * FROM internal.memory_rows",
-    "SELECT * FROM duckdb_settings()",
-    "SELECT * FROM query('DROP VIEW memories')",
-    "SELECT nextval('x')",
-]
-
-
-@pytest.mark.parametrize("query", SQL_REFUSED)
-def test_sql_reads_and_nothing_else(client: httpx.Client, query: str) -> None:
-    answer = client.post("/api/sql", json={"query": query})
-    if answer.status_code == 400:  # it cannot even be read as a query
-        problem(answer, 400, "sql_invalid")
-    else:
-        problem(answer, 403, "sql_refused")
-    count = client.post("/api/sql", json={"query": "SELECT count(*) FROM memories"})
-    assert count.json()["rows"][0][0] > 0
-
-
 @pytest.mark.parametrize(
     ("query", "status", "code"),
     [

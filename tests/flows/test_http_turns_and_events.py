@@ -46,13 +46,6 @@ def test_one_turn_becomes_memories(served: Served, client: httpx.Client) -> None
     assert "nuts" in found["results"][0]["content"]
 
 
-def test_the_same_turn_again_is_the_same_turn(served: Served, client: httpx.Client) -> None:
-    for _ in range(3):
-        assert client.post("/api/turns", json=said(1, scope="again")).status_code == 202
-    served.settle(client)
-    assert contents(client, "again") == ["I drink tea."]
-
-
 def test_to_wait_is_answered_when_all_are_settled(client: httpx.Client) -> None:
     """Stored, rejected or a dead letter; also those that were settled before."""
     first = said(1, "I live in Oslo.", scope="waits")

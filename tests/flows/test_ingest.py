@@ -6,7 +6,6 @@ import json
 import signal
 import sqlite3
 import subprocess
-import time
 
 import pytest
 
@@ -134,41 +133,38 @@ def many(program: Program, count: int) -> str:
     return "many.jsonl"
 
 
+INTERRUPTED = """
+import contextlib
+import os
+from palimpsest.ops import opening
+real = opening.publisher
+@contextlib.contextmanager
+def publisher(settings):
+    with real(settings) as append:
+        def interrupted(batch):
+            append(batch)
+            os.kill(os.getpid(), {number})
+        yield interrupted
+opening.publisher = publisher
+"""
+"""A signal comes as soon as a batch is published."""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_tells_how_many_are_published(program: Program, number: signal.Signals) -> None:
-    name = many(program, 20_000)
-    process = subprocess.Popen(
-        program.command("ingest", name),
-        cwd=program.folder,
-        env=program.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    log = program.data / "log" / "log.sqlite"
-    deadline = time.monotonic() + PATIENCE_S
-    while not (log.exists() and log.stat().st_size and started(program)):
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
-    process.send_signal(number)
-    _, told = process.communicate(timeout=PATIENCE_S)
+    name = many(program, 4_000)
+    process = program.start("ingest", name, changed=INTERRUPTED.format(number=number.value))
+    told = process.communicate(timeout=PATIENCE_S)[1].decode()
     assert process.returncode == 130
     assert "Traceback" not in told
     count = published(program)
-    assert 0 < count < 20_000
+    assert 0 < count < 4_000
     assert f"stopped: {count} turns were published before it stopped" in told
-    assert f"{20_000 - count} new, {count} known before" in program.ok("ingest", name)
-
-
-def started(program: Program) -> bool:
-    try:
-        return published(program) > 0
-    except sqlite3.Error:
-        return False  # the file is being made
+    assert f"{4_000 - count} new, {count} known before" in program.ok("ingest", name)
 
 
 def test_when_the_disk_refuses_the_count_told_is_true(program: Program) -> None:
-    name = many(program, 20_000)
+    name = many(program, 4_000)
     command = " ".join(program.command("ingest", name))
     done = subprocess.run(
         ["bash", "-c", f"ulimit -f 1024; exec {command}"],
@@ -181,5 +177,5 @@ def test_when_the_disk_refuses_the_count_told_is_true(program: Program) -> None:
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     count = published(program)
-    assert 0 < count < 20_000
+    assert 0 < count < 4_000
     assert f"{count} turns were published before it stopped" in done.stderr

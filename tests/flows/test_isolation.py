@@ -17,18 +17,20 @@ from hypothesis import strategies as st
 
 from palimpsest.ops.errors import NotFoundError
 from palimpsest.ops.operations.graph import Entities, GetEntity
-from palimpsest.ops.operations.memories import Context, Embeddings, Get, List, Recall, Search, Weak
+from palimpsest.ops.operations.lifecycle.fading import Weak
+from palimpsest.ops.operations.memories import Context, Embeddings, Get, List, Recall, Search
 from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.operations.privacy import Privacy
 from palimpsest.ops.operations.provenance import Explain, History
 from palimpsest.ops.operations.replay import Agreement
 from palimpsest.ops.operations.scopes import Stats
 from palimpsest.ops.operations.selection import PreviewForget
-from palimpsest.ops.operations.sessions import SessionMemory, Sessions
-from palimpsest.ops.service.queries import DirectQueries
+from palimpsest.ops.operations.sessions import SessionMemory, Sessions, SessionTimeline
+from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.messages import ConversationTurn
+from tests.examples import examples
 from tests.harness import Pipeline, pipeline_settings
 from tests.messages import BEGIN, published
 from tests.spoken_model import ScriptedModel, spoken
@@ -53,7 +55,7 @@ def conversations() -> st.SearchStrategy[list[Said]]:
     return st.lists(st.tuples(scopes, sayings, st.integers(0, 1)), min_size=4, max_size=14)
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(2), suppress_health_check=list(HealthCheck))
 @given(conversations())
 def test_no_reading_shows_another_scope(said: list[Said]) -> None:
     with tempfile.TemporaryDirectory() as folder, told(Path(folder), said) as pipeline:
@@ -116,6 +118,8 @@ async def everything(read: DirectQueries, scope: str, foreign: Sequence[str]) ->
     for session in ("s0", "s1"):
         with contextlib.suppress(NotFoundError):
             shown.append(await read.answer(SessionMemory(session, scope)))
+        with contextlib.suppress(NotFoundError):
+            shown.append(await read.answer(SessionTimeline(session, scope)))
         shown.append(await read.answer(Context("Ana", scope, 2_000, session)))
     shown.append(await read.answer(Sessions(scope)))
     shown.append(await read.answer(Privacy(scope)))

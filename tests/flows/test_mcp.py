@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 import signal
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +18,8 @@ pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
 from mcp import Client, StdioServerParameters
 
 from palimpsest import Memory
-from tests.flows.program import PATIENCE_S, Program
+from tests.flows.program import PATIENCE_S, Program, until
+from tests.warm_program import warm_command
 
 SAID = (
     "I live in Lisbon with my sister Nora.",
@@ -34,6 +34,7 @@ TOOLS = {
     "confirm_fact",
     "forget_fact",
     "get_entity_info",
+    "graph_stats",
     "memory_stats",
     "explain_fact",
     "weak_facts",
@@ -68,7 +69,7 @@ class Agent:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    program = Program(tmp_path_factory.mktemp("mcp"))
+    program = Program(tmp_path_factory.mktemp("mcp"), PALIMPSEST_ACCESS__RECORD="false")
     program.ok("ingest", program.turns(*SAID), "--scope", "ana")
     note = {"turn_id": "n", "content": "Coffee costs 3 euros.", "metadata": {"page": 2}}
     program.ok("ingest", "-", "--scope", "ana", stdin=json.dumps(note).encode())
@@ -79,31 +80,27 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     return program
 
 
-def over_stdio(program: Program, scope: str = "ana") -> StdioServerParameters:
-    command, *arguments = program.command("mcp", "--scope", scope)
+def over_stdio(program: Program, *options: str, scope: str = "ana") -> StdioServerParameters:
+    command = program.folder / "palimpsest"
+    warm_command(command)
+    arguments = ["mcp", "--scope", scope, *options]
     return StdioServerParameters(
-        command=command, args=arguments, cwd=program.folder, env=program.environment
+        command=str(command), args=arguments, cwd=program.folder, env=program.environment
     )
 
 
 @contextlib.contextmanager
 def over_http(program: Program, *options: str) -> Iterator[str]:
     """The address of a server, which SIGTERM stops cleanly at the end."""
-    process = subprocess.Popen(
-        program.command("mcp", "--scope", "ana", "--http", "--port", "0", *options),
-        cwd=program.folder,
-        env=program.environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = program.start("mcp", "--scope", "ana", "--http", "--port", "0", *options)
     try:
-        assert process.stderr is not None
-        found = re.search(r"serving (\S+)", process.stderr.readline())
+        until(lambda: "\n" in process.errors() or process.poll() is not None)
+        found = re.search(r"serving (\S+)", process.errors())
         assert found is not None
         yield found[1]
     finally:
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=PATIENCE_S)
+        errors = process.communicate(timeout=PATIENCE_S)[1].decode()
     assert "Traceback" not in errors, errors
 
 
@@ -116,7 +113,7 @@ async def agent_over(transport: str, program: Program) -> AsyncIterator[Agent]:
             yield Agent(client)
 
 
-@pytest.mark.parametrize("transport", ["stdio", "stdio legacy", "http", "http legacy"])
+@pytest.mark.parametrize("transport", ["stdio legacy", "http"])
 async def test_every_tool_is_listed_and_called(transport: str, program: Program) -> None:
     """`legacy` is the handshake of clients from before the protocol of 2026."""
     async with agent_over(transport, program) as agent:
@@ -177,6 +174,9 @@ async def explains(agent: Agent) -> None:
     lisbon = await agent.use("get_entity_info", name="lisbon")
     assert lisbon["name"] == "Lisbon"
     assert any("Lisbon" in each["content"] for each in lisbon["memories"])
+    are_turns = [each["type"] == "episodic" for each in lisbon["memories"]]
+    assert {*are_turns} == {False, True}
+    assert are_turns == sorted(are_turns)
     only = await agent.use(
         "search_memory", query="Ana in Lisbon with coffee", entity_name="Lisbon", limit=5
     )
@@ -193,6 +193,7 @@ async def explains(agent: Agent) -> None:
     weak = await agent.use("weak_facts", below=1.0)
     assert any("Lisbon" in each["content"] for each in weak["memories"])
     assert (await agent.use("memory_stats"))["turns"] == len(SAID) + 1
+    assert (await agent.use("graph_stats"))["entities"] > 0
 
 
 async def test_errors_say_what_to_do(program: Program) -> None:
@@ -231,11 +232,8 @@ async def test_an_agent_may_not_undo_what_a_person_protects(program: Program) ->
 
 async def test_an_agent_teaches_itself_only_where_that_is_allowed(program: Program) -> None:
     new = {"content": "Ben hums", "memory_type": "server"}
-    command, *arguments = program.command(
-        *("mcp", "--scope", "ben", "--personal-scope", "ana", "--lineage", "7")
-    )
-    place = {"cwd": program.folder, "env": program.environment}
-    async with Client(StdioServerParameters(command=command, args=arguments, **place)) as client:
+    options = ("--personal-scope", "ana", "--lineage", "7")
+    async with Client(over_stdio(program, *options, scope="ben")) as client:
         agent = Agent(client)
         told = await agent.fails("create_long_term_memory", **new)
         assert "self_teaching_enabled" in told
@@ -264,9 +262,7 @@ async def test_an_agent_teaches_itself_only_where_that_is_allowed(program: Progr
 
 
 async def test_lineage_0_is_refused_and_no_person_is_made_up(program: Program) -> None:
-    command, *arguments = program.command("mcp", "--scope", "ana", "--lineage", "0")
-    place = {"cwd": program.folder, "env": program.environment}
-    async with Client(StdioServerParameters(command=command, args=arguments, **place)) as client:
+    async with Client(over_stdio(program, "--lineage", "0")) as client:
         agent = Agent(client)
         new = {"content": "Ana hums"}
         told = await agent.fails("create_long_term_memory", **new, memory_type="server")
@@ -306,7 +302,9 @@ def test_only_this_machine_is_answered(program: Program) -> None:
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
         accepted = {"Accept": "application/json, text/event-stream"}
         for header in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
-            answer = httpx.post(address, json=body, headers={**accepted, **header})
+            answer = httpx.post(
+                address, json=body, headers={**accepted, **header}, timeout=PATIENCE_S
+            )
             assert answer.status_code in (403, 421), answer.text
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations.graph import GetEntity
-from palimpsest.ops.operations.memories import Weak
+from palimpsest.ops.operations.lifecycle.fading import Weak
 from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.operations.pipeline import not_drawn
 from palimpsest.ops.operations.scopes import Stats
-from palimpsest.ops.service.queries import DirectQueries
+from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import (
@@ -27,7 +26,6 @@ from palimpsest.schemas.commands import (
     Structure,
 )
 from palimpsest.schemas.envelope import Triple
-from tests.flows.program import Program
 from tests.flows.test_graph import memory_id
 from tests.harness import Pipeline
 
@@ -58,9 +56,8 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
 
 
 def ask(pipeline: Pipeline, request: Read[Any]) -> Any:
-    sources = Sources(
-        Settings(), pipeline.log, {0: pipeline.shard}, 1, pipeline.embedding, lambda _: None
-    )
+    known = (Settings(), pipeline.log, {0: pipeline.shard}, 1, pipeline.embedding)
+    sources = Sources(*known, lambda _: None, now=pipeline.clock)
     return asyncio.run(DirectQueries(sources).answer(request))
 
 
@@ -116,17 +113,3 @@ def test_counts_of_a_scope_and_of_all(pipeline: Pipeline) -> None:
     together = ask(pipeline, Stats())
     assert together["active"] == own["active"] + other["active"]
     assert together["types"]["fact"] == own["types"]["fact"] + other["types"]["fact"]
-
-
-def test_the_commands(tmp_path: Path) -> None:
-    program = Program(tmp_path)
-    program.ok("ingest", program.turns("I live in Lisbon.", "I like Porto."), "-s", "home")
-    program.ok("run", "--once")
-    assert "Ana lives in Lisbon" in program.ok("entity", "lisbon", "--scope", "home")
-    assert "did you mean Lisbon" in program.fails("entity", "Lisbn", "--scope", "home")
-    weak = program.json("weak", "--scope", "home", "--below", "0.95")["memories"]
-    assert [row["content"] for row in weak] == ["Ana likes Porto."]
-    assert "no memory is under 0.1" in program.ok("weak", "--scope", "home", "--below", "0.1")
-    assert "active: 4" in program.ok("stats", "--scope", "home")
-    assert "did you mean home" in program.run("stats", "--scope", "hom").stderr
-    assert program.json("stats")["active"] == 4

@@ -67,7 +67,7 @@ def assert_clean_folder(folder: Path) -> None:
 def assert_clean_topics(data: Path) -> int:
     """The number of records looked at."""
     count = 0
-    with EmbeddedLog.open(data / "log", None, lambda: datetime.now(UTC), "read") as log:
+    with EmbeddedLog(data / "log", None, lambda: datetime.now(UTC), "read") as log:
         for topic in ALL_TOPICS:
             for record in log.read(topic.name, 0, 0, 100_000):
                 count += 1
@@ -158,7 +158,7 @@ def through_the_topic(program: Program) -> None:
         outgoing(MEMORY_COMMANDS, commanded(command, 7, scope="default")),
         outgoing(MEMORY_COMMANDS, commanded(refused, 8, scope="default")),
     ]
-    with EmbeddedLog.open(program.data / "log", None, lambda: datetime.now(UTC), "publish") as log:
+    with EmbeddedLog(program.data / "log", None, lambda: datetime.now(UTC), "publish") as log:
         log.append(records)
 
 
@@ -168,7 +168,7 @@ async def through_mcp(program: Program) -> str:
 
     from tests.flows.test_mcp import over_stdio
 
-    async with Client(over_stdio(program, "default")) as client:
+    async with Client(over_stdio(program, scope="default")) as client:
         return str(await client.call_tool("remember_fact", {"content": said("mcp")}))
 
 
@@ -185,7 +185,7 @@ def settled(client: httpx.Client) -> bool:
 
 
 def purged(program: Program) -> bool:
-    with EmbeddedLog.open(program.data / "log", None, lambda: datetime.now(UTC), "read") as log:
+    with EmbeddedLog(program.data / "log", None, lambda: datetime.now(UTC), "read") as log:
         return all(
             log.position("purge", topic.name, 0) == log.end_offset(topic.name, 0)
             for topic in (CONVERSATION_TURNS, MEMORY_COMMANDS)

@@ -15,16 +15,10 @@ from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations.memories import Get
 from palimpsest.ops.operations.provenance import History
 from palimpsest.ops.replay.branches import Selection, keep_branch, read_branch
-from palimpsest.ops.replay.diff import DiffRequest, diff
+from palimpsest.ops.replay.diff import compared
 from palimpsest.ops.replay.differences import FactDifference
-from palimpsest.ops.replay.promotion import PromoteRequest, promote
-from palimpsest.ops.replay.promotions import (
-    RollbackRequest,
-    alone,
-    promotions,
-    rollback,
-    unfinished,
-)
+from palimpsest.ops.replay.promotion import alone, promote, rollback
+from palimpsest.ops.replay.requests import Diff, Promote, Rollback
 from palimpsest.ops.service.queries import queries
 from palimpsest.schemas.commands import (
     ConfirmCommand,
@@ -39,7 +33,7 @@ from tests.branches_by_hand import Lab
 from tests.erased_bytes import where
 from tests.messages import BEGIN
 
-pytestmark = pytest.mark.usefixtures("kept_sql_processes")
+pytestmark = pytest.mark.usefixtures("sql_in_this_process")
 
 TEXTS = (
     "Ana likes green tea. Ana lives in Oslo now.",
@@ -86,7 +80,7 @@ def made(made_once: Path, tmp_path: Path) -> Lab:
 
 async def promoted(made: Lab, **fields: Any) -> dict[str, int]:
     """What became of the only scope. The first answer is that it waits for a worker."""
-    request = PromoteRequest("better", allow_loss=True, **fields)
+    request = Promote("better", catch_up=False, allow_loss=True, **fields)
     await promote(made.settings, request)
     await made.run()
     [end] = (await promote(made.settings, request)).scopes
@@ -99,15 +93,16 @@ def shown(each: FactDifference) -> tuple[str, str | None, str | None, str | None
     return (
         each.kind,
         each.keep,
-        None if live is None else live.content,
-        None if branch is None else branch.content,
+        None if live is None else live["content"],
+        None if branch is None else branch["content"],
     )
 
 
 def test_what_differs_is_told_side_by_side(made: Lab) -> None:
     async def trying() -> None:
-        [scope] = (found := await diff(made.settings, DiffRequest("better"))).scopes
-        assert found.totals() == {"same": 2, "changed": 1, "gained": 2, "lost": 2}
+        [scope] = await made.differences()
+        found = await compared(made.settings, Diff("better"))
+        assert found["totals"] == {"same": 2, "changed": 1, "gained": 2, "lost": 2}
         assert {shown(each) for each in scope.facts} == {
             ("changed", None, "Ana likes tea", "Ana likes green tea"),
             ("lost", None, "Rex is loud", None),
@@ -116,11 +111,12 @@ def test_what_differs_is_told_side_by_side(made: Lab) -> None:
             ("gained", None, None, "Ana owns Rex"),
         }
         assert {each.evidence for each in scope.facts} == {(f"Ana: {text}",) for text in TEXTS}
-        graph = {(part.kind, part.name) for part in scope.graph if part.what == "relation"}
+        graph = {(part["kind"], part["name"]) for part in scope.graph if part["what"] == "relation"}
         assert ("gained", "Ana > owns > Rex") in graph
         assert ("lost", "Ana > likes > coffee") in graph
-        assert (scope.live.turns, scope.branch.input_tokens) == (3, 30)
-        assert await diff(made.settings, DiffRequest("better")) == found
+        spent = (scope.spent["live"]["turns"], scope.spent["branch"]["input_tokens"])
+        assert spent == (3, 30)
+        assert await compared(made.settings, Diff("better")) == found
 
     asyncio.run(trying())
 
@@ -128,7 +124,7 @@ def test_what_differs_is_told_side_by_side(made: Lab) -> None:
 def test_promoted_rolled_back_and_promoted_again(made: Lab) -> None:
     async def trying() -> None:
         before = await made.facts()
-        planned = await promote(made.settings, PromoteRequest("better", dry_run=True))
+        planned = await promote(made.settings, Promote("better", catch_up=False, dry_run=True))
         assert planned.scopes[0].counts == {"gain": 2, "replace": 1, "lose": 2, "keep": 0}
         assert await made.facts() == before
         for _ in range(2):
@@ -138,16 +134,16 @@ def test_promoted_rolled_back_and_promoted_again(made: Lab) -> None:
             for same in ("Ana lives in Oslo", "Ana has a dog named Rex"):
                 assert after[same] == before[same]
             assert after["Ana likes green tea"] == before["Ana likes tea"]
-            assert not unfinished(made.settings, "better").exists()
-            assert (await diff(made.settings, DiffRequest("better"))).totals()["same"] == 5
-            newest = (await promotions(made.settings))[0]
+            assert read_branch(made.settings, "better").promotion == ""
+            assert (await compared(made.settings, Diff("better")))["totals"]["same"] == 5
+            newest = (await made.promotions())[0]
             assert (newest.status, newest.branch, newest.scopes) == ("applied", "better", ("ana",))
-            undo = RollbackRequest(newest.promotion_id[:8])
+            undo = Rollback(newest.promotion_id[:8])
             assert (await rollback(made.settings, undo)).scopes[0].status == "waiting"
             await made.run()
             assert await made.facts() == before
             assert await made.holds()
-        assert [each.status for each in await promotions(made.settings)] == ["rolled-back"] * 2
+        assert [each.status for each in await made.promotions()] == ["rolled-back"] * 2
 
     asyncio.run(trying())
 
@@ -166,6 +162,20 @@ def test_what_is_promoted_is_explained(made: Lab) -> None:
         assert memory["extraction_model"] == "second-2"
         [relation] = await made.rows("SELECT * FROM relations WHERE relation_type = 'owns'")
         assert relation["mentions"] == 1
+
+    asyncio.run(trying())
+
+
+def test_what_another_model_drew_marks_nothing_as_outdated(made: Lab) -> None:
+    """The turns say what they said: only the reading of them is another."""
+
+    async def trying() -> None:
+        await promoted(made)
+        assert await made.marks() == {}
+        [newest] = await made.promotions()
+        await rollback(made.settings, Rollback(newest.promotion_id))
+        await made.run()
+        assert await made.marks() == {}
 
     asyncio.run(trying())
 
@@ -194,7 +204,7 @@ def test_what_people_did_stays(tmp_path: Path) -> None:
             RememberCommand(content="Ana was born in Bergen"),
         )
         await made.branch(said(second), "t", "u")
-        [scope] = (await diff(made.settings, DiffRequest("better"))).scopes
+        [scope] = await made.differences()
         assert {shown(each) for each in scope.facts} >= {
             ("changed", "curated", "Ana runs far", "Ana runs very far"),
             ("changed", "curated", "Ana reads books", "Ana reads many books"),
@@ -219,7 +229,7 @@ def test_what_people_did_stays(tmp_path: Path) -> None:
 def test_turns_that_came_since_keep_their_own_facts(made: Lab) -> None:
     async def trying() -> None:
         await made.say("Ana moved to Bergen", first=9)
-        end = await promote(made.settings, PromoteRequest("better", allow_loss=True))
+        end = await promote(made.settings, Promote("better", catch_up=False, allow_loss=True))
         assert end.behind > 0
         await made.run()
         assert [*await made.facts()] == sorted([*NEW, "Ana moved to Bergen"])
@@ -235,11 +245,11 @@ def test_only_what_was_extracted_anew_is_promoted(made: Lab) -> None:
                 update={"selection": selection}
             )
             keep_branch(made.settings, branch)
-            [scope] = (await diff(made.settings, DiffRequest("better"))).scopes
-            assert (scope.facts, scope.decisions, scope.branch.turns) == ((), (), 0)
-            assert (await promote(made.settings, PromoteRequest("better", allow_loss=True))).scopes[
-                0
-            ].status == ("nothing")
+            [scope] = await made.differences()
+            assert (scope.facts, scope.decisions, scope.spent["branch"]["turns"]) == ((), (), 0)
+            assert (
+                await promote(made.settings, Promote("better", catch_up=False, allow_loss=True))
+            ).scopes[0].status == ("nothing")
 
     asyncio.run(trying())
 
@@ -251,26 +261,29 @@ def test_what_cannot_be_promoted_is_told(made: Lab) -> None:
         async def refused(why: str, **changed: Any) -> None:
             keep_branch(made.settings, branch.model_copy(update=changed))
             with pytest.raises(RequestError, match=why):
-                await promote(made.settings, PromoteRequest("better", most_behind=2))
+                await promote(made.settings, Promote("better", catch_up=False, most_behind=2))
 
         await refused("is not whole", whole=False)
         await refused("only a re-extraction can be promoted", kind="rebuild")
         await refused("records behind the live log", read_through={})
         with alone(made.settings):
             await refused("another promotion or rollback is under way")
-        for request in (PromoteRequest("none"), PromoteRequest("better", scopes=("none",))):
+        for request in (
+            Promote("none", catch_up=False),
+            Promote("better", catch_up=False, scopes=("none",)),
+        ):
             with pytest.raises(NotFoundError):
                 await promote(made.settings, request)
         with pytest.raises(NotFoundError):
-            await rollback(made.settings, RollbackRequest("0" * 36))
-        assert await promotions(made.settings) == []
+            await rollback(made.settings, Rollback("0" * 36))
+        assert await made.promotions() == []
         caught = read_branch(made.settings, "better").model_copy(update={"whole": False})
         keep_branch(made.settings, caught)
 
         with pytest.raises(RequestError, match="is not whole"):
-            await promote(made.settings, PromoteRequest("better", allow_loss=True))
+            await promote(made.settings, Promote("better", catch_up=False, allow_loss=True))
         keep_branch(made.settings, branch)
-        end = await promote(made.settings, PromoteRequest("better", allow_loss=True))
+        end = await promote(made.settings, Promote("better", catch_up=False, allow_loss=True))
         assert end.scopes[0].status == "waiting"
 
     asyncio.run(trying())
@@ -282,15 +295,15 @@ def test_what_waits_in_the_log_is_done_once(made: Lab) -> None:
 
     async def trying() -> None:
         ids = await made.facts()
-        await promote(made.settings, PromoteRequest("better", allow_loss=True))
-        begun = unfinished(made.settings, "better").read_text()
+        await promote(made.settings, Promote("better", catch_up=False, allow_loss=True))
+        begun = read_branch(made.settings, "better").promotion
         # The command lies in the log; what comes after it in the log is carried out after it.
         patch = MemoryPatch(memory_id=ids["Ana likes tea"], content="Ana loves tea", if_version=1)
         await made.command(ModifyCommand(patches=(patch,), reason="mine"))
-        end = await promote(made.settings, PromoteRequest("better", allow_loss=True))
+        end = await promote(made.settings, Promote("better", catch_up=False, allow_loss=True))
         assert (end.promotion_id, end.scopes[0].status) == (begun, "applied")
         assert [*await made.facts()] == NEW
-        newest = await promotions(made.settings)
+        newest = await made.promotions()
         assert len(newest) == 1
 
     asyncio.run(trying())
@@ -304,13 +317,14 @@ def test_questions_are_asked_of_both(made: Lab) -> None:
             {"scope": "ana", "question": "What does Ana drink?", "expected": ["t1"]},
         ]
         file.write_text("\n".join(json.dumps(each) for each in asked))
-        found = await diff(made.settings, DiffRequest("better", questions=file))
-        assert found.recall[0].live is None
-        assert found.recall[0].branch is not None
-        assert found.recall[1].live is not None
+        found = await compared(made.settings, Diff("better", questions=str(file)))
+        first, other = found["recall"]["questions"]
+        assert first["live"] is None
+        assert first["branch"] is not None
+        assert other["live"] is not None
         file.write_text('{"scope": "ana"}')
         with pytest.raises(RequestError, match="line 1 is no question"):
-            await diff(made.settings, DiffRequest("better", questions=file))
+            await compared(made.settings, Diff("better", questions=str(file)))
 
     asyncio.run(trying())
 
@@ -324,8 +338,8 @@ def test_what_is_erased_after_a_promotion_leaves_the_log_too(made: Lab) -> None:
         await made.command(ForgetCommand(memory_ids=tuple(ids), reason="mine", hard=True))
         assert where(made.folder / "log", *texts) == []
         assert where(made.folder / "shards", *texts) == []
-        [done] = await promotions(made.settings)
-        await rollback(made.settings, RollbackRequest(done.promotion_id))
+        [done] = await made.promotions()
+        await rollback(made.settings, Rollback(done.promotion_id))
         await made.run()
         assert not {"Ana owns Rex", "Ana likes tea", "Ana likes green tea"} & {*await made.facts()}
         assert {"Rex is loud", "Ana likes coffee"} <= {*await made.facts()}
@@ -337,9 +351,9 @@ def test_what_is_erased_after_a_promotion_leaves_the_log_too(made: Lab) -> None:
 def test_a_refused_scope_is_promoted_once_that_is_over(made: Lab) -> None:
     async def trying() -> None:
         await made.command(SetFlagsCommand(mutations_frozen=True))
-        await promote(made.settings, PromoteRequest("better", allow_loss=True))
+        await promote(made.settings, Promote("better", catch_up=False, allow_loss=True))
         await made.run()
-        assert await promotions(made.settings) == []
+        assert await made.promotions() == []
         await made.command(SetFlagsCommand(mutations_frozen=False))
         assert (await promoted(made))["gained"] == 2
 
@@ -351,13 +365,13 @@ def test_scopes_in_several_partitions(tmp_path: Path) -> None:
 
     async def trying() -> None:
         made = Lab(tmp_path, said(FIRST), partitions=3)
-        scopes = ("ana", "ben", "it's", "zoë")
+        scopes = ("ana", "it's", "zoë")
         for scope in scopes:
             made.publish(made.settings, enumerate(TEXTS, 1), scope)
         await made.run()
         for scope in scopes:
             await made.branch(said(SECOND), *TEXTS, scope=scope)
-        request = PromoteRequest("better", scopes=scopes[1:], allow_loss=True)
+        request = Promote("better", catch_up=False, scopes=scopes[1:], allow_loss=True)
         end = await promote(made.settings, request)
         assert [each.scope for each in end.scopes] == [*scopes[1:]]
         await made.run()

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.replay.diff import DiffRequest, diff
-from palimpsest.ops.replay.promotion import PromoteRequest, promote
+from palimpsest.ops.replay.promotion import promote
+from palimpsest.ops.replay.requests import Promote
 from palimpsest.streams.settings import DecisionSettings, PipelineSettings
 from tests.branches_by_hand import Lab
 from tests.flows.program import Program
 from tests.flows.test_promotion import said
 
-pytestmark = pytest.mark.usefixtures("kept_sql_processes")
+pytestmark = pytest.mark.usefixtures("sql_in_this_process")
 
 FIRST, THIRD = "Ana drinks coffee every morning.", "Ana no longer drinks coffee every morning."
 OTHER = "Ana really drinks coffee each morning."
@@ -31,11 +31,11 @@ def updating(folder: Path, first: dict[str, list[str]]) -> Lab:
 
 async def kept(made: Lab, *texts: str) -> list[tuple[str, str | None]]:
     """What differs and why it is kept; promoting changes none of the live facts."""
-    [scope] = (await diff(made.settings, DiffRequest("better"))).scopes
+    [scope] = await made.differences()
     before = await made.facts()
     assert {*before} >= {*texts}
     for allow_loss in (False, True):
-        await promote(made.settings, PromoteRequest("better", allow_loss=allow_loss))
+        await promote(made.settings, Promote("better", catch_up=False, allow_loss=allow_loss))
         await made.run()
         assert await made.facts() == before
     return sorted((each.kind, each.keep) for each in scope.facts)
@@ -62,9 +62,11 @@ def test_other_words_of_a_superseded_fact_are_not_promoted(tmp_path: Path) -> No
         await made.say(FIRST, THIRD)
         second = {FIRST: ["Ana has a cup", OTHER], THIRD: []}
         await made.branch(said(second), FIRST, THIRD, settings=(HOLDS,))
-        [scope] = (await diff(made.settings, DiffRequest("better"))).scopes
-        assert {each.keep for each in scope.facts if each.branch and each.branch.content == OTHER}
-        await promote(made.settings, PromoteRequest("better", allow_loss=True))
+        [scope] = await made.differences()
+        assert {
+            each.keep for each in scope.facts if each.branch and each.branch["content"] == OTHER
+        }
+        await promote(made.settings, Promote("better", catch_up=False, allow_loss=True))
         await made.run()
         assert THIRD in await made.facts()
         assert OTHER not in await made.facts()
@@ -81,9 +83,8 @@ def test_what_the_branch_drew_and_held_back_is_not_lost(tmp_path: Path) -> None:
         assert [*await made.facts()] == ["Ana likes mornings", THIRD]
         second = {FIRST: ["Ana likes mornings", FIRST]}
         await made.branch(said(second), FIRST, THIRD, settings=(HOLDS,))
-        found = await diff(made.settings, DiffRequest("better"))
-        lost = [each for each in found.facts() if each.kind == "lost"]
-        assert [(each.live.content, each.keep) for each in lost if each.live] == [
+        lost = [e for s in await made.differences() for e in s.facts if e.kind == "lost"]
+        assert [(each.live["content"], each.keep) for each in lost if each.live] == [
             (THIRD, "held-back")
         ]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.program import ROOT, Program
+from tests.warm_program import warm_command
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 INSTALLING = ("make ", "source .venv/bin/activate")
@@ -88,9 +89,9 @@ def test_the_commands_of_the_readme_print_what_it_shows(tmp_path: Path) -> None:
     program = Program(tmp_path)
     shims = tmp_path / "bin"
     shims.mkdir()
-    for name, module in (("palimpsest", " -m palimpsest.ops.cli.main"), ("python", "")):
-        (shims / name).write_text(f'#!/bin/sh\nexec {sys.executable}{module} "$@"\n')
-        (shims / name).chmod(0o755)
+    warm_command(shims / "palimpsest")
+    (shims / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (shims / "python").chmod(0o755)
     environment = {**program.environment, "PATH": f"{shims}:{program.environment['PATH']}"}
     environment.pop("PALIMPSEST_EMBEDDING__PROVIDER")
     folder = tmp_path / "reader"

@@ -19,6 +19,7 @@ import pytest
 from palimpsest import Client, Memory
 from tests.flows.program import PATIENCE_S, ROOT, Program, until
 from tests.flows.test_http_program import serving
+from tests.warm_program import WarmProcess, warm_command
 
 DOCS = ROOT / "ops" / "docs"
 PAGE = (DOCS / "recipes.md").read_text(encoding="utf-8")
@@ -59,20 +60,19 @@ def with_commands(folder: Path) -> dict[str, str]:
     environment = as_a_reader(folder).environment
     shims = folder / "bin"
     shims.mkdir(exist_ok=True)
-    commands = (("palimpsest", " -m palimpsest.ops.cli.main"), ("python", ""), ("python3", ""))
-    for name, module in commands:
-        (shims / name).write_text(f'#!/bin/sh\nexec {sys.executable}{module} "$@"\n')
+    warm_command(shims / "palimpsest")
+    for name in ("python", "python3"):
+        (shims / name).write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
         (shims / name).chmod(0o755)
     return {**environment, "PATH": f"{shims}:{environment['PATH']}"}
 
 
-def printed(folder: Path, *command: str, given: str | None = None) -> str:
+def printed(folder: Path, *command: str) -> str:
     """What a command prints that must succeed."""
     done = subprocess.run(
         command,
         cwd=folder,
         env=with_commands(folder),
-        input=given,
         capture_output=True,
         text=True,
         timeout=4 * PATIENCE_S,
@@ -83,7 +83,12 @@ def printed(folder: Path, *command: str, given: str | None = None) -> str:
 
 
 def python(folder: Path, program: str, given: str | None = None) -> str:
-    return printed(folder, sys.executable, "-c", program, given=given)
+    """What a program prints that must succeed, in a process that has the library imported."""
+    environment = with_commands(folder)
+    process = WarmProcess((), folder, environment, (given or "").encode(), code=program)
+    out, err = (each.decode() for each in process.communicate(4 * PATIENCE_S))
+    assert process.wait() == 0, err + out
+    return out
 
 
 def told(text: str) -> str:
@@ -96,7 +101,8 @@ def told(text: str) -> str:
 def a_service(folder: Path) -> Iterator[str]:
     (folder / "served").mkdir()
     with serving(as_a_reader(folder / "served")) as (_, address):
-        until(lambda: httpx.get(f"{address}/ready", trust_env=False).status_code == 200)
+        with httpx.Client(trust_env=False, timeout=PATIENCE_S) as client:
+            until(lambda: client.get(f"{address}/ready").status_code == 200)
         yield address
 
 

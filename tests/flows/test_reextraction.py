@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from palimpsest.ops.replay.branches import Selection, branch_folder
-from palimpsest.ops.replay.ledger import Curated, Ledger
+from palimpsest.ops.replay.branches import branch_folder
+from palimpsest.ops.replay.live_log import Ledger
+from palimpsest.ops.replay.requests import Curated
 from palimpsest.schemas.commands import (
     ConfirmCommand,
     ForgetCommand,
@@ -223,12 +224,12 @@ async def test_turns_outside_the_selection_keep_what_was_extracted(tmp_path: Pat
         await live.run()
         asked = len(server.posts)
         for _ in range(2):
-            await live.branch(selection=Selection(scope="ben"))
+            await live.branch(scope="ben")
         assert {said_of(call) for call in server.posts[asked:]} - {None} == set(TURNS[4:8])
         own = live.of_branch()
         assert set(facts(own)) == {words for turn in TURNS[:4] for words in OLD[turn]}
         assert set(facts(own, "ben")) == {words for turn in TURNS[4:8] for words in NEW[turn]}
         asked = len(server.posts)
-        done = await live.branch("some", selection=Selection(sample=3))
+        done = await live.branch("some", sample=3)
         assert done.turns == 8
         assert len({said_of(call) for call in server.posts[asked:]} - {None}) == 3

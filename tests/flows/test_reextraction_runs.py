@@ -13,15 +13,14 @@ from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.replay.branches import (
     Branch,
-    Selection,
     branch_folder,
+    branch_statuses,
+    drop_unused,
     keep_branch,
     read_branch,
 )
-from palimpsest.ops.replay.estimates import estimate
-from palimpsest.ops.replay.progress import Progress
-from palimpsest.ops.replay.reextraction import Reextraction, differing
-from palimpsest.ops.replay.standing import drop_unused, standings
+from palimpsest.ops.replay.reextraction import differing, estimate
+from palimpsest.ops.replay.requests import Progress, Reextract
 from palimpsest.schemas.commands import (
     ApplyProposalsCommand,
     DismissProposalsCommand,
@@ -85,7 +84,9 @@ async def test_the_live_memory_goes_on_and_what_comes_is_fed_later(tmp_path: Pat
         assert later.branch.whole
         assert done.turns + later.turns == 12
         assert set(facts(live.of_branch())) == {text for turn in TURNS[:12] for text in NEW[turn]}
-        assert [(each.behind, each.erasures) for each in standings(live.settings)] == [(0, 0)]
+        assert [(each["behind"], each["erasures"]) for each in branch_statuses(live.settings)] == [
+            (0, 0)
+        ]
         await live.branch("at-once")
     assert different(state(live.of_branch()), state(live.of_branch("at-once"))) == []
 
@@ -103,12 +104,12 @@ async def test_what_is_erased_live_is_erased_in_the_branch_when_it_is_fed(tmp_pa
         known = live.facts()["Ana has gout"]
         live.command(ForgetCommand(memory_ids=(told[0], known), reason="private", hard=True))
         await live.run()
-        [standing] = standings(live.settings)
-        assert (standing.erasures, standing.behind) == (1, 1)
+        [standing] = branch_statuses(live.settings)
+        assert (standing["erasures"], standing["behind"]) == (1, 1)
         await live.branch()
         assert where(branch_folder(live.settings, "new"), turn, fact, "gout") == []
         assert list(facts(live.of_branch())) == NEW[TURNS[0]]
-        assert [each.erasures for each in standings(live.settings)] == [0]
+        assert [each["erasures"] for each in branch_statuses(live.settings)] == [0]
         # A branch made later never gets to know of it.
         asked = len(server.posts)
         await live.branch("later")
@@ -213,11 +214,10 @@ async def test_a_turn_outside_the_selection_waits_for_the_live_extraction(tmp_pa
         live.say(*TURNS[2:4], first=3)
         live.command(RememberCommand(content="Ana has a boat"))
         await live.run("normalize", "apply-writes")
-        asked = Selection(until=BEGIN)
-        done = await live.branch(selection=asked)
+        done = await live.branch(until=BEGIN)
         assert (done.ended, done.turns, done.waiting) == ("done", 2, 3)
         await live.run()
-        done = await live.branch(selection=asked)
+        done = await live.branch(until=BEGIN)
         assert (done.turns, done.waiting) == (2, 0)
         assert done.spent.calls == 0
     assert facts(live.of_branch()).keys() == live.facts().keys()
@@ -231,16 +231,16 @@ async def test_an_estimate_tells_what_a_run_takes_and_does_nothing(tmp_path: Pat
         await live.run()
         before, asked = live.unchanged(), len(server.posts)
         own = differing(live.settings, [f"llm.{k}={v}" for k, v in prices.items()], None, "new")
-        told = estimate(live.settings, Reextraction("new", own, rate=2.0))
+        told = estimate(live.settings, Reextract("new", overrides=own, rate=2.0))
         assert (told.turns, told.recorded, told.input_tokens, told.output_tokens) == (
             *(16, True, 1600, 320),
         )
         assert told.cost == pytest.approx(1600 * 10e-6 + 320 * 100e-6)
         assert told.seconds == pytest.approx(8.0)
-        some = estimate(live.settings, Reextraction("new", own, Selection(sample=4)))
+        some = estimate(live.settings, Reextract("new", overrides=own, sample=4))
         assert (some.turns, some.all_turns, some.output_tokens) == (4, 16, 80)
         assert (live.unchanged(), len(server.posts)) == (before, asked)
-        assert standings(live.settings) == []
+        assert branch_statuses(live.settings) == []
 
 
 async def test_refusals_say_what_to_do(tmp_path: Path) -> None:
@@ -250,9 +250,9 @@ async def test_refusals_say_what_to_do(tmp_path: Path) -> None:
         await live.run()
         with pytest.raises(SetupError, match="model"):
             await live.branch("absent", model="nobody")
-        assert standings(live.settings) == []
+        assert branch_statuses(live.settings) == []
         await live.branch()
-        for wrong in ({"model": "old"}, {"selection": Selection(scope="ben")}):
+        for wrong in ({"model": "old"}, {"scope": "ben"}):
             with pytest.raises(RequestError, match="was made with"):
                 await live.branch(**wrong)  # type: ignore[arg-type]
         assert (await live.branch(model=None)).ended == "done"

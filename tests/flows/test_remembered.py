@@ -17,7 +17,7 @@ from palimpsest.schemas.commands import (
     RememberCommand,
 )
 from palimpsest.schemas.identity import command_memory_id, forget_token, turn_memory_id
-from palimpsest.streams.decide.deciders import SAID_BY_ITS_SOURCE
+from palimpsest.streams.decide.proposal_policy import SAID_BY_ITS_SOURCE
 from palimpsest.streams.runtime.runner import STEPS
 from palimpsest.streams.settings import Flags
 from tests.flows.scripted import assert_settled, scripted

@@ -59,8 +59,14 @@ def test_a_branch_by_the_library(memory: Memory) -> None:
 def test_what_cannot_be_ordered(memory: Memory) -> None:
     with pytest.raises(RequestError, match="kind: Input should be 'rebuild', 'reextract'"):
         memory.start_replay("nothing")
-    with pytest.raises(RequestError, match=r"promote\.branch"):
+    with pytest.raises(RequestError, match="cannot name a branch"):
         memory.start_replay("promote", branch="../b")
+    with pytest.raises(RequestError, match="a reextract takes a time, not an offset"):
+        memory.start_replay("reextract", branch="b", until=5)
+    with pytest.raises(RequestError, match="a diff has no sample"):
+        memory.start_replay("diff", branch="b", sample=2)
+    with pytest.raises(RequestError, match="promotion: Field required"):
+        memory.start_replay("rollback")
     with pytest.raises(RequestError, match="base_url: there is no such argument"):
         memory.start_replay("reextract", branch="b", base_url="http://evil.example")
     assert memory.replays().replays == ()

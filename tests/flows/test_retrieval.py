@@ -13,7 +13,7 @@ import pytest
 
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn
-from palimpsest.schemas.rows import EdgeRow
+from palimpsest.schemas.rows.memories import EdgeRow
 from palimpsest.stores.recall.answers import Retrieval, RetrievalConstants
 from palimpsest.stores.recall.context import estimate_tokens
 from palimpsest.stores.recall.query import Query
@@ -156,7 +156,7 @@ def test_when_adds_the_turns_around(pipeline: Pipeline) -> None:
 
 
 def test_why_follows_causes(pipeline: Pipeline) -> None:
-    pipeline.shard.tables.insert_new(
+    pipeline.shard.tables.insert(
         [EdgeRow(source_id=turn_id(3), target_id=turn_id(4), relation_type="causal", scope="ana")]
     )
     found = search(pipeline, "why did Ana go home early", limit=1)
@@ -168,8 +168,8 @@ def test_why_follows_causes(pipeline: Pipeline) -> None:
 
 def test_who_adds_what_mentions_the_named(pipeline: Pipeline) -> None:
     found = search(pipeline, "who is Globex", limit=1)
-    assert found.explained.entities == ("Globex",)
-    assert found.explained.boosted > 0
+    assert [entity.name for entity in found.explained.boost.named] == ["Globex"]
+    assert found.explained.boost.strengths
     assert all("Globex" in each.reason for each in found.related)
     assert found.results
 
@@ -212,7 +212,7 @@ def test_a_failing_boost_is_told_and_recall_goes_on(pipeline: Pipeline) -> None:
     found = Retriever(pipeline.shard, clock=pipeline.clock, milliseconds=broken).search(
         Query("ana", "Globex")
     )
-    assert found.explained.error == "OSError: no clock"
+    assert found.explained.boost.error == "OSError: no clock"
     assert found.results
 
 

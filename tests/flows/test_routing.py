@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import pytest
@@ -22,24 +22,27 @@ from palimpsest.ops.errors import (
     SqlTooSlowError,
     UnavailableError,
 )
+from palimpsest.ops.kafka.application import ShardSet
 from palimpsest.ops.operations.dead_letters import Redrive
 from palimpsest.ops.operations.documents import Documents
 from palimpsest.ops.operations.graph import Entities, GetEntity
-from palimpsest.ops.operations.memories import Context, Get, List, Recall, Search, Weak
+from palimpsest.ops.operations.lifecycle.fading import Weak
+from palimpsest.ops.operations.memories import Context, Get, List, Recall, Search
 from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.operations.replay import Agreement
 from palimpsest.ops.operations.scopes import Stats
 from palimpsest.ops.operations.selection import PreviewForget
 from palimpsest.ops.operations.sessions import SessionMemory, Sessions
-from palimpsest.ops.requests import SqlRequest
+from palimpsest.ops.requests import CopyRequest, SqlRequest
 from palimpsest.ops.service import routing
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
+from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.local import ListenAddress, local_interface
-from palimpsest.ops.service.queries import DirectQueries
 from palimpsest.ops.service.routing import RoutedQueries
-from palimpsest.ops.service.workers import own_folder
+from palimpsest.ops.service.server import own_folder
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
+from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import partition_for
 from tests.harness import Pipeline
 
@@ -157,8 +160,9 @@ async def test_a_partition_on_the_move_is_asked_again(tmp_path: Path) -> None:
         assert asked.is_set()
 
 
+@pytest.mark.parametrize("error", [NotThereError("killed"), NotOpenError("elsewhere now")])
 async def test_a_worker_that_dies_while_all_are_asked_is_waited_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """What only reads is asked again of whoever has its partitions then."""
     answer, died = RemoteQueries.answer, []
@@ -166,7 +170,7 @@ async def test_a_worker_that_dies_while_all_are_asked_is_waited_out(
     async def dies(client: RemoteQueries, request: Read[Any]) -> JsonValue:
         if not died:
             died.append(request)
-            raise NotThereError("killed")
+            raise error
         return await answer(client, request)
 
     monkeypatch.setattr(RemoteQueries, "answer", dies)
@@ -176,6 +180,21 @@ async def test_a_worker_that_dies_while_all_are_asked_is_waited_out(
         died.clear()
         with pytest.raises(UnavailableError, match="went away meanwhile"):
             await routed.answer(Redrive(all=True))
+
+
+def test_shards_may_be_closed_while_they_are_listed() -> None:
+    """As a rebalance does while another thread answers a question to all partitions."""
+    shards = ShardSet()
+    for partition in range(3):
+        shards.add(partition, cast("Shard", object()))
+    seen = []
+    for partition, _ in shards.items():
+        seen.append(partition)
+        shards.remove(1)
+    assert seen == [0, 1, 2]
+    for _ in shards.values():
+        shards.remove(2)
+    assert [*shards] == [0]
 
 
 async def test_sql_and_copies_come_from_all_workers(tmp_path: Path) -> None:
@@ -224,7 +243,7 @@ async def test_sql_and_copies_come_from_all_workers(tmp_path: Path) -> None:
             with pytest.raises(RequestError, match="a query may"):
                 await routed.table(wrong)
 
-        await routed.copy_shard(1, tmp_path / "copy.duckdb")
+        await routed.write_file(CopyRequest(1), tmp_path / "copy.duckdb")
         with duckdb.connect(str(tmp_path / "copy.duckdb"), read_only=True) as copy:
             rows = copy.execute("SELECT content FROM shard_1.memory_rows WHERE type = 'episodic'")
             assert rows.fetchall() == [(said[1],)]

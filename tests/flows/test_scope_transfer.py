@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -404,9 +403,8 @@ def test_on_the_command_line(program: Program) -> None:
 def test_a_killed_worker_goes_on_and_doubles_nothing(program: Program) -> None:
     count = 2_000
     (program.folder / "many.ndjson").write_text(many(count))
-    importing = program.command("import", "many.ndjson", "--scope", "many")
     with program.worker() as worker:
-        given = subprocess.Popen(importing, cwd=program.folder, env=program.environment)
+        given = program.start("import", "many.ndjson", "--scope", "many")
         until(lambda: stored(program) > 0)
         worker.kill()
         given.kill()

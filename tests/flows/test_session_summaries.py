@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.maintenance.session_summaries import SUMMARIZER, SummaryTimer
+from palimpsest.ops.maintenance.publishing import SUMMARIZER, SummaryTimer
 from palimpsest.ops.operations.memories import Context
 from palimpsest.schemas.commands import (
     Actor,

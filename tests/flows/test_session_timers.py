@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops import embedded
 from palimpsest.ops.embedded import application
+from palimpsest.ops.maintenance import process
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS
@@ -67,7 +67,7 @@ async def test_an_idle_session_is_summed_up(
     await published_and_processed(tmp_path, clock, ["I like tea", "and milk", "and honey"])
     clock.advance(minutes=15)
     model = ScriptedModel(answer)
-    monkeypatch.setattr(embedded, "language_model", lambda settings: model)
+    monkeypatch.setattr(process, "language_model", lambda settings: model)
     remote = settings(tmp_path, "llm.provider=ollama")
     async with application(remote, clock=clock) as app:
         running = asyncio.create_task(app.run(until_drained=False))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.errors import RequestError
-from palimpsest.ops.operations.sessions import Sessions
+from palimpsest.ops.operations.sessions import Sessions, SessionTimeline
 from palimpsest.schemas.commands import Actor, SessionEndCommand, SetFlagsCommand
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.streams.apply.sessions import MOST_OPEN
@@ -46,6 +46,25 @@ def test_a_session_is_listed_with_its_beginning_and_its_turns(pipeline: Pipeline
         "ended_by": None,
         "ends": 0,
     }
+
+
+def test_a_timeline_has_the_turns_in_their_order_with_their_facts(pipeline: Pipeline) -> None:
+    texts = ["I live in Lisbon.", "Hello!", "I am allergic to walnuts.", "Bye!"]
+    pipeline.say(*texts, session_id="s1")
+    pipeline.run()
+    shown, cursor = [], None
+    for _ in texts:
+        page = ask(pipeline, SessionTimeline("s1", "ana", limit=1, cursor=cursor))
+        shown += page["turns"]
+        cursor = page["next_cursor"]
+    assert cursor is None
+    assert [turn["content"] for turn in shown] == texts
+    assert ask(pipeline, SessionTimeline("s1", "ana"))["turns"] == shown
+    drawn = [[(fact["outcome"], fact["is_forgotten"]) for fact in turn["facts"]] for turn in shown]
+    assert drawn == [[("created", False)], [], [("created", False)], []]
+    for session, scope, cursor in (("s2", "ana", None), ("s1", "ben", None), ("s1", "ana", "x")):
+        with pytest.raises(RequestError):
+            ask(pipeline, SessionTimeline(session, scope, cursor=cursor))
 
 
 def test_a_command_ends_a_session_once(pipeline: Pipeline) -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.maintenance import shadow_deciding
-from palimpsest.ops.replay.rebuild import RebuildRequest, rebuild
+from palimpsest.ops.replay.rebuild import rebuild
+from palimpsest.ops.replay.requests import Rebuild
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import SettingsError, load_settings
 from palimpsest.schemas.commands import ForgetCommand, RecordShadowProposalsCommand, ShadowProposal
@@ -193,7 +194,7 @@ async def test_who_folds_the_log_has_what_they_said_and_asks_nobody(tmp_path: Pa
         asked = len(server.posts)
         shutil.copytree(tmp_path / "live" / "log", tmp_path / "anew" / "log")
         anew = settings_of(tmp_path / "anew", named)
-        await rebuild(anew, RebuildRequest(swap=True))
+        await rebuild(anew, Rebuild(swap=True))
         async with application(anew, clock=Clock()) as app:
             assert rows(app, query) == said
         assert len(server.posts) == asked
@@ -213,7 +214,7 @@ async def test_interrupted_at_any_moment_they_say_the_same(
             settings = settings_of(tmp_path / place, named)
             async with application(settings, clock=Clock()) as app:
                 say(app, *SAID)
-                keep, stopped = app.deciding._append, asyncio.Event()
+                keep, stopped = app.deciding.append, asyncio.Event()
 
                 def appended(
                     records: Sequence[Outgoing],
@@ -227,7 +228,7 @@ async def test_interrupted_at_any_moment_they_say_the_same(
                     loop.call_soon_threadsafe(stopped.set)
                     raise LogError("the process ends here")
 
-                monkeypatch.setattr(app.deciding, "_append", appended)
+                monkeypatch.setattr(app.deciding, "append", appended)
                 running = asyncio.create_task(app.run(until_drained=True))
                 await stopped.wait()
                 app.stop()

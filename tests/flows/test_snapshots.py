@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sqlite3
-import subprocess
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from palimpsest.stores.database.state_hash import state_hash
-from tests.flows.program import SAID, Program, until
+from tests.flows.program import PATIENCE_S, SAID, Program
 
 SCOPES = ("ana", "eve")
+KILLED = """
+import os, signal
+from palimpsest.ops.maintenance import snapshots
+snapshots.join_copies = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -155,15 +158,10 @@ def test_a_snapshot_that_is_killed_leaves_nothing_that_looks_whole(
     shutil.copytree(spread.data, program.data)
 
     def kill_one() -> None:
-        process = subprocess.Popen(
-            program.command("snapshot", "out.duckdb"),
-            cwd=program.folder, env=program.environment,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        until(lambda: any(program.folder.glob(".out.duckdb.*/*")) or process.poll() is not None)
-        assert process.poll() is None, process.communicate()
-        os.kill(process.pid, signal.SIGKILL)
+        process = program.start("snapshot", "out.duckdb", changed=KILLED)
+        assert process.wait(PATIENCE_S) == -signal.SIGKILL, process.communicate()
         process.communicate()
+        assert [*program.folder.glob(".out.duckdb.*/*")]
 
     if beside:
         with program.worker():

@@ -5,20 +5,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from palimpsest import Client, Memory
+from palimpsest import Memory
 from palimpsest.ops.errors import NotFoundError
-from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods
+from palimpsest.ops.library.memory_methods import AsyncMethods
 from palimpsest.ops.mcp.tools import WORDS
 from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.surfaces.mcp import tool_of
 from palimpsest.stores.recall.query import Mark
-from tests.flows.http_server import server
 from tests.stale_set import (
     Conversation,
     Shown,
@@ -29,45 +27,21 @@ from tests.stale_set import (
 )
 
 ALL = conversations()
+SOME = ALL[::3]
+"""For what answers by the same operations as another test."""
 SETTINGS = {"embedding.provider": "hashing", "llm.provider": "rules", "decision.decider": "model"}
-SERVED = [
-    each
-    for number, each in enumerate(ALL)
-    if number % 3 == 0 or each.id.startswith(("held-", "corrected-home-porto", "recovered-part"))
-]
-"""What is played behind a service, which answers by the same operations."""
-UNLIMITED = [f"http.{kind}_per_minute=1000000" for kind in ("modify", "delete", "batch_forget")]
 
 
-@pytest.fixture(scope="module", params=["folder", "service"])
-def memory(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[BlockingMethods]:
-    """A memory, in a folder and behind a service, in which conversations were played."""
-    folder: Path = tmp_path_factory.mktemp("stale")
-    with stated_facts(ALL):
-        if request.param == "folder":
-            with opened(folder) as made:
-                yield made
-            return
-        given = [f"{name}={value}" for name, value in SETTINGS.items()]
-        with (
-            server(folder, *UNLIMITED, *given) as served,
-            opened(folder, SERVED),
-            Client(served.address, scope="stale", wait_seconds=120.0) as client,
-        ):
-            yield client
-
-
-@contextmanager
-def opened(folder: Path, told: Sequence[Conversation] = ALL) -> Iterator[BlockingMethods]:
-    with Memory(folder, scope="stale", settings=SETTINGS, wait_seconds=120.0) as memory:
-        memory.aio.background.blocking(play(memory.aio, told))
-        yield memory
-
-
-def played(memory: BlockingMethods) -> Sequence[Conversation]:
-    return ALL if isinstance(memory, Memory) else SERVED
+@pytest.fixture(scope="module")
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
+    """A memory in which the conversations were played."""
+    folder = tmp_path_factory.mktemp("stale")
+    with (
+        stated_facts(ALL),
+        Memory(folder, scope="stale", settings=SETTINGS, wait_seconds=120.0) as made,
+    ):
+        made.aio.background.blocking(play(made.aio, ALL))
+        yield made
 
 
 def marked(text: str, marks: Sequence[Mark]) -> Shown:
@@ -83,8 +57,8 @@ def check(shown: dict[str, list[Shown]], *, missing: bool = True, chosen: bool =
     assert faults == []
 
 
-def recalled(memory: BlockingMethods, each: Conversation, question: str) -> Iterator[Shown]:
-    for group in (True, False):
+def recalled(memory: Memory, each: Conversation, question: str) -> Iterator[Shown]:
+    for group in (True, False) if each in SOME else (False,):
         found = memory.recall(question, scope=each.scope, limit=20, group=group, neighbours=2)
         for result in found.results:
             yield marked(result.content, result.marks)
@@ -94,8 +68,20 @@ def recalled(memory: BlockingMethods, each: Conversation, question: str) -> Iter
             yield marked(related.content, related.marks)
 
 
-def test_recall(memory: BlockingMethods) -> None:
-    check({e.id: [s for q in e.questions for s in recalled(memory, e, q)] for e in played(memory)})
+def test_recall(memory: Memory) -> None:
+    check({e.id: [s for q in e.questions for s in recalled(memory, e, q)] for e in ALL})
+
+
+def test_a_mark_has_the_date_of_the_statement_that_changed_it(memory: Memory) -> None:
+    """Not the date on which the conversation was imported."""
+    for each in ALL:
+        if not each.id.startswith(("superseded-", "deleted-")):
+            continue
+        dates = {step["at"][:10] for step in each.steps[1:]}
+        for question in each.questions:
+            for result in memory.recall(question, scope=each.scope, limit=20).results:
+                since = {str(mark.since.date()) for mark in result.marks if mark.since}
+                assert since <= dates, (each.id, result)
 
 
 def test_every_pattern_would_be_found() -> None:
@@ -107,20 +93,20 @@ def test_every_pattern_would_be_found() -> None:
         assert len(each.faults(told)) >= wanted, each.id
 
 
-def test_lists_and_single_memories(memory: BlockingMethods) -> None:
+def test_lists_and_single_memories(memory: Memory) -> None:
     shown: dict[str, list[Shown]] = {}
-    for each in played(memory):
+    for each in ALL:
         page = memory.list(scope=each.scope, limit=100)
         shown[each.id] = [marked(found.content, found.marks) for found in page.memories]
-        for found in page.memories:
+        for found in page.memories if each in SOME else ():
             got = memory.get(found.id, scope=each.scope)
             shown[each.id].append(marked(got.content, got.marks))
     check(shown)
 
 
-def test_entities(memory: BlockingMethods) -> None:
-    shown: dict[str, list[Shown]] = {each.id: [] for each in played(memory)}
-    for each in played(memory):
+def test_entities(memory: Memory) -> None:
+    shown: dict[str, list[Shown]] = {each.id: [] for each in ALL}
+    for each in ALL:
         listed = memory.entities(scope=each.scope)
         # A name states nothing, but what was forgotten may not be named.
         shown[each.id] += [Shown(entity.name, True) for entity in listed.entities]
@@ -139,7 +125,7 @@ def test_entities(memory: BlockingMethods) -> None:
     check(shown, missing=False)
 
 
-def test_a_correction_brings_the_relation_of_its_text(memory: BlockingMethods) -> None:
+def test_a_correction_brings_the_relation_of_its_text(memory: Memory) -> None:
     memory.aio.background.blocking(memory.aio.wait_until_processed())
     scope = next(each.scope for each in ALL if each.id == "corrected-home-porto")
     found = memory.get_entity("Ana", scope=scope)
@@ -147,12 +133,12 @@ def test_a_correction_brings_the_relation_of_its_text(memory: BlockingMethods) -
     assert told == [("lives_in", "Lisbon")]
 
 
-def test_status_counts_what_is_held_back(memory: BlockingMethods) -> None:
-    held = [each.scope for each in played(memory) if each.id.startswith("held-")]
+def test_status_counts_what_is_held_back(memory: Memory) -> None:
+    held = [each.scope for each in ALL if each.id.startswith("held-")]
     assert memory.status().pending == dict.fromkeys(sorted(held), 1)
 
 
-def test_a_preview_says_what_forgetting_hides(memory: BlockingMethods) -> None:
+def test_a_preview_says_what_forgetting_hides(memory: Memory) -> None:
     scope = "stale/recovered-part"
     [fact] = [m for m in memory.list(scope=scope).memories if m.content == "Ben has diabetes"]
     [hidden] = memory.preview_forget([fact.id], scope=scope).hides
@@ -162,9 +148,9 @@ def test_a_preview_says_what_forgetting_hides(memory: BlockingMethods) -> None:
     )
 
 
-def test_context(memory: BlockingMethods) -> None:
-    shown: dict[str, list[Shown]] = {each.id: [] for each in played(memory)}
-    for each in played(memory):
+def test_context(memory: Memory) -> None:
+    shown: dict[str, list[Shown]] = {each.id: [] for each in ALL}
+    for each in ALL:
         for question in each.questions:
             for session in (None, "now"):
                 block = memory.context(question, scope=each.scope, session_id=session, budget=2_000)
@@ -172,10 +158,10 @@ def test_context(memory: BlockingMethods) -> None:
     check(shown, chosen=True)
 
 
-def test_tools_of_agents(memory: BlockingMethods) -> None:
+def test_tools_of_agents(memory: Memory) -> None:
     async def asked() -> dict[str, list[Shown]]:
         shown: dict[str, list[Shown]] = {}
-        for each in played(memory):
+        for each in SOME:
             in_scope = AsyncMethods(memory.aio.transport, each.scope, memory.aio.wait_seconds)
             search, context, entity = tools_of(in_scope)
             lines = shown[each.id] = []

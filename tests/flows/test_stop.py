@@ -35,17 +35,11 @@ def cursors(program: Program) -> int:
 async def interrupted(program: Program, provider: ScriptedProvider, calls: int) -> str:
     """Run until the provider was asked so many times more, then Ctrl-C; what it says."""
     first = len(provider.calls)
-    process = await asyncio.create_subprocess_exec(
-        *program.command("run", "--once", "--json", *slow(provider)),
-        cwd=program.folder,
-        env=program.environment,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    process = program.start("run", "--once", "--json", *slow(provider))
     async with asyncio.timeout(PATIENCE_S):
         await provider.called(first + calls)
         process.send_signal(signal.SIGINT)
-        out, err = await process.communicate()
+        out, err = await asyncio.to_thread(process.communicate, PATIENCE_S)
     assert process.returncode == 1, (out, err)
     assert json.loads(out)["stopped"] is True
     return err.decode()
@@ -57,6 +51,7 @@ def slow(provider: ScriptedProvider) -> list[str]:
         "embedding.base_url": f"{provider.url}/v1",
         "embedding.model": "scripted",
         "embedding.dimensions": "256",
+        "worker.batch_seconds": "0.2",
     }
     return [part for name, value in chosen.items() for part in ("--set", f"{name}={value}")]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.schemas.rows import Row
+from palimpsest.schemas.rows.columns import Row
 from palimpsest.stores.index import lance
 from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.recall.context_lines import found_pieces
@@ -157,7 +157,7 @@ FILTERS: list[dict[str, object]] = [
 def test_filters_come_before_the_search(
     resident: Shard, stored: Shard, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palimpsest.stores.index.stored_vectors.FEW", few)
+    monkeypatch.setattr("palimpsest.stores.index.stored_scopes.FEW", few)
     stored.vector_table().sync()
     for fields in FILTERS:
         for text in QUESTIONS[:2]:
@@ -222,10 +222,12 @@ def test_near_duplicates_are_the_same(resident: Shard, stored: Shard, vector: bo
 
 
 def test_names_are_looked_for_by_words(resident: Shard, stored: Shard) -> None:
-    for words in (WORDS[:1], WORDS[:2], [WORDS[3], "unheard"], ["so"]):
-        one, other = (CandidateSearch(shard).naming(SCOPE, words) for shard in (resident, stored))
-        assert one == other
-    assert CandidateSearch(stored).naming(SCOPE, WORDS[:2])
+    words = [WORDS[:1], WORDS[:2], [WORDS[3], "unheard"], ["so"]]
+    names = {" ".join(each): each for each in words}
+    resident.indexes.get(SCOPE)
+    one, other = (CandidateSearch(shard).naming(SCOPE, names) for shard in (resident, stored))
+    assert one == other
+    assert one[" ".join(WORDS[:2])]
 
 
 def test_what_was_just_written_replaced_or_forgotten_is_known(stored: Shard) -> None:

@@ -10,13 +10,10 @@ from typing import Any
 
 import pytest
 
-from palimpsest import Client
 from palimpsest.ops.operations.memories import Context, List, Recall
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.rules.model import RulesLanguageModel
 from palimpsest.streams.runtime.output import outgoing
-from tests.flows.http_server import server
-from tests.flows.program import until
 from tests.harness import Pipeline
 from tests.messages import BEGIN, published, turn
 from tests.sessions_by_hand import ask
@@ -97,26 +94,3 @@ def test_rules_and_their_look_alikes_agree_with_the_words(pipeline: Pipeline) ->
     pipeline.run()
     assert isinstance(pipeline.language, RulesLanguageModel)
     fact_of(pipeline)  # still the only one
-
-
-def test_http_and_client_narrow_alike(tmp_path: Path) -> None:
-    with server(tmp_path) as served, Client(served.address, scope="ana", wait_seconds=60) as client:
-        client.add(
-            [
-                {"content": "I work at the bakery until 2999-01-01.", "speaker": "Ana"},
-                {"content": "I work on the night train until 2150-01-01.", "speaker": "Ana"},
-            ]
-        )
-        until(lambda: len(client.list(types=["fact"]).memories) == 2)
-        later = datetime(2150, 6, 1, tzinfo=UTC)
-        assert {m.temporal_kind for m in client.list(categories=["work"], types=["fact"]).memories}
-        assert len(client.list(temporal=True).memories) == 1
-        assert client.list(temporal=True, valid_at=later).memories == ()
-        assert len(client.list(types=["fact"], temporal=False).memories) == 1
-        found = client.recall("the night train", types=["fact"], valid_at=later)
-        assert all("train" not in each.content for each in found.results)
-        [train] = [r for r in client.recall("the night train").results if "train" in r.content]
-        assert (train.valid_until, train.expired) == (
-            datetime(2150, 1, 1, 23, 59, 59, tzinfo=UTC),
-            False,
-        )

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.flows.http_server import Served, server
-from tests.flows.program import Program
+from tests.flows.program import PATIENCE_S, Program
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,13 @@ def test_a_misspelled_field_is_refused_over_http(served: Served, name: str, mean
 def test_a_misspelled_scope_is_refused_over_http(served: Served) -> None:
     turn = {"turn_id": "t1", "content": "I live in Lisbon."}
     at = f"{served.address}/api/turns"
-    several = httpx.post(at, json=[{**turn, "scop": "ana"}, {**turn, "scope": "ana"}]).json()
+    several = httpx.post(
+        at, json=[{**turn, "scop": "ana"}, {**turn, "scope": "ana"}], timeout=PATIENCE_S
+    ).json()
     assert (several["accepted"], len(several["refused"])) == (1, 1)
-    assert httpx.post(at, json={**turn, "turn_id": "t2", "mood": "glad"}).status_code == 202
+    assert (
+        httpx.post(
+            at, json={**turn, "turn_id": "t2", "mood": "glad"}, timeout=PATIENCE_S
+        ).status_code
+        == 202
+    )

@@ -72,7 +72,7 @@ def web(**pages: bytes) -> Iterator[Web]:
     thread.start()
 
     def there(work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(10)
+        return asyncio.run_coroutine_threadsafe(work, loop).result(60)
 
     server = there(asyncio.start_server(served.serve, "127.0.0.1", 0))
     served.port = server.sockets[0].getsockname()[1]
@@ -81,7 +81,7 @@ def web(**pages: bytes) -> Iterator[Web]:
     finally:
         there(_ended(server))
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()
 
 

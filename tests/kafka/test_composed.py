@@ -122,7 +122,10 @@ def test_the_services_are_healthy_and_remember_a_turn(tmp_path: Path, broker: Br
                 return {each["content"] for each in page.json().get("memories", ())}
 
             until(lambda: known() >= {"Ana lives in Lisbon.", "Ana's dog is called Rex."})
-        assert httpx.get(f"{url}/api/memories?scope=ana", trust_env=False).status_code == 401
+        assert (
+            httpx.get(f"{url}/api/memories?scope=ana", trust_env=False, timeout=60).status_code
+            == 401
+        )
         for process in running.values():
             process.send_signal(signal.SIGTERM)
         codes = {name: process.wait(LONGEST_S) for name, process in running.items()}

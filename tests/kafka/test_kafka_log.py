@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kafka import TopicPartition
+from kafka.structs import OffsetAndMetadata
 
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.kafka.topics import create_topics
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.streams.kafka.cluster import READ_BY, ROLES, Cluster
+from palimpsest.streams.kafka.cluster import READ_BY, ROLES, Cluster, role_of
 from palimpsest.streams.kafka.log import KafkaLog
 from palimpsest.streams.kafka.role import stages_of
 from palimpsest.streams.kafka.sender import KafkaSender
@@ -35,14 +37,33 @@ class BothHalves(KafkaLog):
     async def commit(self, outgoing: Sequence[Outgoing], positions: Sequence[Position]) -> None:
         if self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
-            self._ready = asyncio.create_task(KafkaSender(self.cluster, self._note).__aenter__())
+            self._ready = asyncio.create_task(KafkaSender(self.cluster).__aenter__())
         sender = await self._ready
         await sender.commit(outgoing, positions)
-
-    async def _note(self, positions: Sequence[Position]) -> None:
         if self.refuse_positions:
             raise LogError("as if it crashed here")
-        await asyncio.to_thread(self.note, positions)
+        await asyncio.to_thread(self._note, positions)
+
+    def _note(self, positions: Sequence[Position]) -> None:
+        """Commits positions for groups without members, never backwards."""
+        by_group: dict[str, dict[tuple[str, int], int]] = {}
+        for position in positions:
+            noted = by_group.setdefault(role_of(position.consumer), {})
+            place = (position.topic, position.partition)
+            noted[place] = max(noted.get(place, 0), position.next_offset)
+        for role, noted in by_group.items():
+            before = self.committed(role)
+            ahead = {
+                self._tp(*place): OffsetAndMetadata(offset, "", -1)
+                for place, offset in noted.items()
+                if offset > before.get(place, -1)
+            }
+            if ahead:
+                self._alter(self.cluster.group_of(role), ahead)
+
+    def _alter(self, group: str, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+        for tp, outcome in self.ask(lambda a: a.alter_group_offsets(group, offsets)).items():
+            assert not getattr(outcome, "errno", 0), f"{group} in {tp}: {outcome}"
 
 
 def cluster_named(broker: Broker, prefix: str, group: str) -> Cluster:

@@ -102,7 +102,7 @@ def test_kills_a_joining_and_a_leaving_worker(
     lab.until_owned(1)
     lab.start("four")
     lab.until_owned(2)
-    assert lab.stop("three") < 20.0
+    assert lab.stop("three") < 60.0
     finish(lab, turns, expected)
 
 
@@ -119,7 +119,7 @@ def test_a_frozen_worker_does_no_harm_when_it_wakes(
     lab.publish(turns[half:])
     # Its session is over when the group goes on without it. The other one cannot open the stores
     # that the frozen one keeps; a machine of its own would.
-    until(lambda: lab.log.members(STORE) == 1)
+    until(lambda: lab.members(STORE) == 1)
     lab.signal("one", signal.SIGCONT)
     lab.until_owned(2)
     finish(lab, turns, expected)
@@ -183,7 +183,7 @@ def test_a_lost_store_is_built_again_from_the_log(
     finish(lab, turns, expected, tables={"proposals"})
 
 
-def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
+def until(true: Callable[[], bool], seconds: float = 180.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, f"not within {seconds} s"
@@ -204,7 +204,7 @@ def test_a_store_of_another_log_is_refused(make_lab: MakeLab, turns: list[Outgoi
     lab.stop("one")
     shutil.copytree(lab.folder / "data" / "shards", other.folder / "data" / "shards")
     other.start("one")
-    assert other.workers["one"].wait(60) == 1
+    assert other.workers["one"].wait(180) == 1
     told = other.tail("one")
     assert "was made from another log" in told
     assert "Traceback" not in told
@@ -213,7 +213,7 @@ def test_a_store_of_another_log_is_refused(make_lab: MakeLab, turns: list[Outgoi
 def refused(lab: Lab) -> str:
     """What a worker says that ends because store and log do not belong together."""
     lab.start("refused")
-    assert lab.workers["refused"].wait(60) == 1
+    assert lab.workers["refused"].wait(180) == 1
     told = lab.tail("refused")
     assert "Traceback" not in told
     return told
@@ -264,7 +264,7 @@ def test_records_removed_before_they_were_processed_are_told(
 def test_a_role_runs_whole(make_lab: MakeLab) -> None:
     lab = make_lab(PARTITIONS)
     lab.start("part", "decide", "audit")
-    assert lab.workers["part"].wait(60) == 1
+    assert lab.workers["part"].wait(180) == 1
     assert "run together with apply-writes, graph-persist" in lab.tail("part")
 
 
@@ -276,7 +276,7 @@ def test_a_run_until_all_is_processed_ends_where_others_have_all_partitions(
     lab.start("one")
     lab.until_owned(1)
     lab.begin("once", "run", "--once")
-    assert lab.workers.pop("once").wait(60) == 0, lab.tail("once")
+    assert lab.workers.pop("once").wait(180) == 0, lab.tail("once")
     assert lab.log.drained()
     lab.until_owned(1)
     lab.stop("one")
@@ -346,7 +346,7 @@ def test_an_outage_of_the_provider_holds_up_facts_and_nothing_else(
     # A rebalance waits for no model: the batches that wait for one give way.
     lab.start("two")
     lab.until_owned(2)
-    assert lab.stop("one") < 30.0
+    assert lab.stop("one") < 60.0
     lab.until_owned(1)
     with provider(int(url.rpartition(":")[2])):
         lab.until_drained()

@@ -9,8 +9,9 @@ import pytest
 from palimpsest.ops.commanding import CommandRequest, commands_of
 from palimpsest.ops.kafka.topics import delete_records, processed
 from palimpsest.ops.replay.branches import branch_folder, branch_settings, read_branch
-from palimpsest.ops.replay.ledger import Ledger
-from palimpsest.ops.replay.reextraction import Reextracted, Reextraction, reextract
+from palimpsest.ops.replay.live_log import Ledger
+from palimpsest.ops.replay.reextraction import Reextracted, reextract
+from palimpsest.ops.replay.requests import Reextract
 from palimpsest.schemas.commands import ForgetCommand
 from palimpsest.streams.logs.base import LogError
 from palimpsest.streams.runtime.output import outgoing
@@ -32,7 +33,7 @@ def say(lab: Lab, *contents: str, scope: str, first: int = 1) -> None:
 
 
 def feed(lab: Lab) -> Reextracted:
-    asked = Reextraction("again", ("extraction.context_turns=0",))
+    asked = Reextract("again", overrides=("extraction.context_turns=0",))
     return asyncio.run(reextract(lab.settings, asked))
 
 

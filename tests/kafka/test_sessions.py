@@ -31,6 +31,7 @@ FLAGS = (
     "decision.decider=rules",
     "sessions.silence_minutes=0.1",
     "short_term.idle_minutes=0.05",
+    "llm.timeout_seconds=600",  # a request that times out while a worker joins is asked again
 )
 
 

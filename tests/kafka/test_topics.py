@@ -13,7 +13,6 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from typer.testing import CliRunner
 
 from palimpsest.ops.cli.main import app
-from palimpsest.ops.kafka import topics
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.kafka.topics import configuration, create_topics, describe_topics
 from palimpsest.schemas.topics import ALL_TOPICS, MEMORY_HISTORY
@@ -36,7 +35,7 @@ def test_topics_are_made_as_listed_and_only_once(cluster: Cluster) -> None:
     before = describe_topics(cluster)
     assert all(state.partitions is None and state.differences for state in before)
     made = create_topics(cluster, 1)
-    assert [state.name for state in made] == [topic.name for topic in ALL_TOPICS]
+    assert [state.topic for state in made] == [topic.name for topic in ALL_TOPICS]
     assert all(state.created and state.partitions == 2 for state in made)
     assert not any(state.differences for state in made)
     for topic, state in zip(ALL_TOPICS, made, strict=True):
@@ -54,7 +53,7 @@ def test_a_missing_topic_is_made_beside_the_others(cluster: Cluster) -> None:
         admin.delete_topics([gone])
         while gone in admin.list_topics():
             pass
-    made = [state.name for state in create_topics(cluster, 1) if state.created]
+    made = [state.topic for state in create_topics(cluster, 1) if state.created]
     assert made == ["dead-letters"]
 
 
@@ -66,7 +65,7 @@ def test_a_topic_that_is_other_is_told_and_left(cluster: Cluster) -> None:
         admin.create_topics({name: wanted})
         admin.wait_for_topics([name])
     for states in (create_topics(cluster, 1), describe_topics(cluster)):
-        turns = next(state for state in states if state.name == "conversation-turns")
+        turns = next(state for state in states if state.topic == "conversation-turns")
         told = " ".join(turns.differences)
         assert "has 3 partitions, 2 are set" in told
         assert "retention.ms=1000 instead of -1" in told
@@ -95,12 +94,12 @@ def test_the_command_line_makes_and_describes(
     assert {topic["topic"] for topic in json.loads(made.stdout)} == {t.name for t in ALL_TOPICS}
     assert runner.invoke(app, ["topics", "describe", *chosen]).exit_code == 0
     assert log_of(runner, chosen)["ok"] is True
-    for module in (log, topics):
-        monkeypatch.setattr(module, "TRY_SECONDS", 1.0)
+    monkeypatch.setattr(log, "TRY_SECONDS", 1.0)
+    monkeypatch.setattr(log, "TRY_MILLISECONDS", 1_000)
     began = time.monotonic()
     away = log_of(runner, [*chosen, "--set=kafka.bootstrap_servers=127.0.0.1:9"])
     assert away["ok"] is False
-    assert time.monotonic() - began < 15  # the client by itself would wait for half a minute
+    assert time.monotonic() - began < 25  # the client by itself would wait for half a minute
     assert "127.0.0.1:9" in str(away["found"])
     other = runner.invoke(app, ["topics", "describe", *chosen, "--set=log.partitions=5"])
     assert other.exit_code == 1
@@ -127,13 +126,13 @@ def test_a_null_value_purges_an_event_from_the_history(cluster: Cluster) -> None
 
     with KafkaLog.open(cluster) as log:
         log.append([event("gone", b"secret"), event("stays", b"1"), event("gone", None)])
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             log.append([event("nudge", b"")])  # begins a new segment: the last is never compacted
             records = log.read("memory-history", place, 0, 1000)
             if b"gone" not in {record.key for record in records}:
                 break
-            assert time.monotonic() < deadline, "not compacted within 30 s"
+            assert time.monotonic() < deadline, "not compacted within 120 s"
             time.sleep(0.5)
     assert b"1" in {record.value for record in records}
     assert b"secret" not in {record.value for record in records}

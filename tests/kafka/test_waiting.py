@@ -28,7 +28,7 @@ from palimpsest.ops.http.serving import without_owner
 from palimpsest.ops.kafka.application import kafka_application
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.service.routing import RoutedQueries
-from palimpsest.ops.service.workers import announcements
+from palimpsest.ops.service.server import announcements
 from palimpsest.streams.kafka import faust_agents
 from palimpsest.streams.kafka.cluster import STORE
 from palimpsest.streams.kafka.faust_client import _ConsumerThread
@@ -71,7 +71,9 @@ def waiting_metrics(lab: Lab) -> dict[str, set[float]]:
     """The gauge of all workers, by what is waited for."""
     found: dict[str, set[float]] = {}
     for address, token in announcements(lab.folder / "data").items():
-        answer = httpx.get(f"{address}/metrics", headers={"authorization": f"Bearer {token}"})
+        answer = httpx.get(
+            f"{address}/metrics", headers={"authorization": f"Bearer {token}"}, timeout=60
+        )
         assert answer.status_code == 200
         for awaited, value in re.findall(r'palimpsest_waiting\{for="(\w+)"\} (\S+)', answer.text):
             found.setdefault(awaited, set()).add(float(value))
@@ -101,7 +103,7 @@ def test_a_broker_that_is_killed_ends_no_worker(
             lab.status(wait_for_broker=False)
         lab.start("three")  # says the same before it ever had a broker
         until(lambda: str(ready(lab)).count(told) == 3)
-        assert lab.stop("three") < 30.0
+        assert lab.stop("three") < 60.0
         until(lambda: time.monotonic() - killed > AWAY_SECONDS)
         own.start()
         load.join()
@@ -163,7 +165,7 @@ def test_a_worker_that_is_killed_during_a_rebalance_ends_no_other(
     load = SteadyLoad(lab, turns, rate=40)
     load.start()
     lab.start("three")
-    until(lambda: lab.log.members(STORE) == 3)  # it has asked to join, and has nothing yet
+    until(lambda: lab.members(STORE) == 3)  # it has asked to join, and has nothing yet
     lab.kill("two")
     load.join()
     lab.until_owned(2)
@@ -204,8 +206,8 @@ def test_a_worker_whose_client_ends_begins_again(
     lab.start("one")
     pid = lab.workers["one"].pid
     lab.publish(turns)
-    until(lambda: "IllegalGenerationError" in lab.tail("one"))
-    assert "begins again" in lab.tail("one")
+    until(lambda: "begins again" in lab.tail("one"))
+    assert "IllegalGenerationError" in lab.tail("one")
     lab.until_owned(1)
     assert set(lab.owners().values()) == {pid}
     finish(lab, turns, expected)
@@ -219,7 +221,7 @@ async def test_what_waiting_cannot_mend_is_told_apart(
     broker: Broker, tmp_path: Path, reason: KafkaError, passes: bool
 ) -> None:
     with Lab(tmp_path, broker, f"apart{passes}".lower(), partitions=1) as lab:
-        async with kafka_application(lab.settings) as app, asyncio.timeout(60):
+        async with kafka_application(lab.settings) as app, asyncio.timeout(180):
             running = asyncio.create_task(app.run(until_drained=False))
             first, *_ = app.roles
             await reached(first, running)
@@ -243,7 +245,7 @@ async def test_an_error_of_the_group_that_passes_ends_no_member(
 
     monkeypatch.setattr(_ConsumerThread, "seek_to_beginning", seek_to_beginning)
     with Lab(tmp_path, broker, "passes", partitions=1) as lab:
-        async with kafka_application(lab.settings) as app, asyncio.timeout(60):
+        async with kafka_application(lab.settings) as app, asyncio.timeout(180):
             running = asyncio.create_task(app.run(until_drained=False))
             first, *_ = app.roles
             await reached(first, running)
@@ -271,16 +273,16 @@ async def test_a_client_that_does_not_stop_is_left(
     monkeypatch.setattr(_ConsumerThread, "on_thread_stop", never)
     monkeypatch.setattr(faust_agents, "STOP_SECONDS", 0.5)
     with Lab(tmp_path, broker, "left", partitions=1) as lab:
-        async with kafka_application(lab.settings) as app, asyncio.timeout(60):
+        async with kafka_application(lab.settings) as app, asyncio.timeout(180):
             running = asyncio.create_task(app.run(until_drained=False))
             first, *_ = app.roles
             await reached(first, running)
             threads = [member._app.consumer._thread._thread for member in app.members]
             app.stop()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 await running
             for thread in threads:
-                await asyncio.to_thread(thread.join, 10.0)
+                await asyncio.to_thread(thread.join, 60.0)
                 assert not thread.is_alive()
 
 

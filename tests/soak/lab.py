@@ -192,6 +192,12 @@ class Lab:
     def _tails(self) -> str:
         return "\n".join(f"--- {name}\n{self.tail(name)}" for name in self.workers)
 
+    def members(self, role: str) -> int:
+        """The present number of workers in the role's group."""
+        group = self.settings.cluster.group_of(role)
+        described = self.log.ask(lambda admin: admin.describe_groups([group]))
+        return len(described[group]["members"])
+
     def lag(self) -> dict[str, int]:
         """Records that are not acknowledged, by role."""
         return self.log.lag()

@@ -15,9 +15,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from palimpsest.ops.ingest.base import Bad
+from palimpsest.ops.ingest.base import Bad, ReadOptions
 from palimpsest.ops.ingest.locomo import read_locomo
-from palimpsest.ops.ingest.records import RecordOptions
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.schemas.codec import DEFAULT_MAX_RECORD_BYTES
 from palimpsest.streams.kafka.cluster import ROLES, STATELESS, STORE
@@ -27,7 +26,7 @@ from tests.soak.lab import Lab, different, embedded_states, told
 
 def conversations(files: Sequence[Path]) -> Iterator[Outgoing]:
     """The turns of LoCoMo files, each a scope of its own."""
-    options = RecordOptions(None, DEFAULT_MAX_RECORD_BYTES, datetime.now(UTC))
+    options = ReadOptions(None, DEFAULT_MAX_RECORD_BYTES, datetime.now(UTC))
     for file in files:
         with file.open("rb") as opened:
             for item in read_locomo(opened, str(file), file.stem, options):

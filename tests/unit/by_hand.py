@@ -9,27 +9,21 @@ from typing import Any
 import numpy as np
 
 from palimpsest.schemas.envelope import Frozen
+from palimpsest.schemas.extraction import Fact, ModelCall, TurnReference
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.memory_texts import dedup_key, embedding_key
 from palimpsest.schemas.messages import (
-    Fact,
     MemoryChange,
-    ModelCall,
     Outcome,
     Proposal,
     ProposalsIntent,
     ScoredCandidate,
-    TurnReference,
 )
 from palimpsest.schemas.normal_forms import content_hash, normalized_content
-from palimpsest.schemas.rows import (
-    FlagsRow,
-    MemoryRow,
-    PendingProposalRow,
-    Row,
-    SessionRow,
-    ShortTermRow,
-)
+from palimpsest.schemas.rows.columns import Row
+from palimpsest.schemas.rows.memories import MemoryRow
+from palimpsest.schemas.rows.pipeline import FlagsRow, PendingProposalRow
+from palimpsest.schemas.rows.sessions import SessionRow, ShortTermRow
 from palimpsest.schemas.topics import MEMORY_WRITES, Topic
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.memory_rows import CONFIRMED_DECAY_RATE

@@ -7,7 +7,8 @@ from typing import Any
 
 from palimpsest.schemas.commands import Actor, Command
 from palimpsest.schemas.messages import CommandIntent, MemoryWrite
-from palimpsest.schemas.rows import CommandRow, MemoryRow
+from palimpsest.schemas.rows.memories import MemoryRow
+from palimpsest.schemas.rows.pipeline import CommandRow
 from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.settings import Flags
 from tests.harness import CAREFUL, pipeline_settings

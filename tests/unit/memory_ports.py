@@ -112,7 +112,9 @@ class MemoryStore:
     def commit_error(self, staged: Sequence[object]) -> Exception | None:
         return self.fails_with
 
-    def unit(self) -> MemoryUnit:
+    embedding_space = ""
+
+    def unit(self, space: str = "") -> MemoryUnit:
         return MemoryUnit(self)
 
 

@@ -16,10 +16,10 @@ LINE = f'    {NAME}: Annotated[str, "how it was said", Since(99)] = "plain"\n'
 
 
 def load_rows() -> None:
-    """Loads `schemas.rows` with LINE as the last of the class."""
-    name = "palimpsest.schemas.rows"
+    """Loads `schemas.rows.memories` with LINE as the last of the class."""
+    name = "palimpsest.schemas.rows.memories"
     spec = importlib.util.spec_from_file_location(
-        name, Path(palimpsest.schemas.__path__[0], "rows.py")
+        name, Path(palimpsest.schemas.__path__[0], "rows", "memories.py")
     )
     assert spec is not None
     assert spec.origin is not None
@@ -36,19 +36,20 @@ def main() -> None:
     from palimpsest.ops.exporting import exported_columns
     from palimpsest.schemas.identity import ImportedIds
     from palimpsest.schemas.portable import PortableMemory
-    from palimpsest.schemas.rows import MemoryRow
+    from palimpsest.schemas.rows.memories import MemoryRow
     from palimpsest.stores.database import migrations
     from palimpsest.stores.database.migrations import Migration, migrate
     from palimpsest.stores.database.state_hash import state_hash
     from palimpsest.stores.database.tables import FEW_ROWS, Tables, select
     from palimpsest.stores.database.views import install_views
     from palimpsest.streams.imported_rows import memory_row
-    from tests.unit.small_store import empty_store, memory
+    from tests.unit.small_store import empty_store, made, memory
 
     old = empty_store()
     old.execute("INSERT INTO scope_flags BY NAME SELECT 's' AS scope")
     migrations.MIGRATIONS = (*migrations.MIGRATIONS, Migration(99, "moods"))  # type: ignore[misc]
     assert migrate(old) == ["0099-moods"]
+    made.cache_clear()
     new = empty_store()
     found = {}
     for key, store in (("a new store", new), ("an old store", old)):

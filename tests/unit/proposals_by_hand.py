@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from palimpsest.schemas.messages import MemoryWrite, Proposal, ProposalsIntent
-from palimpsest.schemas.rows import OutcomeRow
+from palimpsest.schemas.rows.pipeline import OutcomeRow
 from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.settings import Flags
 from tests.harness import FULL, pipeline_settings

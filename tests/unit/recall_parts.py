@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from palimpsest.schemas.rows import MemoryRow
+from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.recall.query import Query, RecallAnswer
 from palimpsest.stores.recall.retriever import Retriever

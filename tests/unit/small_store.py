@@ -1,31 +1,57 @@
-"""A store in memory with a few hand-made rows, for what reads rows and needs no pipeline."""
+"""A database with a few hand-made rows, for what reads rows and needs no pipeline."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
 
-from palimpsest.schemas.rows import EdgeRow, MemoryRow, MentionRow, NameRow, RelationRow, Row
-from palimpsest.stores.database.migrations import migrate
+from palimpsest.schemas.rows.columns import Row
+from palimpsest.schemas.rows.graph import MentionRow, NameRow, RelationRow
+from palimpsest.schemas.rows.memories import EdgeRow, MemoryRow
+from palimpsest.stores.database.migrations import migrate, use_tables
+from palimpsest.stores.database.snapshot import SMALL
 from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.database.views import install_views
 from palimpsest.stores.index.loading import load_index
-from palimpsest.stores.index.scope_graph import Graph
 from palimpsest.stores.index.scope_index import ScopeIndex
-from palimpsest.stores.index.stored_scopes import StoredGraph
+from palimpsest.stores.index.stored_scopes import Graph, StoredGraph
 
 BEGIN = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 
 
+FILES = TemporaryDirectory()
+NUMBERS = count()
+
+
 def empty_store() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(config={"threads": 1})
+    path = Path(FILES.name) / str(next(NUMBERS))
+    path.write_bytes(made())
+    connection = _opened(path)
+    use_tables(connection)
+    return connection
+
+
+@cache
+def made() -> bytes:
+    """The file of an empty store, which takes long to make."""
+    path = Path(FILES.name) / "made"
+    with _opened(path) as connection:
+        migrate(connection)
+        install_views(connection, "SELECT 1")
+    return path.read_bytes()
+
+
+def _opened(path: Path) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(str(path), config={"threads": 1, **SMALL})
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
-    migrate(connection)
-    install_views(connection, "SELECT 1")
     return connection
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args, get_type_hints
+
 import pytest
 
 from palimpsest.schemas.commands import (
+    Command,
+    DocumentTextCommand,
     MemoryPatch,
     ModifyCommand,
     RememberCommand,
@@ -15,14 +19,25 @@ from palimpsest.schemas.commands import (
 from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.identity import command_memory_id
 from palimpsest.schemas.messages import CommandIntent, MemoryChange, MemoryWrite
-from palimpsest.schemas.rows import ArchiveRow, CommandRow, MemoryRow
+from palimpsest.schemas.rows.memories import ArchiveRow, MemoryRow
+from palimpsest.schemas.rows.pipeline import CommandRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
 from palimpsest.streams.apply.apply_writes import apply_writes_stage
+from palimpsest.streams.apply.commands import HANDLERS
 from palimpsest.streams.apply.remember import inferred_type, parse_prefix
 from palimpsest.streams.store_port import KeepVector
 from tests.harness import pipeline_settings
 from tests.unit.by_hand import Driven, Store, context, drive, memory, write_message
 from tests.unit.commands_by_hand import CAKE, TEA, carry_out, result
+
+
+def test_every_command_has_a_handler_for_its_type() -> None:
+    commands = {*get_args(get_args(Command)[0])} - {DocumentTextCommand}
+    assert HANDLERS.keys() == commands
+    for kind, handler in HANDLERS.items():
+        expected = get_type_hints(handler)["command"]
+        assert kind is expected or kind in get_args(expected), kind
+
 
 # --- remember ---------------------------------------------------------------------------------
 

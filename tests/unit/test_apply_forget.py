@@ -20,7 +20,8 @@ from palimpsest.schemas.commands import (
     SetFlagsCommand,
 )
 from palimpsest.schemas.messages import MemoryChange
-from palimpsest.schemas.rows import ArchiveRow, FlagsRow, MemoryRow
+from palimpsest.schemas.rows.memories import ArchiveRow, MemoryRow
+from palimpsest.schemas.rows.pipeline import FlagsRow
 from palimpsest.schemas.topics import MEMORY_CHANGES
 from palimpsest.streams.settings import Flags
 from palimpsest.streams.store_port import Source, Statement

@@ -15,14 +15,8 @@ from palimpsest.schemas.commands import (
     DismissProposalsCommand,
 )
 from palimpsest.schemas.messages import CommandIntent, MemoryWrite, Proposal
-from palimpsest.schemas.rows import (
-    ArchiveRow,
-    EdgeRow,
-    FlagsRow,
-    MemoryRow,
-    OutcomeRow,
-    PendingProposalRow,
-)
+from palimpsest.schemas.rows.memories import ArchiveRow, EdgeRow, MemoryRow
+from palimpsest.schemas.rows.pipeline import FlagsRow, OutcomeRow, PendingProposalRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS
 from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.store_port import KeepVector

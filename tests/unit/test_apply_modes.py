@@ -8,7 +8,8 @@ import pytest
 
 from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.messages import MemoryChange, Proposal
-from palimpsest.schemas.rows import FlagsRow, MemoryRow
+from palimpsest.schemas.rows.memories import MemoryRow
+from palimpsest.schemas.rows.pipeline import FlagsRow
 from palimpsest.schemas.topics import MEMORY_CHANGES
 from palimpsest.streams.settings import Flags
 from tests.harness import CAREFUL, FULL

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from palimpsest.schemas.messages import CacheInvalidation, FactsExtracted, MemoryWrite, Proposal
+from palimpsest.schemas.extraction import FactsExtracted
+from palimpsest.schemas.messages import CacheInvalidation, MemoryWrite, Proposal
 from palimpsest.schemas.quotations import ERASED
 from palimpsest.schemas.redaction import is_mark
-from palimpsest.schemas.rows import ArchiveRow, EdgeRow, FactRow, MemoryRow, ProposalRow
+from palimpsest.schemas.rows.memories import ArchiveRow, EdgeRow, MemoryRow
+from palimpsest.schemas.rows.pipeline import FactRow, ProposalRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, FACTS_EXTRACTED
 from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.settings import Flags

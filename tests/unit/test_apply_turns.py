@@ -15,7 +15,10 @@ from palimpsest.schemas.messages import (
     RawTurnIntent,
     RejectedTurnIntent,
 )
-from palimpsest.schemas.rows import EdgeRow, FlagsRow, MemoryRow, MentionRow, OutcomeRow, SessionRow
+from palimpsest.schemas.rows.graph import MentionRow
+from palimpsest.schemas.rows.memories import EdgeRow, MemoryRow
+from palimpsest.schemas.rows.pipeline import FlagsRow, OutcomeRow
+from palimpsest.schemas.rows.sessions import SessionRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES, TURNS_NORMALIZED
 from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.normalize import normalized

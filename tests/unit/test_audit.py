@@ -8,19 +8,24 @@ from typing import Any
 
 import pytest
 
-from palimpsest.schemas.audit_rows import AcceptedRow, DeadLetterRow, HistoryRow
 from palimpsest.schemas.codec import decode, encode
+from palimpsest.schemas.extraction import FactsExtracted
 from palimpsest.schemas.identity import turn_item_id, unreadable_item_id
 from palimpsest.schemas.messages import (
     DeadLetter,
-    FactsExtracted,
     GraphChange,
     HistoryEvent,
     MemoryChange,
     Outcome,
 )
 from palimpsest.schemas.redaction import is_mark
-from palimpsest.schemas.rows import ExtractionRow, FactRow
+from palimpsest.schemas.rows.pipeline import (
+    AcceptedRow,
+    DeadLetterRow,
+    ExtractionRow,
+    FactRow,
+    HistoryRow,
+)
 from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
     DEAD_LETTERS,

@@ -19,11 +19,11 @@ from palimpsest.ops.bench.latency_texts import (
 )
 from palimpsest.ops.bench.measures import judged, resident_mib, summary
 from palimpsest.ops.bench.retrieval import ABLATIONS, HYBRID, METHODS
-from palimpsest.ops.bench.text_costs import measure
 from palimpsest.schemas.codec import decode
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from tests.conversations import write_conversations
+from tests.soak.text_costs import measure
 
 # --- conversations and what is found of them --------------------------------------------------
 

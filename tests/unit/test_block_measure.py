@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from palimpsest.ops.bench.context import answer_words, plain_list, shares
+from tests.soak.context_block import answer_words, plain_list, shares
 
 TURN = (
     "I finally moved to a bright apartment near the old harbour last Tuesday,"

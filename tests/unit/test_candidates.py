@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palimpsest.schemas.rows import MemoryRow
+from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.scoring import (
     at_least_best,
@@ -21,8 +21,9 @@ from palimpsest.stores.index.scoring import (
 )
 from palimpsest.stores.index.search_plan import SearchPlan
 from palimpsest.stores.recall.candidates import CandidateSearch
-from palimpsest.stores.writing.newest_facts import NewestFacts
+from palimpsest.stores.writing.scope_caches import NewestFacts
 from palimpsest.streams.store_port import FindCandidates, NearDuplicates, Vector
+from tests.examples import examples
 from tests.memory_rows import DIMENSIONS, SCOPE, embed, memory, options, vector_of
 
 WORDS = ("tea", "coffee", "likes", "Ana", "garden", "runs", "blue", "house", "the", "of", "Oslo")
@@ -94,7 +95,7 @@ def kept_vector(row: MemoryRow) -> Vector | None:
     return None if row.memory_id in REFUSED else vector_of(row)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(15))
 @given(changes(), TEXTS, st.data())
 def test_a_batch_over_the_index_is_as_one_index(
     rows: list[MemoryRow], text: str, data: st.DataObject

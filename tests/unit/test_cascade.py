@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.streams.apply.cascade import drawn_from_nothing_else
+from palimpsest.streams.apply.forget import drawn_from_nothing_else
 
 IDS = st.sampled_from("abcdefgh")
 SETS = st.frozensets(IDS)

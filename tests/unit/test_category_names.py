@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,14 +31,12 @@ def pairs(listed: tuple[str, ...]) -> list[tuple[str, str]]:
     return [(a, b) for a, b in cut] + [(b, a) for a, b in cut]
 
 
-@pytest.mark.parametrize(("name", "known"), pairs(SAME))
-def test_the_same_by_another_name(name: str, known: str) -> None:
-    assert folded((name,), (known,)) == (known,)
+def test_the_same_by_another_name() -> None:
+    assert not [pair for pair in pairs(SAME) if folded(pair[:1], pair[1:]) != pair[1:]]
 
 
-@pytest.mark.parametrize(("name", "known"), pairs(OTHER))
-def test_what_only_looks_alike(name: str, known: str) -> None:
-    assert folded((name,), (known,)) == (name,)
+def test_what_only_looks_alike() -> None:
+    assert not [pair for pair in pairs(OTHER) if folded(pair[:1], pair[1:]) != pair[:1]]
 
 
 def test_what_is_there_stays_as_it_is() -> None:

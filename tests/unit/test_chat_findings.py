@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.ingest.known import Published
-from palimpsest.ops.ingest.opening import IngestOptions, open_source
-from palimpsest.ops.ingest.records import RecordOptions
+from palimpsest.ops.ingest.base import ReadOptions
+from palimpsest.ops.ingest.opening import open_source
+from palimpsest.ops.ingest.records import Published
 from palimpsest.ops.ingest.slack import _plain
-from palimpsest.ops.ingest.whatsapp import MEDIA
+from palimpsest.ops.ingest.whatsapp import expression
 from palimpsest.streams.logs.base import Outgoing
 
 NOW = datetime(2026, 3, 5, tzinfo=UTC)
@@ -20,7 +20,7 @@ NOW = datetime(2026, 3, 5, tzinfo=UTC)
 
 def records(folder: Path, name: str, text: str) -> list[Outgoing]:
     (folder / name).write_text(text)
-    options = IngestOptions(RecordOptions(None, 1 << 20, NOW))
+    options = ReadOptions(None, 1 << 20, NOW)
     with open_source(str(folder / name), options) as source:
         return [each for each, _ in source.items if isinstance(each, Outgoing)]
 
@@ -94,7 +94,7 @@ def test_notices_of_whatsapp_are_no_memories_in_each_language(
     ],
 )
 def test_what_people_say_of_such_things_is_kept(said: str) -> None:
-    assert MEDIA.fullmatch(said) is None
+    assert expression("notice").fullmatch(said) is None
 
 
 def test_times_of_slack_are_read() -> None:

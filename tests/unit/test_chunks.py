@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from palimpsest.schemas.normal_forms import storage_content
-from palimpsest.streams.text.chunks import _between_graphemes, batches, chunks
+from palimpsest.streams.normalize import _between_graphemes, batches, chunks
 
 JAPANESE = "京都の港には多くの船が来る。冬は雪が降る。「本当ですか？」と彼は言った。" * 200
 GERMAN = "Der Hafen von Oslo ist alt und groß, und viele Schiffe kommen z. B. aus Bergen. " * 200

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from time import process_time
 
 import pytest
 
@@ -12,6 +11,7 @@ from palimpsest.streams.claims.grammar import categories_of, claim_of
 from palimpsest.streams.claims.reading import claims_in
 from palimpsest.streams.claims.triples import triples_of
 from palimpsest.streams.claims.turn import claims_of_turn
+from tests.processor_time import takes_at_most
 
 TODAY = date(2026, 3, 4)  # a Wednesday
 AT = datetime(2026, 3, 4, 10, tzinfo=UTC)
@@ -25,218 +25,220 @@ def texts(said: str, speaker: str = "Ana", before: str = "") -> list[str]:
     return [claim.text for claim in claimed(said, speaker, before)]
 
 
-@pytest.mark.parametrize(
-    ("said", "facts"),
-    [
-        ("I live in Lisbon.", ["Ana lives in Lisbon."]),
-        ("Keep in mind that I'm diabetic", ["Ana is diabetic."]),
-        ("Please remember that I'm vegetarian.", ["Ana is vegetarian."]),
-        ("I have to go to dialysis every Monday", ["Ana has to go to dialysis every Monday."]),
-        ("We got married in May", ["Ana got married in May 2025."]),
-        (
-            "I'm living in Oslo at the moment",
-            ["Ana is living in Oslo at the moment (as of March 2026)."],
-        ),
-        ("My wife is Nadia", ["Ana's wife is called Nadia."]),
-        ("Tom hates fish.", ["Tom hates fish."]),
-        ("My allergies: walnuts, milk", ["Ana is allergic to walnuts and milk."]),
-        ("My allergies:\n- walnuts\n- milk", ["Ana is allergic to walnuts and milk."]),
-        (
-            "Me and my friend went to Ghent last week",
-            ["Ana went to Ghent with their friend in the week of 2026-02-23."],
-        ),
-        (
-            "last week I bought a bike and sold my car",
-            [
-                "Ana bought a bike in the week of 2026-02-23.",
-                "Ana sold their car in the week of 2026-02-23.",
-            ],
-        ),
-        (
-            "I live with my partner and our two cats.",
-            ["Ana lives with their partner and their two cats.", "Ana has two cats."],
-        ),
-        ("I work as a glassblower.", ["Ana works as a glassblower."]),
-        ("I take metformin.", ["Ana takes metformin."]),
-        ("I can't stand coriander.", ["Ana hates coriander."]),
-        ("I'm in my late 40s.", ["Ana is in their late 40s (as of March 2026)."]),
-        ("I've been knitting since I was a kid.", ["Ana has been knitting since they were a kid."]),
-        (
-            "I made a soup on Thursday last week.",
-            ["Ana made a soup on Thursday in the week of 2026-02-23."],
-        ),
-        ("I viewed a flat on 2 March.", ["Ana viewed a flat on 2026-03-02."]),
-        ("My flight to Oslo is on Friday.", ["Ana has a flight to Oslo on 2026-03-06."]),
-        ("My goal is to open a bakery.", ["Ana's goal is to open a bakery."]),
-        (
-            "Can you compare them before I see my neurologist, Dr. Voss?",
-            ["Ana's neurologist is called Dr. Voss."],
-        ),
-        ("I'm living in Oslo until June.", ["Ana is living in Oslo until June."]),
-        ("i live in lisbon :) \U0001f389", ["Ana lives in lisbon."]),
-        ("i dont eat meat", ["Ana does not eat meat."]),
-        (
-            "My sister Rita lives in Porto, she works at a bank.",
-            ["Ana's sister Rita lives in Porto.", "Ana's sister Rita works at a bank."],
-        ),
-        ("My parents live in Cork.", ["Ana's parents live in Cork."]),
-        ("I moved to Berlin last month, so I'm busy.", ["Ana moved to Berlin in February 2026."]),
-        ("I did visit Malta last summer.", ["Ana visited Malta in the summer of 2025."]),
-        ("I'm going to Japan next month.", ["Ana is going to Japan in April 2026."]),
-        (
-            "I have a new leash for my dog Rex, can you suggest walks?",
-            ["Ana's dog is called Rex."],
-        ),
-        ("I love hiking - it's so calming!", ["Ana loves hiking."]),
-        ("As a nurse, I sleep badly.", ["Ana is a nurse."]),
-        ("Last Fri I went to a poetry reading", ["Ana went to a poetry reading on 2026-02-27."]),
-        ("My son is six.", ["Ana's son is six (as of March 2026)."]),
-        (
-            "I've been playing the cello for five years.",
-            ["Ana has been playing the cello for five years (as of March 2026)."],
-        ),
-        ("Emma is my favourite book.", ["Ana's favourite book is Emma."]),
-        ("We decided to use DuckDB.", ["Ana decided to use DuckDB."]),
-        # Ends and beginnings.
-        (
-            "I work on the night train until 2150-01-01.",
-            ["Ana works on the night train until 2150-01-01."],
-        ),
-        (
-            "I'm staying in Lisbon until 5 March 2027.",
-            ["Ana is staying in Lisbon until 5 March 2027."],
-        ),
-        ("I live in Porto since 2024-05-01.", ["Ana lives in Porto since 2024-05-01."]),
-        ("I work at the bakery from 2026-03-01.", ["Ana works at the bakery from 2026-03-01."]),
-        # Names.
-        ("Hi, I'm Marta.", ["Ana's name is Marta."]),
-        ("I'm Marta, a nurse at Oceano.", ["Ana's name is Marta.", "Ana is a nurse at Oceano."]),
-        ("Call me Bob.", ["Ana's nickname is Bob."]),
-        ("I go by Bo.", ["Ana's nickname is Bo."]),
-        # Languages, work, home.
-        ("I speak Portuguese and a bit of French.", ["Ana speaks Portuguese and a bit of French."]),
-        ("I'm learning Japanese.", ["Ana is learning Japanese."]),
-        ("I work at Oceano as a nurse now.", ["Ana works at Oceano as a nurse."]),
-        ("I quit my job.", ["Ana quit their job."]),
-        ("I run a small business.", ["Ana runs a small business."]),
-        ("I was born in 1990.", ["Ana was born in 1990."]),
-        ("I moved to Berlin for work.", ["Ana moved to Berlin for work."]),
-        # Family and pets, also by the way.
-        ("We're expecting a baby in June.", ["Ana is expecting a baby in June 2026."]),
-        ("My mom died last year.", ["Ana's mom died in 2025."]),
-        ("I feed Oscar, my guinea pig.", ["Ana's guinea pig is called Oscar."]),
-        ("I'm looking for a gift for my older brother.", ["Ana has an older brother."]),
-        ("We got a Rottweiler.", ["Ana got a Rottweiler."]),
-        # Health and diet.
-        ("I have dialysis every Monday.", ["Ana has dialysis every Monday."]),
-        ("I eat gluten free.", ["Ana eats gluten free."]),
-        ("I'm on metformin.", ["Ana is on metformin."]),
-        ("I'm trying to quit smoking.", ["Ana is trying to quit smoking."]),
-        ("We don't eat meat.", ["Ana does not eat meat."]),
-        # What is theirs, and what they do.
-        ("Can you check whether my old mountain bike is ready?", ["Ana has a mountain bike."]),
-        (
-            "I've had my cello for ten years.",
-            ["Ana has had their cello for ten years (as of March 2026)."],
-        ),
-        ("I have a cat that hates water.", ["Ana has a cat."]),
-        ("I attend Zumba classes on Tuesdays.", ["Ana attends Zumba classes on Tuesdays."]),
-        ("I'm a dedicated supporter of the Lions.", ["Ana is a dedicated supporter of the Lions."]),
-        (
-            "I love the new slow cooker I got from Oceano last week.",
-            ["Ana got a new slow cooker from Oceano in the week of 2026-02-23."],
-        ),
-        ("Any tips for my Zumba classes?", ["Ana is taking Zumba classes."]),
-        ("One of my favourite authors is Ali Smith.", ["Ana loves Ali Smith."]),
-        ("I got to visit Malta last summer.", ["Ana visited Malta in the summer of 2025."]),
-        ("Yesterday, I bought a mountain bike.", ["Ana bought a mountain bike on 2026-03-03."]),
-        (
-            "I used to play drums when I was younger.",
-            ["Ana used to play drums when they were younger."],
-        ),
-        ("As someone who loves jazz, I'm happy.", ["Ana loves jazz."]),
-        ("I don't think so, but I work at Oceano.", ["Ana works at Oceano."]),
-        # What is doubted ends what is said before it, and no more.
-        ("I love jazz, so if you know a bar, let me know.", ["Ana loves jazz."]),
-        ("Since I moved to Oslo, maybe I need a coat.", ["Ana moved to Oslo."]),
-    ],
-)
-def test_what_becomes_a_fact(said: str, facts: list[str]) -> None:
-    assert texts(said) == facts
+FACTS: list[tuple[str, list[str]]] = [
+    ("I live in Lisbon.", ["Ana lives in Lisbon."]),
+    ("Keep in mind that I'm diabetic", ["Ana is diabetic."]),
+    ("Please remember that I'm vegetarian.", ["Ana is vegetarian."]),
+    ("I have to go to dialysis every Monday", ["Ana has to go to dialysis every Monday."]),
+    ("We got married in May", ["Ana got married in May 2025."]),
+    (
+        "I'm living in Oslo at the moment",
+        ["Ana is living in Oslo at the moment (as of March 2026)."],
+    ),
+    ("My wife is Nadia", ["Ana's wife is called Nadia."]),
+    ("Tom hates fish.", ["Tom hates fish."]),
+    ("My allergies: walnuts, milk", ["Ana is allergic to walnuts and milk."]),
+    ("My allergies:\n- walnuts\n- milk", ["Ana is allergic to walnuts and milk."]),
+    (
+        "Me and my friend went to Ghent last week",
+        ["Ana went to Ghent with their friend in the week of 2026-02-23."],
+    ),
+    (
+        "last week I bought a bike and sold my car",
+        [
+            "Ana bought a bike in the week of 2026-02-23.",
+            "Ana sold their car in the week of 2026-02-23.",
+        ],
+    ),
+    (
+        "I live with my partner and our two cats.",
+        ["Ana lives with their partner and their two cats.", "Ana has two cats."],
+    ),
+    ("I work as a glassblower.", ["Ana works as a glassblower."]),
+    ("I take metformin.", ["Ana takes metformin."]),
+    ("I can't stand coriander.", ["Ana hates coriander."]),
+    ("I'm in my late 40s.", ["Ana is in their late 40s (as of March 2026)."]),
+    ("I've been knitting since I was a kid.", ["Ana has been knitting since they were a kid."]),
+    (
+        "I made a soup on Thursday last week.",
+        ["Ana made a soup on Thursday in the week of 2026-02-23."],
+    ),
+    (
+        "We went to Ghent two weekends ago.",
+        ["Ana went to Ghent on the weekend of 2026-02-21."],
+    ),
+    ("I viewed a flat on 2 March.", ["Ana viewed a flat on 2026-03-02."]),
+    ("My flight to Oslo is on Friday.", ["Ana has a flight to Oslo on 2026-03-06."]),
+    ("My goal is to open a bakery.", ["Ana's goal is to open a bakery."]),
+    (
+        "Can you compare them before I see my neurologist, Dr. Voss?",
+        ["Ana's neurologist is called Dr. Voss."],
+    ),
+    ("I'm living in Oslo until June.", ["Ana is living in Oslo until June."]),
+    ("i live in lisbon :) \U0001f389", ["Ana lives in lisbon."]),
+    ("i dont eat meat", ["Ana does not eat meat."]),
+    (
+        "My sister Rita lives in Porto, she works at a bank.",
+        ["Ana's sister Rita lives in Porto.", "Ana's sister Rita works at a bank."],
+    ),
+    ("My parents live in Cork.", ["Ana's parents live in Cork."]),
+    ("I moved to Berlin last month, so I'm busy.", ["Ana moved to Berlin in February 2026."]),
+    ("I did visit Malta last summer.", ["Ana visited Malta in the summer of 2025."]),
+    ("I'm going to Japan next month.", ["Ana is going to Japan in April 2026."]),
+    (
+        "I have a new leash for my dog Rex, can you suggest walks?",
+        ["Ana's dog is called Rex."],
+    ),
+    ("I love hiking - it's so calming!", ["Ana loves hiking."]),
+    ("As a nurse, I sleep badly.", ["Ana is a nurse."]),
+    ("Last Fri I went to a poetry reading", ["Ana went to a poetry reading on 2026-02-27."]),
+    ("My son is six.", ["Ana's son is six (as of March 2026)."]),
+    (
+        "I've been playing the cello for five years.",
+        ["Ana has been playing the cello for five years (as of March 2026)."],
+    ),
+    ("Emma is my favourite book.", ["Ana's favourite book is Emma."]),
+    ("We decided to use DuckDB.", ["Ana decided to use DuckDB."]),
+    # Ends and beginnings.
+    (
+        "I work on the night train until 2150-01-01.",
+        ["Ana works on the night train until 2150-01-01."],
+    ),
+    (
+        "I'm staying in Lisbon until 5 March 2027.",
+        ["Ana is staying in Lisbon until 5 March 2027."],
+    ),
+    ("I live in Porto since 2024-05-01.", ["Ana lives in Porto since 2024-05-01."]),
+    ("I work at the bakery from 2026-03-01.", ["Ana works at the bakery from 2026-03-01."]),
+    # Names.
+    ("Hi, I'm Marta.", ["Ana's name is Marta."]),
+    ("I'm Marta, a nurse at Oceano.", ["Ana's name is Marta.", "Ana is a nurse at Oceano."]),
+    ("Call me Bob.", ["Ana's nickname is Bob."]),
+    ("I go by Bo.", ["Ana's nickname is Bo."]),
+    # Languages, work, home.
+    ("I speak Portuguese and a bit of French.", ["Ana speaks Portuguese and a bit of French."]),
+    ("I'm learning Japanese.", ["Ana is learning Japanese."]),
+    ("I work at Oceano as a nurse now.", ["Ana works at Oceano as a nurse."]),
+    ("I quit my job.", ["Ana quit their job."]),
+    ("I run a small business.", ["Ana runs a small business."]),
+    ("I was born in 1990.", ["Ana was born in 1990."]),
+    ("I moved to Berlin for work.", ["Ana moved to Berlin for work."]),
+    # Family and pets, also by the way.
+    ("We're expecting a baby in June.", ["Ana is expecting a baby in June 2026."]),
+    ("My mom died last year.", ["Ana's mom died in 2025."]),
+    ("I feed Oscar, my guinea pig.", ["Ana's guinea pig is called Oscar."]),
+    ("I'm looking for a gift for my older brother.", ["Ana has an older brother."]),
+    ("We got a Rottweiler.", ["Ana got a Rottweiler."]),
+    # Health and diet.
+    ("I have dialysis every Monday.", ["Ana has dialysis every Monday."]),
+    ("I eat gluten free.", ["Ana eats gluten free."]),
+    ("I'm on metformin.", ["Ana is on metformin."]),
+    ("I'm trying to quit smoking.", ["Ana is trying to quit smoking."]),
+    ("We don't eat meat.", ["Ana does not eat meat."]),
+    # What is theirs, and what they do.
+    ("Can you check whether my old mountain bike is ready?", ["Ana has a mountain bike."]),
+    (
+        "I've had my cello for ten years.",
+        ["Ana has had their cello for ten years (as of March 2026)."],
+    ),
+    ("I have a cat that hates water.", ["Ana has a cat."]),
+    ("I attend Zumba classes on Tuesdays.", ["Ana attends Zumba classes on Tuesdays."]),
+    ("I'm a dedicated supporter of the Lions.", ["Ana is a dedicated supporter of the Lions."]),
+    (
+        "I love the new slow cooker I got from Oceano last week.",
+        ["Ana got a new slow cooker from Oceano in the week of 2026-02-23."],
+    ),
+    ("Any tips for my Zumba classes?", ["Ana is taking Zumba classes."]),
+    ("One of my favourite authors is Ali Smith.", ["Ana loves Ali Smith."]),
+    ("I got to visit Malta last summer.", ["Ana visited Malta in the summer of 2025."]),
+    ("Yesterday, I bought a mountain bike.", ["Ana bought a mountain bike on 2026-03-03."]),
+    (
+        "I used to play drums when I was younger.",
+        ["Ana used to play drums when they were younger."],
+    ),
+    ("As someone who loves jazz, I'm happy.", ["Ana loves jazz."]),
+    ("I don't think so, but I work at Oceano.", ["Ana works at Oceano."]),
+    # What is doubted ends what is said before it, and no more.
+    ("I love jazz, so if you know a bar, let me know.", ["Ana loves jazz."]),
+    ("Since I moved to Oslo, maybe I need a coat.", ["Ana moved to Oslo."]),
+]
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "I'm looking for advice on knives.",
-        "Where do I live?",
-        "Got it, thanks!",
-        "Remember, you're great!",
-        "I love your dress.",
-        "I love the idea!",
-        "I like it.",
-        "I'm tired.",
-        "I'm on my way.",
-        "I'd love to live in Rome.",
-        "If I lived in Rome, I'd be happy.",
-        "Imagine I live in Rome.",
-        "I wish I lived in Oslo.",
-        "Maybe I live in Rome.",
-        "My friend says I live in Rome.",
-        "I live in Rome, says my mother.",
-        "I live in Rome, in that case.",
-        "As Shakespeare wrote, I love cheese.",
-        "ben: I hate cats",
-        "The letter begins with: Dear Sir, I own a house in Kent.",
-        'She shouted "I live in Rome" at us.',
-        "Translate this: I live in Rome.",
-        "Write a story. I am a doctor. I live in Rome.",
-        "---- Forwarded message ----\nFrom: Ben\nI live in Rome.",
-        "From: ben@example.org\nSubject: hello\n\nI live in Rome.",
-        "> I live in Rome.",
-        "```\nI live in Rome.\n```",
-        "I don't like chocolate, I love chocolate.",
-        "I adopted a dragon, just kidding!",
-        "Oh sure, I love tea /s",
-        "My favourite colour is hard to wear.",
-        "I moved to Gmail last week.",
-        "I live in fear.",
-        "I'm a bit of a mess.",
-        "I'm working in the bakery today.",
-        "I not only like tea.",
-        "Ich bin im dritten Monat.",
-        "Ich wohne in Berlin.",
-        "Vivo en Sevilla con mi pareja.",
-        "J'habite à Lyon.",
-        "京都に住んでいます。",
-        "Sounds like fun!",
-        "Sounds like a blast.",
-        "Name: Ben",
-        "Allergies: none",
-        "I can't stand up.",
-        "I take the bus.",
-        "I spilled the tea this morning.",
-        "About my cough, Dr. Voss had an idea.",
-        "Mi hermana ama los gatos.",
-        "Gary Sinise is a truly talented actor.",
-        "Netflix loves reboots.",
-        "I'm Hungry.",
-        "I'm German.",
-        "I'm Done.",
-        "This is Max, he's so lovable.",
-        "I'm staying in Rome.",
-        "I work on my essay.",
-        "I live in Rome, my friend thinks.",
-        "I live in Rome, I guess.",
-        "I'd be happy, if I lived in Rome.",
-        "Somebody stole my mountain bike.",
-        "I read about my dream car.",
-        "I'd like my next mountain bike to be red.",
-        "Our kids are our future.",
-    ],
-)
-def test_what_becomes_none(said: str) -> None:
-    assert texts(said) == []
+def test_what_becomes_a_fact() -> None:
+    assert [(said, texts(said)) for said, _ in FACTS] == FACTS
+
+
+NO_FACTS = [
+    "I'm looking for advice on knives.",
+    "Where do I live?",
+    "Got it, thanks!",
+    "Remember, you're great!",
+    "I love your dress.",
+    "I love the idea!",
+    "I like it.",
+    "I'm tired.",
+    "I'm on my way.",
+    "I'd love to live in Rome.",
+    "If I lived in Rome, I'd be happy.",
+    "Imagine I live in Rome.",
+    "I wish I lived in Oslo.",
+    "Maybe I live in Rome.",
+    "My friend says I live in Rome.",
+    "I live in Rome, says my mother.",
+    "I live in Rome, in that case.",
+    "As Shakespeare wrote, I love cheese.",
+    "ben: I hate cats",
+    "The letter begins with: Dear Sir, I own a house in Kent.",
+    'She shouted "I live in Rome" at us.',
+    "Translate this: I live in Rome.",
+    "Write a story. I am a doctor. I live in Rome.",
+    "---- Forwarded message ----\nFrom: Ben\nI live in Rome.",
+    "From: ben@example.org\nSubject: hello\n\nI live in Rome.",
+    "> I live in Rome.",
+    "```\nI live in Rome.\n```",
+    "I don't like chocolate, I love chocolate.",
+    "I adopted a dragon, just kidding!",
+    "Oh sure, I love tea /s",
+    "My favourite colour is hard to wear.",
+    "I moved to Gmail last week.",
+    "I live in fear.",
+    "I'm a bit of a mess.",
+    "I'm working in the bakery today.",
+    "I not only like tea.",
+    "Ich bin im dritten Monat.",
+    "Ich wohne in Berlin.",
+    "Vivo en Sevilla con mi pareja.",
+    "J'habite à Lyon.",
+    "京都に住んでいます。",
+    "Sounds like fun!",
+    "Sounds like a blast.",
+    "Name: Ben",
+    "Allergies: none",
+    "I can't stand up.",
+    "I take the bus.",
+    "I spilled the tea this morning.",
+    "About my cough, Dr. Voss had an idea.",
+    "Mi hermana ama los gatos.",
+    "Gary Sinise is a truly talented actor.",
+    "Netflix loves reboots.",
+    "I'm Hungry.",
+    "I'm German.",
+    "I'm Done.",
+    "This is Max, he's so lovable.",
+    "I'm staying in Rome.",
+    "I work on my essay.",
+    "I live in Rome, my friend thinks.",
+    "I live in Rome, I guess.",
+    "I'd be happy, if I lived in Rome.",
+    "Somebody stole my mountain bike.",
+    "I read about my dream car.",
+    "I'd like my next mountain bike to be red.",
+    "Our kids are our future.",
+]
+
+
+def test_what_becomes_none() -> None:
+    assert {said: texts(said) for said in NO_FACTS if texts(said)} == {}
 
 
 @pytest.mark.parametrize(
@@ -318,6 +320,8 @@ def test_every_fact_is_read_again_as_the_same_claim() -> None:
         ("Ana is allergic to walnuts.", ("Ana", "person", "allergic_to", "walnuts", "concept")),
         ("Ana likes to collect stamps.", None),
         ("Ana hates jazz.", ("Ana", "person", "dislikes", "jazz", "concept")),
+        ("Ana is a total movie fan.", ("Ana", "person", "likes", "movie", "concept")),
+        ("Ana is an early bird.", None),
         ("Ana no longer lives in Lisbon.", None),
         ("Ana loves entering the imaginative worlds of authors.", None),
         ("Ana decided to learn the violin.", None),
@@ -353,10 +357,11 @@ def test_the_categories_of_a_statement_are_those_of_its_slot() -> None:
     ["a", "I live in ", "my sister Rita's ", "and ", ", I like ", '"', "every Monday ", "A "],
 )
 def test_no_repetition_makes_it_slow(piece: str) -> None:
-    begin = process_time()
-    claims_of_turn((piece * 1_000_000)[:1_000_000], "Ana", AT)
-    claims_in((piece * 600)[:600], "Ana", TODAY)
-    assert process_time() - begin < 5
+    def read() -> None:
+        claims_of_turn((piece * 200_000)[:200_000], "Ana", AT)
+        claims_in((piece * 600)[:600], "Ana", TODAY)
+
+    assert takes_at_most(5, read)
 
 
 @pytest.mark.parametrize(
@@ -377,18 +382,21 @@ def test_a_time_with_a_capital_within_a_sentence_is_a_name(said: str, fact: str 
     assert [text[: len(fact or "")] for text in texts(said)] == ([] if fact is None else [fact])
 
 
-@pytest.mark.parametrize(
-    "how",
-    """at night|at the weekend|at Christmas|at full speed|at short notice|at a steady pace|at home
-    |at home on Fridays|at height|at great heights|at a desk|at odd hours|at a loss|at sunrise
-    |at lunchtime|at nine|at 9|at minimum wage|at a high level|at half capacity|at Full Speed
-    |at Peak Efficiency|at a rate of ten an hour|at a distance in Porto|at risk|at sea|for a living
-    |for peanuts|for long hours|for a good cause|for food|for justice|for pleasure
-    |for a living wage|for Money|for Fun|for Peace""".replace("\n    ", "").split("|"),
-)
-def test_when_how_and_what_for_one_works_is_no_employer(how: str) -> None:
-    for subject in ("I work", "My sister Rita works", "I'm working", "I started working"):
-        assert not [claim for claim in claimed(f"{subject} {how}.") if claim.slot == "work"]
+NO_EMPLOYERS = """at night|at the weekend|at Christmas|at full speed|at short notice
+|at a steady pace|at home|at home on Fridays|at height|at great heights|at a desk|at odd hours
+|at a loss|at sunrise|at lunchtime|at nine|at 9|at minimum wage|at a high level
+|at half capacity|at Full Speed|at Peak Efficiency|at a rate of ten an hour
+|at a distance in Porto|at risk|at sea|for a living|for peanuts|for long hours|for a good cause
+|for food|for justice|for pleasure|for a living wage|for Money|for Fun|for Peace""".replace(
+    "\n", ""
+).split("|")
+
+
+def test_when_how_and_what_for_one_works_is_no_employer() -> None:
+    for how in NO_EMPLOYERS:
+        for subject in ("I work", "My sister Rita works", "I'm working", "I started working"):
+            said = f"{subject} {how}."
+            assert not [claim for claim in claimed(said) if claim.slot == "work"], said
 
 
 @pytest.mark.parametrize("how", ["at zero", "at the bottom", "at a young age", "at the deep end"])

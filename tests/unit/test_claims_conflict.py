@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palimpsest.streams.claims.conflict import MAX_CHARACTERS, contradicts, denies, is_ambiguous
-from palimpsest.streams.claims.places import apart
 from palimpsest.streams.claims.source import as_stated
+from palimpsest.streams.claims.values import apart
+from tests.examples import examples
 
 WORDS = (
     "Ana Ben: I my We not never doesn't no longer lives moved from to in Lisbon Madrid Japan works"
@@ -27,7 +28,7 @@ STATEMENTS = st.lists(st.sampled_from(WORDS), max_size=14)
 
 
 @given(STATEMENTS, STATEMENTS)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(62))
 def test_any_words_can_be_read_and_no_statement_contradicts_itself(
     a: list[str], b: list[str]
 ) -> None:
@@ -38,7 +39,7 @@ def test_any_words_can_be_read_and_no_statement_contradicts_itself(
 
 
 @given(st.text(max_size=MAX_CHARACTERS + 10))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(37))
 def test_any_text_can_be_read(text: str) -> None:
     assert not contradicts(text, text)
     assert not is_ambiguous(text, [])

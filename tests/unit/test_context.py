@@ -203,7 +203,7 @@ def test_a_vague_question_and_one_that_nothing_answers_have_some_of_the_unlikely
             for n, score in enumerate(scores)
         ]
         answer = RecallAnswer("what was the 27th?", "hybrid", tuple(rows))
-        return found_pieces(Retrieval(answer, (), (), EXPLAINED, ALLOWED), "english", frozenset())
+        return found_pieces(Retrieval(answer, (), EXPLAINED, ALLOWED), "english", frozenset())
 
     vague = results(0.3, *[0.1] * 50)
     assert (len(vague.pieces), len(vague.neighbors)) == (LEAST_RESULTS, 51 - LEAST_RESULTS)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from palimpsest.streams.text.sameness import same_fact
+from palimpsest.streams.text.contradiction import same_fact
 from tests.unit.by_hand import TURN, candidate, memory
 from tests.unit.test_decide import decide, facts, finding, intent
 
@@ -71,9 +71,9 @@ def test_the_set_is_large_and_varied_enough() -> None:
     assert len({(pair.known, pair.new) for pair in PAIRS}) == len(PAIRS)
 
 
-@pytest.mark.parametrize("pair", [p for p in PAIRS if not p.contradicts], ids=lambda p: p.new)
-def test_no_true_memory_is_overwritten(pair: Pair) -> None:
-    assert action(pair.known, pair.new) not in ("UPDATE", "DELETE")
+def test_no_true_memory_is_overwritten() -> None:
+    pairs = [pair for pair in PAIRS if not pair.contradicts]
+    assert not [pair for pair in pairs if action(pair.known, pair.new) in ("UPDATE", "DELETE")]
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,9 @@ OVERWRITES = _halves("overwrites.jsonl", False)
 REAL = _halves("real_contradictions.jsonl", True)
 
 
-@pytest.mark.parametrize("pair", OVERWRITES, ids=lambda pair: f"{pair.known} {pair.new}")
-def test_what_contradicts_nothing_overwrites_nothing(pair: Pair) -> None:
-    assert action(pair.known, pair.new) == "ADD"
-    assert action(pair.known, pair.new, pair.turn) == "ADD"
+def test_what_contradicts_nothing_overwrites_nothing() -> None:
+    assert not [pair for pair in OVERWRITES if action(pair.known, pair.new) != "ADD"]
+    assert not [pair for pair in OVERWRITES if action(pair.known, pair.new, pair.turn) != "ADD"]
 
 
 @pytest.mark.parametrize(("held_out", "found"), [(False, 40), (True, 33)])
@@ -135,12 +134,9 @@ def test_real_contradictions_are_found(held_out: bool, found: int) -> None:
 SAME = _lines("same_statements.jsonl")
 
 
-@pytest.mark.parametrize(
-    "line", [line for line in SAME if not line["same"]], ids=lambda line: str(line["b"])
-)
-def test_what_differs_in_meaning_is_not_one_statement(line: dict[str, object]) -> None:
-    assert not same_fact(str(line["a"]), str(line["b"]))
-    assert not same_fact(str(line["b"]), str(line["a"]))
+def test_what_differs_in_meaning_is_not_one_statement() -> None:
+    pairs = [(str(line["a"]), str(line["b"])) for line in SAME if not line["same"]]
+    assert not [pair for pair in pairs if same_fact(*pair) or same_fact(*pair[::-1])]
 
 
 def test_genuine_repeats_are_still_found() -> None:

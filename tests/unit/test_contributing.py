@@ -32,17 +32,16 @@ def test_every_test_is_there() -> None:
 
 def test_every_folder_is_there_and_drawn() -> None:
     tree = PAGE.split("```")[1]
-    top = ""
+    path: list[str] = []
     drawn = set()
     for line in tree.strip().splitlines():
         name = re.match(r"( *)([a-z]+)/", line)
         assert name is not None, line
-        if not name[1]:
-            top = name[2]
-            drawn.add(top)
-        if top != "tests":
-            found = re.findall(r"([a-z]+)/(?= |$)", line)
-            drawn |= {f"{top}/{folder}" for folder in found if name[1]}
+        del path[len(name[1]) // 2 :]
+        if path[:1] != ["tests"]:
+            found = re.findall(r"([a-z]+)/(?= |$)", line) if path else [name[2]]
+            drawn |= {"/".join((*path, folder)) for folder in found}
+        path.append(name[2])
     packages = {
         path.parent.relative_to(ROOT).as_posix()
         for top in ("schemas", "streams", "stores", "ops")

@@ -9,13 +9,9 @@ from typing import Any
 import pytest
 
 from palimpsest.schemas.envelope import Triple
-from palimpsest.schemas.messages import (
-    FactsExtracted,
-    MemoryWrite,
-    ProposalsIntent,
-    ScoredCandidate,
-)
-from palimpsest.schemas.rows import FlagsRow
+from palimpsest.schemas.extraction import FactsExtracted
+from palimpsest.schemas.messages import MemoryWrite, ProposalsIntent, ScoredCandidate
+from palimpsest.schemas.rows.pipeline import FlagsRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from palimpsest.streams.decide.decide import decide_stage
 from palimpsest.streams.settings import Flags

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palimpsest.streams.text.dates import MOST_CHARACTERS, end_of
+from tests.examples import examples
 
 BERLIN = timezone(timedelta(hours=1))
 SAID_AT = datetime(2024, 3, 12, 9, 30, tzinfo=BERLIN)
@@ -149,7 +150,7 @@ PIECES = st.one_of(
 ZONES = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(37))
 @given(
     st.lists(PIECES, max_size=4).map(" ".join),
     st.datetimes(timezones=ZONES),

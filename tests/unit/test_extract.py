@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from palimpsest.schemas.extraction import FactsExtracted
 from palimpsest.schemas.identity import turn_memory_id
-from palimpsest.schemas.messages import ContextTurn, FactsExtracted
+from palimpsest.schemas.messages import ContextTurn
 from palimpsest.schemas.topics import FACTS_EXTRACTED, TURNS_NORMALIZED
 from palimpsest.streams.extract import extract_stage
 from palimpsest.streams.models.base import Prompt

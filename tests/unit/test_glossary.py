@@ -26,7 +26,7 @@ ALPHABET = (
     "stores/index/analysis.py",
     "stores/recall/context.py",
     "stores/recall/time_grammar.py",
-    "stores/writing/memory_texts.py",
+    "stores/writing/sources.py",
     "streams/models/hashing.py",
     "streams/models/wordpiece.py",
     "streams/prompting/json_text.py",
@@ -77,6 +77,7 @@ class Said:
         return (*self.names, *self.sentences)[self.spaced.count("\n", 0, at)][1]
 
 
+@cache
 def words(text: str) -> tuple[str, ...]:
     """The words of a name or a sentence, in small letters."""
     return tuple(word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", text))
@@ -114,12 +115,6 @@ def comments_in(source: str) -> Iterator[tuple[str, int]]:
             yield found[0], number
 
 
-@cache
-def all_said() -> dict[str, Said]:
-    """What the product and its tests say, by file."""
-    return {said.path: said for said in map(said_in, sources())}
-
-
 def has(said: tuple[str, ...], sought: tuple[str, ...]) -> bool:
     """Whether the words stand in `said` one after another, in any form."""
     starts = range(len(said) - len(sought) + 1)
@@ -129,10 +124,14 @@ def has(said: tuple[str, ...], sought: tuple[str, ...]) -> bool:
     )
 
 
-@pytest.mark.parametrize(("word", "path"), USED)
-def test_a_word_is_found_where_the_glossary_says(word: str, path: str) -> None:
-    said = said_in(load(ROOT / path))
-    assert any(has(words(text), words(word)) for text, _ in (*said.names, *said.sentences))
+def test_a_word_is_found_where_the_glossary_says() -> None:
+    said = {path: said_in(load(ROOT / path)) for _, path in USED}
+    texts = {path: [*each.names, *each.sentences] for path, each in said.items()}
+    assert not [
+        (word, path)
+        for word, path in USED
+        if not any(has(words(text), words(word)) for text, _ in texts[path])
+    ]
 
 
 def misused(said: Said, word: str) -> Iterator[str]:
@@ -147,10 +146,15 @@ def misused(said: Said, word: str) -> Iterator[str]:
         yield f"{said.path}:{said.line(found.start())}: {found[0]}"
 
 
-@pytest.mark.parametrize(("word", "instead"), NOT_USED)
-def test_a_word_that_is_not_used_stands_nowhere(word: str, instead: str) -> None:
+def test_a_word_that_is_not_used_stands_nowhere() -> None:
+    every = [said_in(module) for module in sources()]
     report(
-        [f"{place}: say {instead}" for said in all_said().values() for place in misused(said, word)]
+        [
+            f"{place}: say {instead}"
+            for word, instead in NOT_USED
+            for said in every
+            for place in misused(said, word)
+        ]
     )
 
 

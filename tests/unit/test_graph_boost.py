@@ -7,7 +7,7 @@ from functools import partial
 import duckdb
 import pytest
 
-from palimpsest.stores.index.scope_graph import Graph
+from palimpsest.stores.index.stored_scopes import Graph
 from palimpsest.stores.recall.graph import (
     GraphBoost,
     GraphBoostLimits,
@@ -48,8 +48,9 @@ def graph_of(request: pytest.FixtureRequest) -> GraphOf:
     return partial(small_store.graph_of, stored=request.param)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def store() -> duckdb.DuckDBPyConnection:
+    """Only read."""
     connection = empty_store()
     put(
         connection,
@@ -214,7 +215,9 @@ def test_in_time_is_not_timed_out(store: duckdb.DuckDBPyConnection) -> None:
     assert not graph_boost(small_store.graph_of(store), "Ana", clock, RecallSettings()).timed_out
 
 
-def test_an_error_gives_an_empty_boost_and_is_reported(store: duckdb.DuckDBPyConnection) -> None:
+def test_an_error_gives_an_empty_boost_and_is_reported() -> None:
+    store = empty_store()
+    put(store, entity("ana", "Ana"))
     graph = small_store.graph_of(store, stored=True)
     store.execute("DROP TABLE mention_rows")
     found = boost(graph, "Ana")

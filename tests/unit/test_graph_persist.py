@@ -12,14 +12,8 @@ from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.identity import aspect_id, entity_id
 from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.messages import GraphChange, GraphWork, MemoryChange
-from palimpsest.schemas.rows import (
-    AspectRow,
-    AttributeRow,
-    CommandRow,
-    MentionRow,
-    NameRow,
-    RelationRow,
-)
+from palimpsest.schemas.rows.graph import AspectRow, AttributeRow, MentionRow, NameRow, RelationRow
+from palimpsest.schemas.rows.pipeline import CommandRow
 from palimpsest.schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
 from palimpsest.streams.graph.graph_persist import graph_persist_stage
 from palimpsest.streams.store_port import Graph, LoadGraph, MemoryText

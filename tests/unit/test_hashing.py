@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.streams.models.hashing import HashingEmbeddingModel, hashed
@@ -11,7 +11,6 @@ EXPECTED = [0.0, 0.0, 0.0, 0.0, -0.5391639, -0.3234983, -0.6469966, 0.4313311]
 
 
 @given(st.text(), st.sampled_from([8, 64, 256, 384]))
-@settings(deadline=None)
 def test_every_text_has_a_finite_unit_vector(text: str, dimensions: int) -> None:
     vector = hashed(text, dimensions)
     assert vector.shape == (dimensions,)
@@ -20,7 +19,6 @@ def test_every_text_has_a_finite_unit_vector(text: str, dimensions: int) -> None
 
 
 @given(st.text())
-@settings(deadline=None)
 def test_the_same_text_gives_the_same_bits(text: str) -> None:
     assert hashed(text).tobytes() == hashed(text).tobytes()
 

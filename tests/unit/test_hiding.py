@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from palimpsest.streams.text.hiding import PLACEHOLDER, without_sentences, without_statements
+from tests.processor_time import takes_at_most
 
 CASES = (
     ("I live in Ghent. My bike is new.", "Jule lives in Ghent", "[forgotten] My bike is new."),
@@ -63,6 +62,5 @@ def test_sentences_are_left_out_wherever_they_stand() -> None:
 
 @pytest.mark.parametrize("piece", [".", "a.", "x", "!!!a", "\n", "a' ", ".)", "'", "I live. "])
 def test_the_time_grows_with_the_length(piece: str) -> None:
-    begun = time.process_time()
-    without_statements(piece * (200_000 // len(piece)), ["Jule lives in Ghent 42"], "Jule")
-    assert time.process_time() - begun < 5.0
+    text = piece * (200_000 // len(piece))
+    assert takes_at_most(5, lambda: without_statements(text, ["Jule lives in Ghent 42"], "Jule"))

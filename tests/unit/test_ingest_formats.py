@@ -19,13 +19,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palimpsest.ops.ingest.base import Bad, Choices, Document, Note, Unreadable, Utterance
+from palimpsest.ops.ingest.base import Bad, Document, Note, ReadOptions, Unreadable, Utterance
 from palimpsest.ops.ingest.formats import FORMATS, PARSERS, format_of_text
 from palimpsest.ops.ingest.lines import Watch, near_miss, turn_of
-from palimpsest.ops.ingest.opening import IngestOptions, open_source
-from palimpsest.ops.ingest.records import RecordOptions, record_of
+from palimpsest.ops.ingest.opening import open_source
+from palimpsest.ops.ingest.records import record_of
 from palimpsest.ops.ingest.slack import read_slack
 from palimpsest.streams.logs.base import Outgoing
+from tests.examples import examples
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ingest"
 SINCE = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -35,23 +36,16 @@ EXAMPLES = sorted(
 )
 
 
-def using(form: str | None = None, **choices: object) -> IngestOptions:
-    return IngestOptions(
-        RecordOptions(None, 1_000_000, SINCE),
-        form,
-        SINCE,
-        Choices(SINCE, **choices),  # type: ignore[arg-type]
-    )
+def using(form: str | None = None, **choices: object) -> ReadOptions:
+    return ReadOptions(None, 1_000_000, SINCE, form=form, since=SINCE, **choices)  # type: ignore[arg-type]
 
 
-def read(
-    path: Path, chosen: IngestOptions | None = None
-) -> tuple[str, list[Outgoing | Bad | Note]]:
+def read(path: Path, chosen: ReadOptions | None = None) -> tuple[str, list[Outgoing | Bad | Note]]:
     with open_source(str(path), chosen or using()) as source:
         return source.format, [item for item, _ in source.items]
 
 
-def rendered(path: Path, chosen: IngestOptions | None = None) -> str:
+def rendered(path: Path, chosen: ReadOptions | None = None) -> str:
     """What was read, a line each, without the folder's name."""
     form, items = read(path, chosen)
     lines = [f"taken for {FORMATS[form]}"]
@@ -71,7 +65,7 @@ def rendered(path: Path, chosen: IngestOptions | None = None) -> str:
     return "\n".join(lines).replace(f"{path.parent}/", "") + "\n"
 
 
-def turns(path: Path, chosen: IngestOptions | None = None) -> list[dict[str, object]]:
+def turns(path: Path, chosen: ReadOptions | None = None) -> list[dict[str, object]]:
     items = read(path, chosen)[1]
     return [json.loads(item.value or b"")["body"] for item in items if isinstance(item, Outgoing)]
 
@@ -218,7 +212,7 @@ def test_the_person_whose_export_it_is_can_be_named() -> None:
         assert speakers <= {("user", "Ana"), ("assistant", None), ("assistant", "")}
 
 
-def dated(name: str, chosen: IngestOptions) -> list[str]:
+def dated(name: str, chosen: ReadOptions) -> list[str]:
     items = read(GOLDEN / name, chosen)[1]
     return [json.loads(i.value or b"")["occurred_at"] for i in items if isinstance(i, Outgoing)]
 
@@ -248,7 +242,7 @@ def test_the_order_of_day_and_month_is_found_over_the_whole_file(
     lines: str, first: str, why: str
 ) -> None:
     document = Document("chat.txt", "chat", lines.replace("|", "\n"))
-    items = list(PARSERS["whatsapp"](document, Choices(SINCE)))
+    items = list(PARSERS["whatsapp"](document, ReadOptions(None, 1_000_000, SINCE)))
     assert isinstance(items[0], Note)
     assert why in items[0].text
     said = next(item for item in items if isinstance(item, Utterance))
@@ -260,7 +254,7 @@ def test_a_file_that_tells_no_time_is_dated_by_the_file_and_that_is_told(tmp_pat
     path = tmp_path / "talk.jsonl"
     path.write_text('{"role": "user", "content": "a"}\n{"role": "user", "content": "b"}\n')
     os.utime(path, (1_772_442_000, 1_772_442_000))
-    _, items = read(path, IngestOptions(RecordOptions(None, 1_000_000, SINCE)))
+    _, items = read(path, ReadOptions(None, 1_000_000, SINCE))
     said = [json.loads(i.value or b"")["occurred_at"] for i in items if isinstance(i, Outgoing)]
     assert said == ["2026-03-02T09:00:00Z", "2026-03-02T09:00:00.001000Z"]
     notes = [item.text for item in items if isinstance(item, Note)]
@@ -316,16 +310,17 @@ LINES = st.lists(
     max_size=8,
 )  # fmt: skip
 CHOICES = st.builds(
-    Choices,
+    ReadOptions,
+    st.none(),
+    st.just(1_000_000),
     st.sampled_from((SINCE, datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC))),
-    st.just(""),
-    st.sampled_from((ZoneInfo("UTC"), ZoneInfo("Asia/Tokyo"), ZoneInfo("America/New_York"))),
+    zone=st.sampled_from((ZoneInfo("UTC"), ZoneInfo("Asia/Tokyo"), ZoneInfo("America/New_York"))),
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(37))
 @given(form=st.sampled_from(sorted(PARSERS)), value=VALUES, choices=CHOICES)
-def test_no_reader_raises_for_any_json(form: str, value: object, choices: Choices) -> None:
+def test_no_reader_raises_for_any_json(form: str, value: object, choices: ReadOptions) -> None:
     wrapped = {
         "chatgpt": [{"mapping": value}, {"mapping": {"a": value}}],
         "claude": [{"chat_messages": [value]}],
@@ -334,25 +329,23 @@ def test_no_reader_raises_for_any_json(form: str, value: object, choices: Choice
         survives(form, json.dumps(each), choices)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(37))
 @given(form=st.sampled_from(sorted(PARSERS)), lines=LINES, choices=CHOICES)
-def test_no_reader_raises_for_any_text(form: str, lines: list[str], choices: Choices) -> None:
+def test_no_reader_raises_for_any_text(form: str, lines: list[str], choices: ReadOptions) -> None:
     survives(form, "\n".join(lines), choices)
     with contextlib.suppress(Unreadable):
         format_of_text(b"", lambda: "\n".join(lines).encode("utf-8", "surrogatepass"))
 
 
-def survives(form: str, text: str, choices: Choices) -> None:
+def survives(form: str, text: str, choices: ReadOptions) -> None:
     with contextlib.suppress(Unreadable):
         for item in PARSERS[form](Document("x", "x", text), choices):
             if isinstance(item, Utterance):
-                made = record_of(
-                    item, item.at or SINCE, form, RecordOptions(None, 1_000_000, SINCE)
-                )
+                made = record_of(item, item.at or SINCE, form, ReadOptions(None, 1_000_000, SINCE))
                 assert isinstance(made, Bad | Outgoing)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(25))
 @given(value=VALUES, users=VALUES)
 def test_the_slack_reader_raises_for_nothing(value: object, users: object) -> None:
     for day in (value, [value], [{"type": "message", "ts": "1772442000.1", "text": value}]):
@@ -365,8 +358,8 @@ def test_the_slack_reader_raises_for_nothing(value: object, users: object) -> No
             )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(25))
 @given(value=VALUES)
 def test_a_line_of_any_json_is_a_turn_or_bad(value: object) -> None:
-    options = RecordOptions(None, 1_000_000, SINCE)
+    options = ReadOptions(None, 1_000_000, SINCE)
     assert isinstance(turn_of(value, "x:1", options, Watch()), Bad | Outgoing)

@@ -11,6 +11,7 @@ from palimpsest.stores.recall.intent import (
     SIMPLE,
     Exemplars,
     Vector,
+    asks_when,
     classify,
     complexity,
 )
@@ -139,3 +140,27 @@ def test_complexity(query: str, expected: object) -> None:
 def test_what_complexity_allows() -> None:
     assert (SIMPLE.depth, SIMPLE.limit, SIMPLE.budget) == (2, 5, 1_000)
     assert (COMPLEX.depth, COMPLEX.limit, COMPLEX.budget) == (4, 20, 3_000)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "When did Ana move?", "when's the wedding", "“When was it?”", "Since when is Ben ill?",
+        "What year did they meet?", "In which month was the trip", "WHAT TIME IS IT",
+        "Wann war das?", "Quand est-ce arrivé ?", "¿Cuándo ocurrió?", "Когда она приехала?",
+        "アナはいつ引っ越したの", "这是什么时候发生的", "언제 왔어?",
+    ],
+)  # fmt: skip
+def test_what_asks_for_a_time(question: str) -> None:
+    assert asks_when(question)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "When Ana moved, who helped her?", "What did she do when it rained?", "whenever did", "",
+        "Who said when?", "What does Ana like?", "what times", "いつも何を飲みますか", "W",
+    ],
+)  # fmt: skip
+def test_what_does_not_ask_for_a_time(question: str) -> None:
+    assert not asks_when(question)

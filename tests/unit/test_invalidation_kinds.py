@@ -17,9 +17,10 @@ from palimpsest.schemas.commands import (
     RememberCommand,
 )
 from palimpsest.schemas.messages import CacheInvalidation
-from palimpsest.schemas.privacy import LEVELS, PrivacyRow, level_of, person_key
+from palimpsest.schemas.privacy import LEVELS, level_of, person_key
+from palimpsest.schemas.rows.pipeline import PrivacyRow
 from palimpsest.streams.logs.base import Record
-from palimpsest.streams.runtime.source import in_time_order
+from palimpsest.streams.runtime.partition_task import in_time_order
 from tests.harness import BEGIN
 from tests.unit.by_hand import Driven, Store, memory
 from tests.unit.commands_by_hand import carry_out

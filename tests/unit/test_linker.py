@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from palimpsest.schemas.identity import entity_id
 from palimpsest.schemas.memory_texts import linked_text
-from palimpsest.schemas.rows import MemoryRow, NameRow
+from palimpsest.schemas.rows.graph import NameRow
+from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
-from palimpsest.stores.writing.known_names import NameCache, NameView
+from palimpsest.stores.writing.scope_caches import NameCache, NameView
 from palimpsest.streams.memory_rows import archived, changed, deleted, with_content
 from palimpsest.streams.store_port import Graph, LoadGraph, MemoryText, Progress, Put
 from palimpsest.streams.text.linker import (
@@ -23,6 +24,7 @@ from palimpsest.streams.text.linker import (
     names_in,
     unspaced_part,
 )
+from tests.examples import examples
 from tests.messages import BEGIN
 from tests.unit.by_hand import memory
 
@@ -129,11 +131,11 @@ WORDS = st.sampled_from(
     """Ana Oslo New York R2D2 Python 3.11 3.11/3.12 Coca-Cola Coca-Cola's Node.js C++ "quiet the The
     Who and 东京 東京都に عليك علي דנה ודנה दिल्ली กรุงเทพ McDonald O'Brien It running Running v0.58.1
     Ångström straße Straße ß «Тихая» _X_ E-Mail 1,000 iPhone get_User 007 A7
-    ﾄﾖﾀ Ｏｓｌｏ ㍿トヨタ Ⅷ İzmir ﬁEld""".split()
+    ﾄﾖﾀ Ｏｓｌｏ ㍿トヨタ Ⅷ İzmir ﬁEld Анну Карениной Коле 🦊 🦊Fox""".split()
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.too_slow])
 @given(words=st.lists(WORDS, min_size=1, max_size=6), speaker=st.sampled_from(["", "Dr. No"]))
 @example(words=["Python", "3.11/3.12"], speaker="")
 @example(words=["The", "Who"], speaker="")

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from palimpsest.ops.errors import NotOpenError, RequestError
+from palimpsest.ops.service.direct_queries import _as_request_errors
 from palimpsest.ops.service.local import interface
-from palimpsest.ops.service.queries import _as_request_errors
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.streams.logs.base import LogError, LogUnavailable
 

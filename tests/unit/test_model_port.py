@@ -192,3 +192,11 @@ async def test_a_long_text_has_no_vector_yet_unless_it_must_have_one() -> None:
     assert port.outages == {}
     [needed] = (await port.embed([long], required=True)).embeddings
     assert needed is not None
+
+
+async def test_a_space_that_no_model_makes_gets_no_vector_of_another() -> None:
+    port = ModelPort(RulesLanguageModel(), Embedding(lambda text: None))
+    answer = await port.embed(["I like tea"], space="unknown")
+    assert answer.embeddings == (None,)
+    assert answer.failures == ("no embedding model makes vectors for unknown",)
+    assert "embedding" in port.outages

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from palimpsest.schemas.codec import decode, encode
 from palimpsest.schemas.commands import (
+    ChangeEmbeddingCommand,
+    EmbeddingChoice,
     ForgetCommand,
     MemoryPatch,
     ModifyCommand,
@@ -37,6 +39,7 @@ from tests.messages import BEGIN, commanded, published, turn
 from tests.unit.by_hand import Driven, context, drive, record
 
 STAGE = normalize_stage()
+MODEL = EmbeddingChoice(provider="hashing", model="m", space="m", dimensions=8)
 
 
 def normalize(content: str, **fields: Any) -> Driven:
@@ -213,6 +216,7 @@ def test_a_remembered_text_is_normalized_whatever_its_producer_claims() -> None:
                 MemoryPatch(memory_id="n", pinned=True),
             )
         ),
+        ChangeEmbeddingCommand(action="drop", live=MODEL, to=MODEL),
     ],
 )
 def test_an_invalid_command_yields_a_result_not_a_dead_letter(wrong: Any) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 
 import pytest
 
-from palimpsest.streams.runtime.offload import in_thread
+from palimpsest.streams.runtime.offload import Together, in_thread
 
 
 async def test_gives_the_result_and_raises_the_error() -> None:
@@ -49,3 +50,29 @@ async def test_who_is_cancelled_waits_for_the_end() -> None:
         await task
     assert ended.is_set()
     assert not lock.locked()
+
+
+async def test_requests_during_a_call_are_answered_together() -> None:
+    calls: list[list[int]] = []
+    begun, may_end = asyncio.Event(), threading.Event()
+    begin = asyncio.get_running_loop().call_soon_threadsafe
+
+    def halves(numbers: Sequence[int]) -> list[int]:
+        calls.append([*numbers])
+        begin(begun.set)
+        may_end.wait(30)
+        return [12 // number for number in numbers]
+
+    together = Together(halves)
+    first = asyncio.create_task(together.ask(6))
+    await begun.wait()
+    later = [asyncio.create_task(together.ask(number)) for number in (1, 2, 3)]
+    await asyncio.sleep(0)
+    later[1].cancel()
+    may_end.set()
+    assert await first == 2
+    assert [await later[0], await later[2]] == [12, 4]
+    assert calls == [[6], [1, 2, 3]]
+    with pytest.raises(ZeroDivisionError):
+        await together.ask(0)
+    assert await together.ask(4) == 3

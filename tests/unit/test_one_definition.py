@@ -6,7 +6,6 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -27,27 +26,27 @@ from palimpsest import (
 from palimpsest.ops.http.application import document
 from palimpsest.ops.library import memory_methods
 from palimpsest.ops.library.memory_methods import MemoryMethods, offer
+from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.catalogue import OPERATIONS
-from palimpsest.ops.operations.operation import Doc, Json, Read, Scope, Surface
+from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface, Write, parameters
 from palimpsest.ops.sources import Sources
 from palimpsest.ops.surfaces.command_line import register
+from palimpsest.schemas import commands
 from tests.flows.http_server import Served, problem, server
 
 
-@dataclass(frozen=True, slots=True)
-class Echoed:
+class Echoed(Answer):
     """A text, as often as was asked for."""
 
     scope: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
 class Echo(Read[Echoed]):
     """Return a text as it is."""
 
     text: Annotated[str, Doc("the text", min_length=1, argument=True)]
-    scope: Scope = ""
+    scope: shared.Scope = ""
     times: Annotated[int, Doc("how often", ge=1, le=3)] = 1
 
     surface: ClassVar = Surface(("POST", "/api/echo"), command="echo", tool="echo_text")
@@ -162,7 +161,7 @@ def test_the_command_line_has_it(tmp_path: Path) -> None:
     code, text, _ = run(*asked, "--times", "2", "--json")
     assert (code, json.loads(text)) == (0, {"scope": "ana", "text": "abab"})
     code, text, _ = run(*asked)
-    assert (code, json.loads(text)) == (0, {"scope": "ana", "text": "ab"})
+    assert (code, text) == (0, "scope: ana\ntext: ab\n")
     code, _, told = run(*asked, "--times", "4")
     assert (code, "times" in told) == (2, True)
 
@@ -178,6 +177,19 @@ async def test_agents_have_it(tmp_path: Path) -> None:
         assert [*tools["echo_text"].input_schema["properties"]] == ["text", "times"]
         result: Any = await server.call_tool("echo_text", {"text": "ab", "times": 3})
         assert "ababab" in str(result)
+
+
+def test_a_command_has_every_field_of_its_request() -> None:
+    """Those that it does not have would be left out of the log without a word."""
+    plain = [
+        kind
+        for kind in OPERATIONS.values()
+        if issubclass(kind, Write) and kind.command is Write.command
+    ]
+    assert len(plain) > 5
+    for kind in plain:
+        own = {each.name for each in parameters(kind)} - {"key", "wait", "scope"}
+        assert own <= getattr(commands, kind.body).model_fields.keys(), kind
 
 
 def test_every_operation_is_listed_so_that_it_is_typed() -> None:

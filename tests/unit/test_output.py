@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 
 import pytest
 
@@ -20,7 +19,7 @@ from palimpsest.schemas.topics import (
 )
 from palimpsest.streams.logs.base import Outgoing, Record
 from palimpsest.streams.normalize import normalized
-from palimpsest.streams.runtime.output import dead_letter, emitted, outgoing, trace_parent
+from palimpsest.streams.runtime.output import dead_letter, emitted, outgoing
 from palimpsest.streams.stage import Emit, Failure, Message
 from tests.messages import BEGIN, published, turn
 
@@ -59,14 +58,6 @@ def test_a_key_of_its_own() -> None:
     message = published(turn("x is y"))
     out = outgoing(MEMORY_HISTORY, message, key="event-1")
     assert (out.key, out.scope) == (b"event-1", "ana")
-
-
-def test_the_trace_is_the_correlation_and_the_span_the_message() -> None:
-    first, second = trace_parent("trace", "a"), trace_parent("trace", "b")
-    assert re.fullmatch(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-01", first)
-    assert first[:36] == second[:36]
-    assert first != second
-    assert trace_parent("another", "a")[:36] != first[:36]
 
 
 def dead_letter_in(out: Outgoing) -> tuple[Message, DeadLetter]:

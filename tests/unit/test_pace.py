@@ -15,11 +15,14 @@ def records(*scopes: str) -> list[Record]:
     return [Record("t", 0, n, scope.encode(), b"v", BEGIN) for n, scope in enumerate(scopes)]
 
 
+MANY = records(*["s"] * 10_000)
+
+
 def worked(pace: Pace, cost: float, batches: int, fixed: float = 0.0) -> list[int]:
     """The sizes of batches where a record costs so many seconds, and a batch `fixed` ones."""
     sizes = []
     for _ in range(batches):
-        batch = pace.taken(records(*["s"] * 10_000))
+        batch = pace.taken(MANY)
         sizes.append(len(batch))
         pace.note(batch, fixed + cost * len(batch))
     return sizes

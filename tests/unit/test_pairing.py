@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.ops.replay.pairing import (
+from palimpsest.ops.replay.counterparts import (
     NEAR_COSINE,
+    Comparison,
     Pairs,
     Statement,
     denies,
     may_be_pairs,
     near_cosine,
     negates,
-    pair_by_id,
-    pair_nearest,
-    same,
+    scored,
     shared_words,
 )
 from palimpsest.schemas.normal_forms import content_hash
@@ -41,14 +40,11 @@ def memories(draw: st.DrawFn, prefix: str) -> list[Statement]:
 
 
 def paired(live: list[Statement], branch: list[Statement], gone: list[Statement]) -> Pairs:
-    pairs = same(live, branch)
+    pairs = Pairs(frozenset(each.memory_id for each in gone))
+    pairs.take_equal(live, branch)
     rest = [each for each in live if each.memory_id not in pairs.paired]
     other = [each for each in branch if each.memory_id not in pairs.taken]
-    scores = {
-        (one.memory_id, two.memory_id): shared_words(one.content, two.content)
-        for one, two in may_be_pairs([*rest, *gone], other)
-    }
-    pair_nearest(pairs, scores, frozenset(each.memory_id for each in gone))
+    pairs.take(scored(Comparison({}, 1.0), may_be_pairs([*rest, *gone], other)))
     return pairs
 
 
@@ -60,9 +56,9 @@ def test_pairs_hold_whatever_the_order(
     by_id = {each.memory_id: each for each in (*live, *branch, *gone)}
     taken = [pair.branch for pair in pairs.paired.values()]
     assert len(taken) == len(set(taken))
-    assert pairs.forgotten.keys().isdisjoint(taken)
+    assert pairs.repeated.keys().isdisjoint(taken)
     digests = {each.digest for each in live} & {each.digest for each in branch}
-    for pair in (*pairs.paired.values(), *pairs.forgotten.values()):
+    for pair in (*pairs.paired.values(), *pairs.repeated.values()):
         one, two = by_id[pair.live], by_id[pair.branch]
         if one.digest != two.digest:
             assert not denies(one.content, two.content)
@@ -104,7 +100,7 @@ def test_what_denies_the_other_is_never_its_pair(yes: str, no: str) -> None:
     assert denies(yes, no)
     live, branch = [statement("l", yes, "t")], [statement("b", no, "t")]
     assert not paired(live, branch, []).paired
-    assert not paired([], branch, live).forgotten
+    assert not paired([], branch, live).repeated
 
 
 @pytest.mark.parametrize(
@@ -129,13 +125,12 @@ def test_what_was_forgotten_takes_any_number() -> None:
         statement("b2", "Ana seems afraid of Rex", "t"),
         statement("b3", "Ana is afraid of Rex", "other"),
     ]
-    assert paired([], branch, gone).forgotten.keys() == {"b1", "b2"}
+    assert paired([], branch, gone).repeated.keys() == {"b1", "b2"}
 
 
 def test_one_id_is_one_fact() -> None:
-    live, branch = [statement("m", "Ana likes tea", "t")], [statement("m", "Oslo", "t")]
-    pairs = same(live, branch)
-    pair_by_id(pairs, live, branch)
+    pairs = paired([statement("m", "Ana likes tea", "t")], [statement("m", "Oslo", "t")], [])
+    pairs.take_same_id(["m"], ["m"], 0.0)
     assert pairs.paired["m"].branch == "m"
 
 

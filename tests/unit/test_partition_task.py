@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from palimpsest.streams.kafka import delivery_source
-from palimpsest.streams.kafka.delivery_source import Delivery, DeliverySource
+from palimpsest.streams.kafka import role
+from palimpsest.streams.kafka.role import Delivery, DeliverySource
 from palimpsest.streams.logs.base import LogError, LogFull, LogUnavailable, Record
 from palimpsest.streams.runtime import partition_task
-from palimpsest.streams.runtime.fair_queue import (
+from palimpsest.streams.runtime.pace import (
     MAX_IDLE_GATHER_SECONDS,
     FairQueue,
     Gathering,
+    Pace,
     unawaited_gather_seconds,
 )
-from palimpsest.streams.runtime.pace import Pace
 from palimpsest.streams.runtime.partition_task import Barrier, PartitionTask, end_all
 from palimpsest.streams.runtime.runner import Counts
 
@@ -31,7 +31,7 @@ OTHER = "memory-changes"
 
 
 async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not true():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0)
 
@@ -57,6 +57,7 @@ class Runner:
     counts: Counts = field(default_factory=Counts)
     store: None = None
     started: int = 0
+    marked: int = 0
     raises: list[Exception] = field(default_factory=list)
     working: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -65,6 +66,9 @@ class Runner:
 
     async def start(self, committed: Sequence[Any], missing: Sequence[Any]) -> None:
         self.started += 1
+
+    async def mark_sent(self) -> None:
+        self.marked += 1
 
     async def process(self, records: Sequence[Record]) -> None:
         assert self.task is not None
@@ -185,7 +189,7 @@ async def test_a_store_behind_the_group_is_caught_up_from_the_log() -> None:
 
 
 async def test_a_log_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery_source, "UNAVAILABLE_SECONDS", 0.0)
+    monkeypatch.setattr(role, "UNAVAILABLE_SECONDS", 0.0)
     world = World(log_records={n: record(n) for n in range(4)}, outages=3)
     world.open(cursor=0, committed=3)
     world.put(3)
@@ -242,7 +246,7 @@ async def test_a_commit_is_waited_for_and_never_cut_short() -> None:
     world.open()
     world.put(0)
     await world.runner.working.wait()
-    ending = asyncio.create_task(end_all([world.task], 0.0, 5.0))
+    ending = asyncio.create_task(end_all([world.task], 0.0, 60.0))
     await asyncio.sleep(0.01)
     assert not ending.done()
     world.runner.saving.set()
@@ -349,6 +353,22 @@ async def test_a_batch_for_which_there_was_no_room_is_tried_again(
     await world.close()
 
 
+async def test_who_stops_removes_what_was_sent_unless_the_partition_was_lost() -> None:
+    stopped = World()
+    stopped.open()
+    stopped.put(0)
+    await stopped.until_acknowledged(1)
+    assert stopped.runner.marked == 0
+    await stopped.close()
+    assert (stopped.runner.marked, stopped.failures) == (1, [])
+    lost = World()
+    lost.open()
+    await until(lambda: lost.task.started)
+    lost.lease.why = "another owner"
+    await lost.close()
+    assert lost.runner.marked == 0
+
+
 async def test_who_has_no_patience_fails_for_want_of_room() -> None:
     world = World(runner=Runner(raises=[LogFull("the disk is full")]))
     world.task._patient = lambda: False
@@ -381,7 +401,7 @@ async def test_a_stage_waits_until_what_was_proposed_is_applied() -> None:
     await asyncio.sleep(0.02)
     assert world.acknowledged == [0]
     world.task.close()  # revoked meanwhile: it gives up, and the rebalance goes on
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await world.task.join(1.0, 1.0)
     assert world.acknowledged == [0]
     assert world.failures == []

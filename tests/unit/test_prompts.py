@@ -4,12 +4,13 @@ import json
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from palimpsest.schemas.enumerations import FACT_TYPES
-from palimpsest.schemas.messages import ContextTurn, Fact, NormalizedTurn, ScoredCandidate
+from palimpsest.schemas.extraction import Fact
+from palimpsest.schemas.messages import ContextTurn, NormalizedTurn, ScoredCandidate
 from palimpsest.streams.prompting.prompts import (
     CONTRADICTION_SCHEMA,
     DECISION_SCHEMA,
@@ -109,7 +110,6 @@ def test_of_an_assistants_long_turn_the_end_is_shown() -> None:
 
 
 @given(st.text(min_size=1), st.text(max_size=40), st.text())
-@settings(deadline=None)
 def test_no_text_can_close_its_fence(content: str, speaker: str, before: str) -> None:
     prompt = extraction_prompt(
         a_turn(content, speaker), AT, [ContextTurn(speaker=speaker, occurred_at=AT, content=before)]

@@ -8,15 +8,11 @@ from dataclasses import fields, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.schemas.messages import (
-    Fact,
-    FactsExtracted,
-    MemoryWrite,
-    ProposalsIntent,
-    TurnReference,
-)
+from palimpsest.schemas.extraction import Fact, FactsExtracted, TurnReference
+from palimpsest.schemas.messages import MemoryWrite, ProposalsIntent
 from palimpsest.schemas.normal_forms import content_hash
-from palimpsest.schemas.rows import FlagsRow, MemoryRow, OutcomeRow
+from palimpsest.schemas.rows.memories import MemoryRow
+from palimpsest.schemas.rows.pipeline import FlagsRow, OutcomeRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.decide.decide import decide_stage
@@ -176,7 +172,7 @@ def test_a_statement_is_all_that_a_fact_gives_a_memory() -> None:
         *("memory_id", "scope", "importance", "decay_rate", "pinned", "tags", "who", "role"),
         *("why", "project", "session_id", "source_type", "source_id", "first_occurred_at"),
         *("created_at", "updated_at", "updated_by", "last_accessed", "access_count", "version"),
-        *("is_deleted", "deleted_at", "metadata", "write_seq", "decision_order"),
+        *("is_deleted", "deleted_at", "metadata", "write_seq", "decision_order", "decayed_at"),
     }
     names = {field.name for field in fields(MemoryRow)}
     assert names == stays | set(STATEMENT)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.ops.maintenance.erasing import Purge
 from palimpsest.ops.maintenance.periodic import running
-from palimpsest.ops.maintenance.purge import Purge
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import LogError, Position
 from palimpsest.streams.logs.embedded import EmbeddedLog
@@ -25,7 +25,7 @@ SAID = ("I like tea", "my password is hunter2", "I like coffee", "my pw is sword
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
-    with EmbeddedLog.open(tmp_path, 1, Clock()) as opened:
+    with EmbeddedLog(tmp_path, 1, Clock()) as opened:
         opened.append(
             [outgoing(CONVERSATION_TURNS, published(turn(text, n))) for n, text in enumerate(SAID)]
         )
@@ -92,7 +92,7 @@ async def test_a_log_that_cannot_be_written_ends_no_worker(
     tmp_path: Path, log: EmbeddedLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     came_to(log, normalize=4, audit=4)
-    with EmbeddedLog.open(tmp_path, 1, Clock(), "read") as reading:
+    with EmbeddedLog(tmp_path, 1, Clock(), "read") as reading:
         async with running(Purge(reading, WANTED).tasks()):
             pass
     assert "raw records with secrets in the log, to be tried again" in caplog.text

@@ -165,9 +165,9 @@ class TestFactsAndTurns:
 
 
 class TestFinalOrder:
-    def test_the_named_are_boosted_within_bounds(self) -> None:
+    def test_the_preferred_are_boosted_within_bounds(self) -> None:
         mine = np.array([True, False])
-        kept, lowered = ranking.boost_named(floats(0.7, 0.7), mine, 0.75)
+        kept, lowered = ranking.preferring(floats(0.7, 0.7), mine, 0.75)
         assert (kept, lowered) == (0.7, pytest.approx(0.4))
 
     def test_past_end_is_lowered_not_dropped(self) -> None:

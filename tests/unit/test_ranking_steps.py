@@ -20,6 +20,7 @@ from palimpsest.stores.recall.ranking_steps import (
     RankingContext,
     fuse_legs,
     lower_questions,
+    prefer_told_times,
     propagate_neighbours,
     weigh_speakers,
 )
@@ -84,6 +85,27 @@ def test_the_order_of_the_steps_is_documented() -> None:
     places = [text.find(f"`{step.__name__}`") for step in (*STEPS, *RERANK_STEPS[:-1])]
     assert -1 not in places
     assert places == sorted(places)
+
+
+def test_who_asks_when_prefers_what_tells_a_time() -> None:
+    rows = Ranking(
+        ids=["fond", "told"],
+        turns=2,
+        meta=np.zeros(2, dtype=META),
+        keyword=np.array([0.5, 0.48]),
+        vector=None,
+        graph=np.zeros(2),
+        of_named=None,
+        links=np.zeros((0, 2), dtype=np.int64),
+        questions=np.zeros(2, dtype=np.bool_),
+        nearby={},
+        tells_time=np.array([False, True]),
+    )
+    context = RankingContext(ScopeIndex(8), 10, 0)
+    for step in (fuse_legs, prefer_told_times):
+        step(rows, context)
+    assert rows.scores.tolist() == pytest.approx([0.5 / 1.2, 0.48])
+    assert sum(rows.parts.values()) == pytest.approx(rows.scores)
 
 
 def by_role(speaker: RequestedSpeaker) -> list[float]:

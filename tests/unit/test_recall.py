@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,13 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.schemas.rows import (
-    MentionRow,
-    NameRow,
-    Row,
-)
-from palimpsest.stores.recall.pool import PoolSearch
-from palimpsest.stores.recall.query import Fusion, Query, RecallAnswer
+from palimpsest.schemas.rows.columns import Row
+from palimpsest.schemas.rows.graph import MentionRow, NameRow
+from palimpsest.stores.recall.pool import PoolSearch, search_plan
+from palimpsest.stores.recall.query import Fusion, Query, RecallAnswer, WhyNot
 from palimpsest.stores.recall.ranking import PROFILES
 from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.stores.recall.token_leg import QueryEmbedding
@@ -82,6 +80,15 @@ def talk(shard: Shard) -> Shard:
     return shard
 
 
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shard]:
+    """A `talk` that is only read."""
+    shard = open_shard(tmp_path_factory.mktemp("read"))
+    write(shard, conversation(LINES))
+    yield shard
+    shard.close()
+
+
 def ask(shard: Shard, text: str, vectors: bool = True, **fields: object) -> RecallAnswer:
     query = replace(Query(SCOPE, text), **fields)  # type: ignore[arg-type]
     return answer(shard, query, embed(text) if vectors else None)
@@ -99,8 +106,8 @@ def ask(shard: Shard, text: str, vectors: bool = True, **fields: object) -> Reca
         ("skiing in Chamonix", 6),
     ],
 )
-def test_what_answers_comes_first(talk: Shard, text: str, number: int, vectors: bool) -> None:
-    answer = ask(talk, text, vectors)
+def test_what_answers_comes_first(read: Shard, text: str, number: int, vectors: bool) -> None:
+    answer = ask(read, text, vectors)
     assert answer.method == ("hybrid" if vectors else "keyword")
     assert ids(answer)[0] == f"ana-s1-{number}"
 
@@ -120,36 +127,36 @@ def test_the_best_keyword_match_of_twenty_comes_first(shard: Shard) -> None:
 @pytest.mark.parametrize("text", ["quetzalcoatlus", "zzz yyy", "数据库", "ξένος"])
 @pytest.mark.parametrize("vectors", [True, False])
 def test_what_matches_nothing_returns_the_nearest_as_unlikely(
-    talk: Shard, text: str, vectors: bool
+    read: Shard, text: str, vectors: bool
 ) -> None:
-    answer = ask(talk, text, vectors, limit=5)
+    answer = ask(read, text, vectors, limit=5)
     assert len(answer.results) == 5
     assert answer.method == ("hybrid" if vectors else "keyword")
     assert vectors or all(result.unlikely for result in answer.results)
-    assert ids(answer) == ids(ask(talk, text, vectors, limit=8))[:5]
+    assert ids(answer) == ids(ask(read, text, vectors, limit=8))[:5]
 
 
-def test_what_the_query_has_words_of_is_not_unlikely(talk: Shard) -> None:
-    answer = ask(talk, "grey kitten Pixel", limit=50)
+def test_what_the_query_has_words_of_is_not_unlikely(read: Shard) -> None:
+    answer = ask(read, "grey kitten Pixel", limit=50)
     assert not answer.results[0].unlikely
     assert answer.results[-1].unlikely
 
 
-def test_a_least_score_leaves_out_what_has_less(talk: Shard) -> None:
-    every = ask(talk, "grey kitten Pixel", limit=50).results
+def test_a_least_score_leaves_out_what_has_less(read: Shard) -> None:
+    every = ask(read, "grey kitten Pixel", limit=50).results
     least = every[1].score
-    some = ask(talk, "grey kitten Pixel", limit=50, min_score=least).results
+    some = ask(read, "grey kitten Pixel", limit=50, min_score=least).results
     assert some == tuple(each for each in every if each.score >= least)
-    as_set = Retriever(talk, RecallSettings(min_score=least)).search(
+    as_set = Retriever(read, RecallSettings(min_score=least)).search(
         Query(SCOPE, "grey kitten Pixel", 50), QueryEmbedding(embed("grey kitten Pixel"))
     )
     assert ids(as_set.answer) == [each.id for each in some]
 
 
 @pytest.mark.parametrize("vectors", [True, False])
-def test_a_filter_returns_what_passes_it_up_to_the_limit(talk: Shard, vectors: bool) -> None:
+def test_a_filter_returns_what_passes_it_up_to_the_limit(read: Shard, vectors: bool) -> None:
     """Also where no leg finds anything of it."""
-    answer = ask(talk, "quetzalcoatlus", vectors, who="Ben", limit=50)
+    answer = ask(read, "quetzalcoatlus", vectors, who="Ben", limit=50)
     assert {*ids(answer)} == {f"ana-s1-{number}" for number in (1, 3, 5, 7)}
 
 
@@ -170,28 +177,28 @@ def test_a_filter_returns_what_passes_it_up_to_the_limit(talk: Shard, vectors: b
     ],
 )
 @pytest.mark.parametrize("vectors", [True, False])
-def test_any_text_can_be_asked(talk: Shard, text: str, vectors: bool) -> None:
-    answer = ask(talk, text, vectors)
+def test_any_text_can_be_asked(read: Shard, text: str, vectors: bool) -> None:
+    answer = ask(read, text, vectors)
     assert answer.query == text
     if not text.strip():
         assert (answer.method, answer.results) == ("none", ())
-    assert len(ask(talk, "kitten").results) > 0
+    assert len(ask(read, "kitten").results) > 0
 
 
-def test_an_empty_scope_and_a_wrong_vector(talk: Shard) -> None:
-    assert answer(talk, Query("nobody", "kitten"), embed("kitten")).results == ()
-    assert answer(talk, Query("nobody", "kitten"), embed("kitten")).method == "keyword"
+def test_an_empty_scope_and_a_wrong_vector(read: Shard) -> None:
+    assert answer(read, Query("nobody", "kitten"), embed("kitten")).results == ()
+    assert answer(read, Query("nobody", "kitten"), embed("kitten")).method == "keyword"
     with pytest.raises(ValueError, match="64 numbers"):
-        answer(talk, Query(SCOPE, "kitten"), embed("kitten")[:10])
+        answer(read, Query(SCOPE, "kitten"), embed("kitten")[:10])
     with pytest.raises(ValueError, match="limit"):
-        answer(talk, Query(SCOPE, "kitten", limit=0))
+        answer(read, Query(SCOPE, "kitten", limit=0))
     with pytest.raises(ValueError, match="time zone"):
-        answer(talk, Query(SCOPE, "kitten", since=BEGIN.replace(tzinfo=None)))
+        answer(read, Query(SCOPE, "kitten", since=BEGIN.replace(tzinfo=None)))
 
 
-def test_the_first_ten_do_not_depend_on_how_many_are_asked_for(talk: Shard) -> None:
-    few = ask(talk, "violin and skiing", limit=3)
-    many = ask(talk, "violin and skiing", limit=50)
+def test_the_first_ten_do_not_depend_on_how_many_are_asked_for(read: Shard) -> None:
+    few = ask(read, "violin and skiing", limit=3)
+    many = ask(read, "violin and skiing", limit=50)
     assert few.results == many.results[:3]
 
 
@@ -219,9 +226,9 @@ def test_what_the_graph_supports_is_in_the_pool_and_gains_a_share_of_its_score(
 ) -> None:
     write(talk, [memory(f"n{n}", f"kitten number {n}", 100 + n) for n in range(60)])
     index = talk.indexes.get(SCOPE)
-    search = PoolSearch(
-        index, Query(SCOPE, "kitten"), ["kitten"], None, "english", RecallSettings()
-    )
+    query, settings = Query(SCOPE, "kitten"), RecallSettings()
+    plan = search_plan(query, ["kitten"], None, (), settings)
+    search = PoolSearch(index, query, plan, "english", settings)
     assert "ana-s1-6" not in search.pool({})[0].ids
     rows, _ = search.pool({"ana-s1-6": 1.0, "unknown": 1.0})
     assert rows.graph[rows.ids.index("ana-s1-6")] == 1.0
@@ -255,8 +262,8 @@ def test_a_turn_and_its_facts_are_one_result_unless_told_apart(talk: Shard) -> N
     assert of_turn.score == found[0].score
 
 
-def test_neighbours_come_with_a_turn(talk: Shard) -> None:
-    result = ask(talk, "violin case", neighbours=2).results[0]
+def test_neighbours_come_with_a_turn(read: Shard) -> None:
+    result = ask(read, "violin case", neighbours=2).results[0]
     assert result.id == "ana-s1-2"
     assert [(n.id, n.offset) for n in result.neighbours] == [
         ("ana-s1-0", -2),
@@ -264,12 +271,14 @@ def test_neighbours_come_with_a_turn(talk: Shard) -> None:
         ("ana-s1-3", 1),
         ("ana-s1-4", 2),
     ]
-    first = ask(talk, "adopted kitten", neighbours=1).results[0]
+    first = ask(read, "adopted kitten", neighbours=1).results[0]
     assert [n.offset for n in first.neighbours] == [1]
 
 
-@pytest.fixture
-def mixed(shard: Shard) -> Shard:
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shard]:
+    """Only read."""
+    shard = open_shard(tmp_path_factory.mktemp("mixed"))
     day = timedelta(days=1)
     write(
         shard,
@@ -284,7 +293,8 @@ def mixed(shard: Shard) -> Shard:
             drawn("heard", "said"),
         ],
     )
-    return shard
+    yield shard
+    shard.close()
 
 
 @pytest.mark.parametrize(
@@ -365,10 +375,52 @@ def test_readers_may_search_while_a_writer_writes(talk: Shard) -> None:
     readers = [threading.Thread(target=read, name=f"reader-{n}") for n in range(3)]
     for reader in readers:
         reader.start()
-    for number in range(60):
+    for number in range(30):
         write(talk, [memory(f"w{number}", f"note {number} on the weather", 100 + number)])
     done.set()
     for reader in readers:
         reader.join()
     assert not failures, failures
-    assert len(ask(talk, "weather", limit=100, vectors=False, min_score=0.1).results) == 60
+    assert len(ask(talk, "weather", limit=100, vectors=False, min_score=0.1).results) == 30
+
+
+AS_SET = RecallSettings()
+
+
+def placed(shard: Shard, query: Query, settings: RecallSettings = AS_SET) -> list[WhyNot]:
+    async def ask() -> list[WhyNot]:
+        retriever, embedding = Retriever(shard, settings), QueryEmbedding(embed(query.query))
+        found = await retriever.retrieve(query, embedding)
+        return list(await retriever.why_not(query, embedding, found))
+
+    return asyncio.run(ask())
+
+
+def test_a_memory_is_placed_in_the_ranking_or_its_absence_explained(talk: Shard) -> None:
+    query = Query(SCOPE, "Where is the kitten?", limit=1, why_not=("ana-s1-0", "ana-s1-6", "x"))
+    first, other, unknown = placed(talk, query)
+    assert (first.reason, first.rank, first.shown_by) == ("returned", 1, None)
+    assert first.explanation is not None
+    assert first.score == pytest.approx(sum(first.explanation.parts.values()), abs=1e-6)
+    assert (other.reason, unknown.reason) == ("limit", "inactive")
+    assert other.rank is not None
+    assert other.rank > 1
+    everything = answer(talk, replace(query, limit=50, why_not=()), embed(query.query))
+    assert ids(everything)[other.rank - 1] == "ana-s1-6"
+
+    [by_score] = placed(talk, replace(query, min_score=0.99, why_not=("ana-s1-6",)))
+    assert by_score.reason == "min_score"
+    [filtered] = placed(talk, replace(query, who="Ben", pinned=False, why_not=("ana-s1-6",)))
+    assert (filtered.reason, filtered.filters) == ("filtered", ("who",))
+
+
+def test_a_memory_outside_the_pool_is_scored_as_if_it_were_in_it(talk: Shard) -> None:
+    lines = [("Ben", f"Kitten number {number} sleeps.") for number in range(40)]
+    write(talk, conversation(lines, "s2", first=100))
+    far = Query(SCOPE, "kitten sleeps", why_not=("ana-s1-7",))
+    [result] = placed(talk, far, RecallSettings(pool=10))
+    assert result.reason == "not_considered"
+    assert result.scores is not None
+    assert result.scores.keyword == 0.0
+    assert result.rank is not None
+    assert result.rank > 10

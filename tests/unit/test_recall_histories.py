@@ -9,8 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from palimpsest.schemas.rows import MemoryRow, Row
+from palimpsest.schemas.rows.columns import Row
+from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.stores.recall.query import Query
+from tests.examples import examples
 from tests.memory_rows import after, drawn, embed, memory, open_shard, write
 from tests.unit.recall_parts import answer, ids, said_anew
 
@@ -67,7 +69,7 @@ def histories(draw: st.DrawFn) -> list[list[Row]]:
     return batches
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(4), suppress_health_check=[HealthCheck.too_slow])
 @given(histories(), TEXT, st.booleans())
 def test_no_scope_sees_another_and_a_restart_changes_nothing(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]], text: str, group: bool

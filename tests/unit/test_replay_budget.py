@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.replay.budget import Budget, BudgetedModel, most_tokens
-from palimpsest.ops.replay.feeding import FED_RECORDS, Pacing
-from palimpsest.ops.replay.ledger import Ledger, Spent
+from palimpsest.ops.replay.feeding import FED_RECORDS, Budget, BudgetedModel, Pacing, most_tokens
+from palimpsest.ops.replay.live_log import Ledger, Spent
 from palimpsest.streams.models.base import Prompt, Reply, TransientModelError
-from palimpsest.streams.runtime.source import Interrupted
+from palimpsest.streams.runtime.partition_task import Interrupted
 
 PROMPT = Prompt("extract", "s" * 30, "u" * 60, {}, 50, {})
 

@@ -90,14 +90,14 @@ def test_nothing_to_keep_is_no_failure() -> None:
     assert read_extraction('{"facts": []}').warnings == ("entities is missing",)
 
 
-@pytest.mark.parametrize("cut", range(1, 60))
-def test_a_cut_reply_keeps_its_whole_items(cut: int) -> None:
+def test_a_cut_reply_keeps_its_whole_items() -> None:
     second = {**FACT, "content": "Ana moved to Lisbon."}
     text = reply(FACT, second)
-    end = text.index(', {"content": "Ana moved') + cut
-    draft = read_extraction(text[:end])
-    assert [fact.content for fact in draft.facts] == [FACT["content"]]
-    assert any("cut" in warning for warning in draft.warnings)
+    begin = text.index(', {"content": "Ana moved')
+    for cut in range(1, 60):
+        draft = read_extraction(text[: begin + cut])
+        assert [fact.content for fact in draft.facts] == [FACT["content"]], cut
+        assert any("cut" in warning for warning in draft.warnings), cut
 
 
 @pytest.mark.parametrize("broken", ["oops", "{oops}", '{"content": oops}', '{"content": "x" "y"}'])

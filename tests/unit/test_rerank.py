@@ -9,12 +9,12 @@ import pytest
 from palimpsest.stores.recall.ranking import DEFAULTS
 from palimpsest.stores.recall.rerank import (
     Rerank,
-    Vector,
     mmr,
     rerank_by_cosines,
     rerank_by_pairs,
     reranked,
 )
+from palimpsest.stores.recall.token_leg import Vector
 from palimpsest.stores.settings import RecallSettings
 
 SCORES = [0.9, 0.8, 0.7, 0.6]

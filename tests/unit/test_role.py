@@ -14,7 +14,7 @@ from palimpsest.streams.kafka.log import Identity
 from palimpsest.streams.kafka.role import Role
 from palimpsest.streams.kafka.sender import unreachable
 from palimpsest.streams.logs.base import LogUnavailable
-from palimpsest.streams.runtime.fair_queue import FairQueue
+from palimpsest.streams.runtime.pace import FairQueue
 
 
 class CommittingTask:
@@ -51,7 +51,7 @@ class Closed:
 async def test_no_store_is_closed_under_a_commit() -> None:
     parts, task = Closed(), CommittingTask()
     nothing: Any = None
-    role = Role("store", Cluster(), (), parts, nothing, nothing, nothing, FairQueue())  # type: ignore[arg-type]
+    role = Role("store", Cluster(), (), parts, nothing, nothing, FairQueue())  # type: ignore[arg-type]
     role.tasks["apply-writes", 0] = task  # type: ignore[assignment]
     role.stores[0] = nothing
     first = asyncio.create_task(role.quiesce())
@@ -91,8 +91,9 @@ async def test_an_assignment_while_the_broker_is_away_waits_for_it(
     monkeypatch.setattr(kafka_role, "UNAVAILABLE_SECONDS", 0.0)
     nothing: Any = None
     log: Any = Absent(outages=3)
-    role = Role("store", Cluster(), (), Closed(), log, nothing, nothing, FairQueue())  # type: ignore[arg-type]
+    role = Role("store", Cluster(), (), Closed(), log, nothing, FairQueue())  # type: ignore[arg-type]
     assert not role.works()
+    role.flow = nothing  # type: ignore[assignment]
     role.assign([0, 1], lambda partition: nothing)
     assert not role.works()
     await asyncio.gather(*role._opening)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from palimpsest.stores.index import cache
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.scope_index import ScopeIndex
+from tests.memory_rows import SCOPE, open_shard
 from tests.unit.small_store import edge, memory, turn
 
 
@@ -59,3 +63,22 @@ def test_the_one_speaker_who_is_named(
         index.put(turn(f"t{number}", "a turn", who=name), {"turn": 1}, None)
     found = index.named_speaker(frozenset(query_tokens(asked, "english")), "english")
     assert (None if found is None else index.numbers.names[found]) == named
+
+
+def test_what_is_forgotten_while_it_is_loaded_is_loaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read before the change that it is forgotten for must not stay."""
+    shard = open_shard(tmp_path)
+    loaded: list[ScopeIndex] = []
+    load = cache.load_index
+
+    def loading(*given: object) -> ScopeIndex:
+        loaded.append(load(*given))  # type: ignore[arg-type]
+        if len(loaded) == 1:
+            shard.indexes.forget(SCOPE)
+        return loaded[-1]
+
+    monkeypatch.setattr(cache, "load_index", loading)
+    assert shard.indexes.get(SCOPE) is shard.indexes.resident(SCOPE) is loaded[1]
+    shard.close()

@@ -26,6 +26,7 @@ from palimpsest.stores.writing.redacted_tables import (
     redacted_row,
     screen_of,
 )
+from tests.examples import examples
 
 GONE, KEPT = turn_memory_id("s", "t1"), turn_memory_id("s", "t2")
 GONE_FACT = fact_memory_id("i1")
@@ -213,8 +214,7 @@ def cases(draw: st.DrawFn) -> tuple[Table, dict[str, Any], list[Redaction]]:
 
 
 @settings(
-    max_examples=150,
-    deadline=None,
+    max_examples=examples(18),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(case=cases())

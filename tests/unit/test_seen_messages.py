@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from palimpsest.stores.database import membership as hashes
 from palimpsest.stores.database.cursors import cursor_of
-from palimpsest.stores.database.seen_messages import SeenMessages
+from palimpsest.stores.state import SeenMessages
+from tests.examples import examples
 from tests.unit.small_store import empty_store
 
 
@@ -28,7 +29,7 @@ def shared_store() -> duckdb.DuckDBPyConnection:
     return empty_store()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(12))
 @given(
     st.lists(st.lists(st.text(min_size=1, max_size=6), max_size=8), min_size=1, max_size=8),
     st.integers(1, 12),
@@ -56,6 +57,7 @@ def test_ids_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(hashes, "hash_of", lambda key: 7)
     connection = empty_store()
     known = SeenMessages(partial(cursor_of, connection))
+    assert known.among("a", ["one"]) == set()
     note(connection, known, "a", "one")
     assert known.among("a", ["one", "two"]) == {"one"}
 
@@ -64,8 +66,9 @@ def test_a_merge_keeps_the_hashes_in_order(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(hashes, "MERGE_AT", 3)
     connection = empty_store()
     known = SeenMessages(partial(cursor_of, connection))
+    assert known.among("a", ["m0"]) == set()
     note(connection, known, "a", *(f"m{n}" for n in range(10)))
-    hashed = known._stages["a"]
+    hashed = known._known._sets[hashes.SEEN]
     ordered = hashed._sorted.tolist()
     assert all(first < second for first, second in pairwise(ordered))
     assert len(ordered) + len(hashed._new) == 10

@@ -14,9 +14,15 @@ from palimpsest.ops.parts import (
     language_model,
     shard_options,
 )
-from palimpsest.ops.settings.folder_settings import FILE_NAME, keep_index_settings
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.settings.sources import MASK, SettingsError, load_settings, reference
+from palimpsest.ops.settings.sources import (
+    FOLDER_FILE_NAME,
+    MASK,
+    SettingsError,
+    keep_index_settings,
+    load_settings,
+    reference,
+)
 
 ENGLISH, MULTILINGUAL = "answerai-colbert-small-int8", "multilingual-e5-small-q4"
 
@@ -241,6 +247,7 @@ def test_what_is_set_by_default_is_what_was_measured() -> None:
         "pool": 50,
         "graph_weight": 0.05,
         "time_words": "prefer",
+        "when_weight": 0.2,
         "rerank": "off",
         "mmr": False,
     }
@@ -256,7 +263,7 @@ def test_a_folder_keeps_what_it_is_indexed_with(tmp_path: Path) -> None:
         "hashing",
         64,
     )
-    assert later.origins["embedding.provider"] == f"file {tmp_path / FILE_NAME}"
+    assert later.origins["embedding.provider"] == f"file {tmp_path / FOLDER_FILE_NAME}"
     # Another provider comes without the numbers of the one before.
     other = load_settings(["embedding.provider=local"], tmp_path, None, {}).settings
     assert (other.embedding.provider, other.embedding.dimensions) == ("local", None)
@@ -281,13 +288,13 @@ def test_a_folder_keeps_no_password(tmp_path: Path) -> None:
         "embedding.dimensions=8",
     ]
     keep_index_settings(load_settings(flags, tmp_path, None, {}).settings)
-    assert "hidden" not in (tmp_path / FILE_NAME).read_text()
+    assert "hidden" not in (tmp_path / FOLDER_FILE_NAME).read_text()
     assert load_settings([], tmp_path, None, {}).settings.embedding_model == 'a "quoted" one'
 
 
 def test_a_folder_s_file_that_is_wrong_is_told(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).write_text('[search]\nlanguage = "klingon"\n')
-    with pytest.raises(SettingsError, match=f"{FILE_NAME}.*klingon"):
+    (tmp_path / FOLDER_FILE_NAME).write_text('[search]\nlanguage = "klingon"\n')
+    with pytest.raises(SettingsError, match=f"{FOLDER_FILE_NAME}.*klingon"):
         load_settings([], tmp_path, None, {})
 
 
@@ -296,4 +303,4 @@ def test_workers_that_share_a_folder_keep_it_at_once(tmp_path: Path) -> None:
     given = [load_settings(each, tmp_path, None, {}).settings for each in flags]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(keep_index_settings, given))
-    assert [each.name for each in tmp_path.iterdir()] == [FILE_NAME]
+    assert [each.name for each in tmp_path.iterdir()] == [FOLDER_FILE_NAME]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import duckdb
 
-from palimpsest.schemas.rows import FlagsRow, ShadowProposalRow
+from palimpsest.schemas.rows.pipeline import FlagsRow, ShadowProposalRow
 from palimpsest.stores.database.migrations import MIGRATIONS, migrate
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.shard import DATABASE_FILE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.retriever import Retriever
-from palimpsest.stores.recall.standing_profile import standing_profile
+from palimpsest.stores.recall.standing_profile import StandingProfile
 from palimpsest.stores.shard import Shard
 from tests.memory_rows import BEGIN, SCOPE, memory, open_shard, turn, write
 
@@ -16,7 +16,7 @@ def profile_of(shard: Shard, question: str) -> tuple[list[str], list[str], list[
     allowed = Retriever(shard).search(Query(SCOPE, question)).allowed
     with shard.reading() as reader:
         now = BEGIN + timedelta(days=9)
-        found = standing_profile(reader, SCOPE, question, allowed, now, lambda ids: {})
+        found = StandingProfile(reader, allowed, now, lambda ids: {}).of(())
     essential, others, identity = (
         [piece.text for piece in part] for part in (found.essential, found.others, found.identity)
     )

@@ -3,12 +3,12 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from palimpsest.schemas.rows import Row
+from palimpsest.schemas.rows.columns import Row
 from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.recall.graph import NamedEntity
 from palimpsest.stores.recall.intent import Intent
 from palimpsest.stores.recall.query import Query
-from palimpsest.stores.recall.strategies import DEFAULTS, Hit, Related, StrategySettings, additions
+from palimpsest.stores.recall.strategies import DEFAULTS, Related, StrategySettings, additions
 from tests.unit.small_store import edge, empty_store, entity, indexed, memory, mention, put, turn
 
 ANA = NamedEntity("ana", "Ana", "person", None, 3)
@@ -44,8 +44,7 @@ def added(
 ) -> dict[str, Related]:
     index = indexed(store, scope)
     allowed = VisibilityMask.by(index, Query(scope, ""))
-    given = [Hit(*hit) for hit in hits]
-    found = additions(store, index.graph, intent, given, named, depth, allowed, settings)
+    found = additions(store, index.graph, intent, dict(hits), named, depth, allowed, settings)
     assert list(found) == sorted(found, key=lambda each: (-each.score, each.id))
     return {each.id: each for each in found}
 

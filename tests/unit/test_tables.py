@@ -10,7 +10,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from palimpsest import schemas
-from palimpsest.schemas.rows import FlagsRow, MemoryRow, Row
+from palimpsest.schemas.extraction import Fact
+from palimpsest.schemas.rows.columns import Row, row_of
+from palimpsest.schemas.rows.memories import MemoryRow
+from palimpsest.schemas.rows.pipeline import FactRow, FlagsRow
 from palimpsest.stores.database import tables
 from palimpsest.stores.database.tables import Tables, select
 from tests.unit.small_store import empty_store, memory
@@ -73,6 +76,17 @@ def test_what_is_there_already_stays(few: int, monkeypatch: pytest.MonkeyPatch) 
         "s": first,
         "t": other,
     }
+
+
+def test_a_row_takes_the_columns_that_its_source_has() -> None:
+    fact = Fact(item_id="f", content="Ana likes tea", confidence=0.5, categories=("tea",))
+    given = {"turn_memory_id": "t", "model": "m", "prompt_version": "p", "occurred_at": NEW_YEAR}
+    row = row_of(FactRow, fact, scope="s", content="given", correlation_id="c", **given)
+    assert (row.item_id, row.confidence, row.categories) == ("f", 0.5, ("tea",))
+    assert (row.content, row.scope, row.occurred_at) == ("given", "s", NEW_YEAR)
+    assert row_of(FactRow, row, scope="other") == replace(row, scope="other")
+    with pytest.raises(TypeError, match="correlation_id"):
+        row_of(FactRow, fact, scope="s", **given)
 
 
 def test_every_row_type_has_its_table() -> None:

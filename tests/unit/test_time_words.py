@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.stores.recall.time_words import TimeFilter, read_times
+from palimpsest.stores.recall.time_words import TimeFilter, read_times, tells_time
 
 # A Wednesday.
 NOW = datetime(2024, 3, 13, 15, 30, tzinfo=UTC)
@@ -230,3 +230,20 @@ def test_never_raises_and_never_gives_an_empty_span(query: str, now: datetime) -
     assert bool(found) == (found.since is not None or found.until is not None)
     if found.since is not None and found.until is not None:
         assert found.since < found.until
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I moved last week.", "YESTERDAY!", "(on Fridays)", "two years ago", "in 2019",
+        "by June 5th", "letzte Woche", "вчера приехала", "la semaine dernière", "el viernes",
+        "a giugno", "昨日引っ越しました", "3月に行きます", "어제 왔어",
+    ],
+)  # fmt: skip
+def test_a_text_tells_a_time(text: str) -> None:
+    assert tells_time(text)
+
+
+@pytest.mark.parametrize("text", ["May I ask you?", "Sundae", "20190", "lasting", "猫が好き", ""])
+def test_a_text_tells_no_time(text: str) -> None:
+    assert not tells_time(text)

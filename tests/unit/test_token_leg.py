@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from palimpsest.schemas.rows import MemoryRow, Row
+from palimpsest.schemas.rows.columns import Row
+from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.stores.index.token_vectors import LEVELS, token_codec
 from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.recall.answers import RetrievalConstants

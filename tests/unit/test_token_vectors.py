@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 
 from palimpsest.stores.index.token_vectors import TokenCodec, learned, token_codec
 from palimpsest.streams.models.late_interaction import DIMENSIONS, MODEL
+from tests.examples import examples
 
 Vectors = NDArray[np.float32]
 SEEDS = st.integers(0, 2**32 - 1)
@@ -23,14 +26,16 @@ def unit(count: int, seed: int, dimensions: int = DIMENSIONS) -> Vectors:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-CODEC = learned(unit(4_000, 1), 128)
+@cache
+def codec() -> TokenCodec:
+    return learned(unit(4_000, 1), 128)
 
 
 def exact(query: Vectors, tokens: Vectors) -> float:
     """MaxSim within the directions that are kept, without rounding."""
 
     def within(vectors: Vectors) -> Vectors:
-        kept = vectors @ CODEC.basis
+        kept = vectors @ codec().basis
         return kept / np.linalg.norm(kept, axis=1, keepdims=True)
 
     return float((within(query) @ within(tokens).T).max(axis=1).mean())
@@ -45,80 +50,80 @@ def test_the_codec_of_the_model_is_there() -> None:
     assert token_codec("a-model-of-somebody") is None
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(12))
 @given(st.integers(1, 60), SEEDS)
 def test_unpacked_is_nearly_what_was_packed(count: int, seed: int) -> None:
     tokens = unit(count, seed)
-    packed = CODEC.pack(tokens)
-    assert len(packed) == count * CODEC.token_bytes
-    found = CODEC.unpack(packed)
+    packed = codec().pack(tokens)
+    assert len(packed) == count * codec().token_bytes
+    found = codec().unpack(packed)
     assert found.shape == tokens.shape
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0, atol=2e-3)
     assert (found * tokens).sum(axis=1).min() > 0.85
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(12))
 @given(st.integers(1, 30), SEEDS)
 def test_packing_what_was_unpacked_changes_next_to_nothing(count: int, seed: int) -> None:
-    once = CODEC.unpack(CODEC.pack(unit(count, seed)))
-    again = CODEC.unpack(CODEC.pack(once))
+    once = codec().unpack(codec().pack(unit(count, seed)))
+    again = codec().unpack(codec().pack(once))
     assert (once * again).sum(axis=1).min() > 0.99
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(12))
 @given(st.integers(1, 32), st.lists(st.integers(1, 50), min_size=1, max_size=20), SEEDS)
 def test_a_similarity_is_near_the_exact_one(asked: int, sizes: list[int], seed: int) -> None:
     query = unit(asked, seed)
     memories = [unit(size, seed + place + 1) for place, size in enumerate(sizes)]
-    packed = [CODEC.pack(memory) for memory in memories]
-    found = CODEC.similarities(CODEC.query(query), packed)
+    packed = [codec().pack(memory) for memory in memories]
+    found = codec().similarities(codec().query(query), packed)
     wanted = [exact(query, memory) for memory in memories]
     np.testing.assert_allclose(found, wanted, atol=0.04)
     assert found.max() <= 1.01
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(12))
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=30), SEEDS, st.randoms())
 def test_a_similarity_has_the_same_bits_whatever_stands_beside_it(
     sizes: list[int], seed: int, random: object
 ) -> None:
-    query = CODEC.query(unit(9, seed))
-    packed = [CODEC.pack(unit(size, seed + place + 1)) for place, size in enumerate(sizes)]
-    together = CODEC.similarities(query, packed)
-    alone = np.concatenate([CODEC.similarities(query, [one]) for one in packed])
+    query = codec().query(unit(9, seed))
+    packed = [codec().pack(unit(size, seed + place + 1)) for place, size in enumerate(sizes)]
+    together = codec().similarities(query, packed)
+    alone = np.concatenate([codec().similarities(query, [one]) for one in packed])
     np.testing.assert_array_equal(together, alone)
     order = np.random.default_rng(seed).permutation(len(packed))
     np.testing.assert_array_equal(
-        CODEC.similarities(query, [packed[place] for place in order]), together[order]
+        codec().similarities(query, [packed[place] for place in order]), together[order]
     )
 
 
 def test_what_has_no_tokens_has_no_similarity() -> None:
-    query = CODEC.query(unit(5, 1))
-    found = CODEC.similarities(query, [b"", CODEC.pack(unit(3, 2)), b""])
+    query = codec().query(unit(5, 1))
+    found = codec().similarities(query, [b"", codec().pack(unit(3, 2)), b""])
     assert np.isnan(found).tolist() == [True, False, True]
-    assert len(CODEC.similarities(query, [])) == 0
-    nothing = CODEC.query(np.zeros((0, DIMENSIONS), dtype=np.float32))
-    assert np.isnan(CODEC.similarities(nothing, [CODEC.pack(unit(3, 2))])).all()
-    assert CODEC.unpack(b"").shape == (0, DIMENSIONS)
+    assert len(codec().similarities(query, [])) == 0
+    nothing = codec().query(np.zeros((0, DIMENSIONS), dtype=np.float32))
+    assert np.isnan(codec().similarities(nothing, [codec().pack(unit(3, 2))])).all()
+    assert codec().unpack(b"").shape == (0, DIMENSIONS)
 
 
 def test_a_text_is_nearest_to_itself() -> None:
     memories = [unit(20, seed) for seed in range(50)]
-    packed = [CODEC.pack(memory) for memory in memories]
+    packed = [codec().pack(memory) for memory in memories]
     for place in range(0, 50, 7):
-        found = CODEC.similarities(CODEC.query(memories[place]), packed)
+        found = codec().similarities(codec().query(memories[place]), packed)
         assert int(found.argmax()) == place
         assert found[place] > 0.98
 
 
 @pytest.mark.parametrize("cut", [1, 65])
 def test_cut_bytes_are_refused(cut: int) -> None:
-    packed = CODEC.pack(unit(2, 3))
+    packed = codec().pack(unit(2, 3))
     with pytest.raises(ValueError, match="whole tokens"):
-        CODEC.unpack(packed[:-cut])
+        codec().unpack(packed[:-cut])
     with pytest.raises(ValueError, match="whole tokens"):
-        CODEC.similarities(CODEC.query(unit(2, 3)), [packed[:-cut]])
+        codec().similarities(codec().query(unit(2, 3)), [packed[:-cut]])
 
 
 def test_other_numbers_of_directions_work_alike() -> None:
@@ -130,17 +135,17 @@ def test_other_numbers_of_directions_work_alike() -> None:
 
 def test_what_was_said_nearby_counts_for_the_most_part() -> None:
     question, answer, strange = unit(6, 11), unit(8, 12), unit(9, 13)
-    packed = [CODEC.pack(question), CODEC.pack(answer), b"", CODEC.pack(strange)]
-    query = CODEC.query(question)
-    alone = CODEC.similarities(query, packed)
-    found = CODEC.similarities(query, packed, [(np.array([-1, 0, 1, 2]), 0.9)])
+    packed = [codec().pack(question), codec().pack(answer), b"", codec().pack(strange)]
+    query = codec().query(question)
+    alone = codec().similarities(query, packed)
+    found = codec().similarities(query, packed, [(np.array([-1, 0, 1, 2]), 0.9)])
     assert found[0] == alone[0]
     assert found[1] >= max(alone[1], 0.9 * alone[0] - 1e-6)
     assert np.isnan(found[2])
     assert found[3] == alone[3]
-    moved = CODEC.similarities(query, [packed[1], packed[0]], [(np.array([1, -1]), 0.9)])
+    moved = codec().similarities(query, [packed[1], packed[0]], [(np.array([1, -1]), 0.9)])
     np.testing.assert_array_equal(moved, found[[1, 0]])
     two_after = (np.array([-1, -1, -1, -1]), 0.8), (np.array([-1, 3, -1, 0]), 0.85)
-    both = CODEC.similarities(query, packed, two_after)
+    both = codec().similarities(query, packed, two_after)
     assert both[3] >= 0.85 * alone[0] - 1e-6
     assert both[0] == alone[0]

@@ -10,7 +10,9 @@ import duckdb
 import pytest
 
 from palimpsest.schemas.memory_texts import dedup_key
-from palimpsest.schemas.rows import MemoryRow, MentionRow, OutcomeRow
+from palimpsest.schemas.rows.graph import MentionRow
+from palimpsest.schemas.rows.memories import MemoryRow
+from palimpsest.schemas.rows.pipeline import DocumentMemoryRow, OutcomeRow
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.memory_rows import changed, deleted, with_content
@@ -154,6 +156,23 @@ def test_of_rows_nobody_read_the_first_stays_whatever_the_batches(shard: Shard) 
     commit(shard, outcome("created"), outcome("rejected"))
     commit(shard, outcome("rejected"))
     assert rows_of(shard, "SELECT event FROM outcomes") == [("created",)]
+    # Also where the keys are read from the table, and after they were read again.
+    shard.close()
+    again = Shard(shard.folder, OPTIONS)
+    commit(again, outcome("rejected"))
+    again.known.forget()
+    commit(again, outcome("rejected"))
+    assert rows_of(again, "SELECT event FROM outcomes") == [("created",)]
+    again.close()
+
+
+def test_a_repeat_is_found_by_a_key_of_numbers_too(shard: Shard) -> None:
+    """DuckDB and Python write a key in the same way, or a repeat would be stored twice."""
+    row = DocumentMemoryRow(document_id="d", position=12, memory_id="m", scope=SCOPE)
+    commit(shard, Put(row))
+    shard.known.forget()
+    commit(shard, Put(replace(row, memory_id="other")))
+    assert rows_of(shard, "SELECT memory_id FROM document_memory_rows") == [("m",)]
 
 
 @pytest.mark.parametrize("batches", [[["b", "a", "c"]], [["b"], ["a", "c"]], [["c"], ["b"], ["a"]]])

@@ -20,7 +20,7 @@ LIMIT = 100
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
-    with EmbeddedLog.open(tmp_path, 2, lambda: BEGIN) as log:
+    with EmbeddedLog(tmp_path, 2, lambda: BEGIN) as log:
         yield log
 
 

@@ -13,19 +13,20 @@ import duckdb
 import pytest
 
 from palimpsest.ops.embedded import application
-from palimpsest.ops.maintenance import upkeep
-from palimpsest.ops.maintenance.upkeep import (
+from palimpsest.ops.embedding import tracker
+from palimpsest.ops.embedding.models import EmbeddingModels
+from palimpsest.ops.embedding.tracker import EmbeddingTracker, Missing, missing
+from palimpsest.ops.maintenance.process import (
     LOOK_SECONDS,
     MOST_SECONDS,
     SHARE,
     Upkeep,
     expiring,
-    missing_count,
     pause_after,
 )
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
-from palimpsest.schemas.rows import FlagsRow
+from palimpsest.schemas.rows.pipeline import FlagsRow
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import Outgoing
@@ -43,6 +44,12 @@ def test_syncs_take_their_share_of_the_time_and_no_more() -> None:
     assert pause_after(0.0) == LOOK_SECONDS
     assert 0.1 / (0.1 + pause_after(0.1)) <= SHARE
     assert pause_after(30.0) == MOST_SECONDS
+
+
+def tracking(
+    shards: dict[int, Shard], model: HashingEmbeddingModel, flags: Flags | None = None
+) -> EmbeddingTracker:
+    return EmbeddingTracker(shards.copy, EmbeddingModels(Settings(), model), flags or Flags())
 
 
 class Revoking(HashingEmbeddingModel):
@@ -67,15 +74,15 @@ async def test_what_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mo
     model = Revoking({})
     tried = []
 
-    def failing_once(*given: Any) -> int:
+    def failing_once(*given: Any) -> Missing:
         tried.append(given)
         if len(tried) == 1:
             raise duckdb.IOException("no space left")
-        return missing_count(*given)
+        return missing(*given)
 
-    monkeypatch.setattr(upkeep, "missing_count", failing_once)
-    monkeypatch.setattr(upkeep, "TRACK_SECONDS", 0.0)
-    async with Upkeep(lambda: {0: shard}, model).task().running(), asyncio.timeout(30):
+    monkeypatch.setattr(tracker, "missing", failing_once)
+    monkeypatch.setattr(tracker, "TRACK_SECONDS", 0.01)
+    async with tracking({0: shard}, model).tasks()[0].running(), asyncio.timeout(30):
         await model.went_on.wait()
     shard.close()
 
@@ -85,7 +92,7 @@ async def test_a_shard_that_is_closed_meanwhile_does_not_end_it(tmp_path: Path) 
     for shard in shards.values():
         write(shard, [memory("m", "Ana likes tea", 1)], vectors=False)
     model = Revoking(shards)
-    async with Upkeep(shards.copy, model).task().running(), asyncio.timeout(30):
+    async with tracking(shards, model).tasks()[0].running(), asyncio.timeout(30):
         await model.went_on.wait()
     shards[1].close()
 
@@ -116,7 +123,8 @@ async def test_a_frozen_scope_gets_no_vectors_by_timer(
     )
     model = HashingEmbeddingModel(DIMENSIONS)
     model.model = MODEL
-    await Upkeep(lambda: {0: shard}, model, Flags(autonomous_frozen=default)).finish()
+    kept = tracking({0: shard}, model, Flags(autonomous_frozen=default))
+    await Upkeep(lambda: {0: shard}, kept).finish()
     with shard.reading() as reader:
         found = reader.execute(
             "SELECT scope FROM memory_rows JOIN embeddings USING (embedding_key)"
@@ -169,7 +177,7 @@ async def test_what_is_too_old_leaves_at_the_rhythm_that_is_set(tmp_path: Path) 
         log.append([invalidation()])
         clock.advance(days=1, seconds=1)
 
-    with EmbeddedLog.open(tmp_path, 1, clock) as log:
+    with EmbeddedLog(tmp_path, 1, clock) as log:
         task = replace(
             expiring([log, None], clock, 7.0), wait=pass_a_day, monotonic=lambda: sum(waited)
         )
@@ -184,8 +192,8 @@ async def test_a_log_that_cannot_be_written_ends_no_worker(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
-        EmbeddedLog.open(tmp_path, 1, Clock()),
-        EmbeddedLog.open(tmp_path, 1, Clock(), "read") as log,
+        EmbeddedLog(tmp_path, 1, Clock()),
+        EmbeddedLog(tmp_path, 1, Clock(), "read") as log,
     ):
         await expiring([log], Clock(), 60.0).once()
     assert "what is too old, to be tried again" in caplog.text

@@ -9,8 +9,7 @@ import aiokafka.errors
 import kafka.errors
 import pytest
 
-from palimpsest.streams.kafka.cluster import REFUSALS, is_refusal
-from palimpsest.streams.kafka.waiting import Waiting
+from palimpsest.streams.kafka.cluster import REFUSALS, Waiting, is_refusal
 
 
 def test_a_wait_has_its_beginning_and_is_logged_once_it_is_long(

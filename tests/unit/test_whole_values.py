@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palimpsest.ops.adapters.whole import PACKED, is_redacted, packed, unpacked
+from palimpsest.ops.adapters.history import PACKED, is_redacted, packed, unpacked
+from tests.examples import examples
 
 SECRETS = st.sampled_from(
     [
@@ -23,7 +24,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15))
 @given(st.dictionaries(st.text(), VALUES), SECRETS)
 def test_what_is_packed_comes_back(whole: dict[str, object], secret: str) -> None:
     whole = {**whole, "secret": secret}

@@ -10,10 +10,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from palimpsest.ops.ingest.base import Choices
+from palimpsest.ops.ingest.base import ReadOptions
 from palimpsest.ops.ingest.lines import Watch, turn_of
-from palimpsest.ops.ingest.opening import IngestOptions, open_source
-from palimpsest.ops.ingest.records import RecordOptions
+from palimpsest.ops.ingest.opening import open_source
 from palimpsest.ops.transport.turns import turn_records
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.sensitive.policy import Policy
@@ -31,7 +30,7 @@ def said(outgoing: Any) -> tuple[str, int | None]:
 
 
 def line(at: object, zone: str = "UTC") -> tuple[str, int | None]:
-    options = RecordOptions("ana", 1 << 20, NOW, zone=ZoneInfo(zone))
+    options = ReadOptions("ana", 1 << 20, NOW, zone=ZoneInfo(zone))
     raw = {"turn_id": "t", "content": "I ran yesterday.", "occurred_at": at}
     return said(turn_of(raw, "line 1", options, Watch()))
 
@@ -73,8 +72,7 @@ def test_a_program_s_turn_keeps_its_offset() -> None:
 )
 def test_the_chosen_zone_is_that_of_an_export(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
-    records = RecordOptions("ana", 1 << 20, NOW, zone=TOKYO)
-    options = IngestOptions(records, choices=Choices(NOW, zone=TOKYO))
+    options = ReadOptions("ana", 1 << 20, NOW, zone=TOKYO)
     with open_source(str(tmp_path / name), options) as source:
         found = [each for each, _ in source.items if isinstance(each, Outgoing)]
     assert [said(each) for each in found] == [("2026-03-01T15:30:00Z", 540)]

@@ -1,0 +1,1 @@
+"""How healthy the memory is, and its repair."""

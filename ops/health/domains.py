@@ -1,0 +1,376 @@
+"""The domains of the memory's health: how the counts of each become a score, a sentence and the
+command that mends it. Pure: the counts are made in `ops.health.checkup`.
+
+A count is of one partition, or of one scope in it; those of several partitions are merged. A
+domain without anything to count is healthy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+Counts: TypeAlias = dict[str, int]
+Status = Literal["healthy", "degraded", "unhealthy"]
+
+HEALTHY: Final = 0.8
+DEGRADED: Final = 0.5
+"""Minimum scores of a healthy and of a degraded domain; below, it is unhealthy."""
+DEAD_SHARE: Final = 0.01
+"""Share of dead letters in recent turns over which they are redriven."""
+RECENT_TURNS: Final = 1_000
+"""The minimum number of turns that dead letters are compared with: the newest."""
+TOMBSTONE_SHARE: Final = 0.30
+"""Share of forgotten memories over which they are swept."""
+PROMPT_SECONDS: Final = 300
+LATE_SECONDS: Final = 7_200
+"""A record may wait for the first without harm; one that waits for the second makes a score 0."""
+LEAST_FREE_BYTES: Final = 512 * 1024 * 1024
+FULL_BYTES: Final = 1024 * 1024
+"""Free bytes of the disk below which it is nearly full, and full."""
+LONGEST_CHARACTERS: Final = 2_000
+"""Maximum length of an extracted memory: a longer one is not a single fact."""
+HYGIENE: Final = 0.5
+"""The lowest score of a domain that says how memories are used: nothing is broken there."""
+
+_MERGED: Final[Mapping[str, Callable[[Iterable[int]], int]]] = {
+    "oldest_seconds": max,
+    "stale_days": max,
+    "free_bytes": min,
+}
+"""How a count of several partitions is made, other than by addition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """`weight` counts in the composite score. `remedy` returns a command, or None where there is
+    nothing to mend; `is_due` whether scheduled maintenance repairs it."""
+
+    weight: float
+    score: Callable[[Counts], float]
+    reason: Callable[[Counts], str]
+    remedy: Callable[[Counts], str | None] = lambda counts: None
+    is_due: Callable[[Counts], bool] = lambda counts: False
+
+
+def _share(part: int, whole: int) -> float:
+    return part / max(1, whole)
+
+
+def _work(counts: Counts) -> int:
+    return max(counts["recent"], min(counts["accepted"], RECENT_TURNS))
+
+
+def _dead_share(counts: Counts) -> float:
+    return _share(counts["dead"], _work(counts))
+
+
+def _queue_score(counts: Counts) -> float:
+    late = (counts["oldest_seconds"] - PROMPT_SECONDS) / (LATE_SECONDS - PROMPT_SECONDS)
+    return min(1.0 - 20.0 * _dead_share(counts), 1.0 - max(0.0, late))
+
+
+def _queue_reason(counts: Counts) -> str:
+    waiting = "nothing waiting"
+    if counts["lag"]:
+        oldest = _time(counts["oldest_seconds"])
+        waiting = f"{_n(counts['lag'], 'record')} waiting for a stage, the oldest for {oldest}"
+    dead = f"{_n(counts['dead'], 'dead letter')} to {_n(_work(counts), 'recent turn')}"
+    return f"{waiting}; {dead if counts['dead'] else 'no dead letters'}"
+
+
+def _queue_remedy(counts: Counts) -> str | None:
+    if _dead_share(counts) > DEAD_SHARE:
+        return "palimpsest repair queue"
+    return "palimpsest run" if counts["oldest_seconds"] > PROMPT_SECONDS else None
+
+
+_INDEX: Final = {
+    "missing": ("memory without postings", "memories without postings"),
+    "extra": ("memory indexed though it is gone", "gone memories indexed"),
+    "wrong": ("memory with wrong postings", "memories with wrong postings"),
+    "vectors": ("vector differs in LanceDB", "vectors differ in LanceDB"),
+}
+_EMBEDDINGS: Final = {
+    "missing": ("memory without a vector", "memories without a vector"),
+    "other_model": ("of them has one of another model", "of them have one of another model"),
+    "stale": ("key of another text", "keys of other texts"),
+}
+_GRAPH: Final = {
+    "orphans": ("row of a gone memory or name", "rows of gone memories or names"),
+    "dangling": ("relation without its ends", "relations without their ends"),
+    "miscounted": ("wrong count", "wrong counts"),
+    "unlinked": ("memory not linked", "memories not linked"),
+}
+"""What can be wrong, by count: the words for one, and for several."""
+
+
+def _told(counts: Counts, words: Mapping[str, tuple[str, str]]) -> str:
+    """The counts that are not zero."""
+    return ", ".join(
+        f"{counts[name]:,} {one if counts[name] == 1 else several}"
+        for name, (one, several) in words.items()
+        if counts[name]
+    )
+
+
+def _storage_score(counts: Counts) -> float:
+    free = counts["free_bytes"]
+    room = 0.0 if free < FULL_BYTES else DEGRADED if free < LEAST_FREE_BYTES else 1.0
+    return min(1.0 - 2 / 3 * _share(counts["tombstones"], counts["stored"]), room)
+
+
+def _storage_reason(counts: Counts) -> str:
+    share = _share(counts["tombstones"], counts["stored"])
+    free = counts["free_bytes"] / 2**30
+    kept = f"{share:.0%} of {_n(counts['stored'], 'stored memory')} forgotten"
+    return f"{kept}; {counts['file_bytes'] / 2**20:.1f} MiB used, {free:.1f} GiB free"
+
+
+def _storage_remedy(counts: Counts) -> str | None:
+    if counts["free_bytes"] < LEAST_FREE_BYTES:
+        return "make room on the disk"
+    return "palimpsest jobs run retention" if _is_swept(counts) else None
+
+
+def _is_swept(counts: Counts) -> bool:
+    return _share(counts["tombstones"], counts["stored"]) > TOMBSTONE_SHARE
+
+
+def _graph_score(counts: Counts) -> float:
+    rows = counts["names"] + counts["relations"] + counts["mentions"]
+    # 1 % of wrong rows is as bad as 1 % of dead letters.
+    wrong = 20.0 * _share(counts["orphans"] + counts["dangling"] + counts["miscounted"], rows)
+    return 1.0 - max(wrong, _share(counts["unlinked"], counts["sampled"]))
+
+
+def _graph_reason(counts: Counts) -> str:
+    found = _told(counts, _GRAPH)
+    if counts["unlinked"]:
+        found += f" to names in them, of {counts['sampled']} looked at"
+    whole = f"{_n(counts['names'], 'name')} and {_n(counts['relations'], 'relation')}, all in order"
+    return f"{found or whole}; {_n(counts['unnamed'], 'extracted memory')} without any entity"
+
+
+def _providers_score(counts: Counts) -> float:
+    failed = _share(counts["failed"], counts["calls"] + counts["failed"])
+    return min(1.0 - _share(counts["waiting"], counts["providers"]), 1.0 - failed)
+
+
+def _providers_reason(counts: Counts) -> str:
+    calls = f"{_n(counts['calls'], 'recent model call')}, {counts['failed']} failed"
+    if counts["waiting"]:
+        return f"{counts['waiting']} of {counts['providers']} models do not answer; {calls}"
+    return calls
+
+
+def _duplicates_reason(counts: Counts) -> str:
+    if not counts["repeated"]:
+        return f"no text twice in {_n(counts['memories'], 'extracted memory')}"
+    return f"{counts['repeated']} of {_n(counts['memories'], 'extracted memory')} repeat another"
+
+
+def _near_reason(counts: Counts) -> str:
+    return (
+        f"{_n(counts['same_words'], 'memory')} with the words of another; {counts['alike']} of"
+        f" {counts['compared']} compared by vector nearly equal another"
+    )
+
+
+def _near_score(counts: Counts) -> float:
+    words = _share(counts["same_words"], counts["memories"])
+    return max(HYGIENE, 1.0 - max(words, _share(counts["alike"], counts["compared"])))
+
+
+def _near_remedy(counts: Counts) -> str | None:
+    found = counts["same_words"] + counts["alike"]
+    return "look at them, and `palimpsest forget ID` what says the same" if found else None
+
+
+def _stale_reason(counts: Counts) -> str:
+    return (
+        f"{counts['stale']} of {_n(counts['recalled'], 'memory')} ever recalled not within"
+        f" {_n(counts['stale_days'], 'day')}"
+    )
+
+
+def _never_reason(counts: Counts) -> str:
+    if not counts["recalled"]:
+        return "no recall is recorded yet, so nothing can be said"
+    never = f"{counts['never']} of {_n(counts['old'], 'memory')}"
+    return f"{never} older than {_n(counts['stale_days'], 'day')} never recalled"
+
+
+def _never_score(counts: Counts) -> float:
+    if not counts["recalled"]:
+        return 1.0
+    return 1.0 - HYGIENE * _share(counts["never"], counts["old"])
+
+
+def _unused(score: Callable[[Counts], float], reason: Callable[[Counts], str]) -> Domain:
+    def remedy(counts: Counts) -> str | None:
+        return "palimpsest weak" if score(counts) < HEALTHY else None
+
+    return Domain(0.5, score, reason, remedy)
+
+
+def _overlong_reason(counts: Counts) -> str:
+    longer = f"longer than {LONGEST_CHARACTERS:,} characters"
+    return f"{counts['overlong']} of {_n(counts['memories'], 'extracted memory')} {longer}"
+
+
+def _repaired(
+    name: str,
+    weight: float,
+    wrong: Sequence[str],
+    whole: str,
+    reason: Callable[[Counts], str],
+    score: Callable[[Counts], float] | None = None,
+) -> Domain:
+    """A domain that `palimpsest repair` mends: its score is the share of `whole` that is not
+    `wrong`, where it has no other."""
+
+    def found(counts: Counts) -> int:
+        return sum(counts[each] for each in wrong)
+
+    return Domain(
+        weight,
+        score or (lambda counts: 1.0 - _share(found(counts), counts[whole])),
+        reason,
+        lambda counts: f"palimpsest repair {name}" if found(counts) else None,
+        lambda counts: found(counts) > 0,
+    )
+
+
+DOMAINS: Final[Mapping[str, Domain]] = {
+    "queue": Domain(
+        3.0,
+        _queue_score,
+        _queue_reason,
+        _queue_remedy,
+        lambda counts: _dead_share(counts) > DEAD_SHARE,
+    ),
+    "index": _repaired(
+        "index",
+        3.0,
+        [*_INDEX],
+        "active",
+        lambda counts: (
+            _told(counts, _INDEX) or f"all {_n(counts['active'], 'active memory')} indexed"
+        ),
+    ),
+    "embeddings": _repaired(
+        "embeddings",
+        2.0,
+        ["missing", "stale"],
+        "active",
+        lambda counts: (
+            _told(counts, _EMBEDDINGS) or f"all {_n(counts['active'], 'active memory')} embedded"
+        ),
+    ),
+    "storage": Domain(2.0, _storage_score, _storage_reason, _storage_remedy, _is_swept),
+    "graph": _repaired("graph", 2.0, [*_GRAPH], "", _graph_reason, _graph_score),
+    "providers": Domain(
+        3.0,
+        _providers_score,
+        _providers_reason,
+        lambda counts: None if _providers_score(counts) >= HEALTHY else "palimpsest doctor",
+    ),
+    "duplicates": _repaired("duplicates", 1.0, ["repeated"], "memories", _duplicates_reason),
+    "near_duplicates": Domain(0.5, _near_score, _near_reason, _near_remedy),
+    "stale": _unused(
+        lambda counts: 1.0 - HYGIENE * _share(counts["stale"], counts["recalled"]), _stale_reason
+    ),
+    "never_recalled": _unused(_never_score, _never_reason),
+    "overlong": Domain(
+        0.5,
+        lambda counts: max(HYGIENE, 1.0 - _share(counts["overlong"], counts["memories"])),
+        _overlong_reason,
+        lambda counts: (
+            "shorten them: `palimpsest modify ID --content TEXT`" if counts["overlong"] else None
+        ),
+    ),
+}
+
+
+def score_of(name: str, counts: Counts) -> float:
+    """From 0 to 1, with 4 decimals, rounded down: only what is perfect has 1."""
+    return int(max(0.0, min(1.0, DOMAINS[name].score(counts))) * 10_000) / 10_000
+
+
+def status_of(score: float) -> Status:
+    return "healthy" if score >= HEALTHY else "degraded" if score >= DEGRADED else "unhealthy"
+
+
+def merged(parts: Iterable[Counts]) -> Counts:
+    """The counts of several partitions as one."""
+    listed = [*parts]
+    return {
+        name: _MERGED.get(name, sum)([part[name] for part in listed])
+        for name in (listed[0] if listed else ())
+    }
+
+
+def judged(counted: Mapping[str, Mapping[str, Counts]]) -> dict[str, Any]:
+    """The answer of `diagnose`, from the counts by domain and partition. The composite score is the
+    weighted mean of the domains', the status that of the worst domain."""
+    return _composite(
+        {
+            name: _judged(
+                name, merged(parts.values()), {key: score_of(name, parts[key]) for key in parts}
+            )
+            for name, parts in counted.items()
+            if parts
+        }
+    )
+
+
+def judged_of_all(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Merges the answers of several workers."""
+    parts = [answer["domains"] for answer in answers]
+    return _composite(
+        {
+            name: _judged(
+                name,
+                merged(part[name]["counts"] for part in named),
+                dict(each for part in named for each in part[name]["partitions"].items()),
+            )
+            for name in DOMAINS
+            if (named := [part for part in parts if name in part])
+        }
+    )
+
+
+def _composite(domains: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    weights = {name: DOMAINS[name].weight for name in domains}
+    total = sum(weights[name] * found["score"] for name, found in domains.items())
+    score = total / sum(weights.values()) if domains else 1.0
+    worst = min((found["score"] for found in domains.values()), default=1.0)
+    return {"score": round(score, 4), "status": status_of(worst), "domains": {**domains}}
+
+
+def _judged(name: str, counts: Counts, partitions: Mapping[str, float]) -> dict[str, Any]:
+    score = score_of(name, counts)
+    return {
+        "score": score,
+        "status": status_of(score),
+        "reason": DOMAINS[name].reason(counts),
+        "recommendation": DOMAINS[name].remedy(counts),
+        "counts": counts,
+        "partitions": {**partitions},
+    }
+
+
+# ---- words ----
+def _n(number: int, thing: str) -> str:
+    if number == 1:
+        return f"1 {thing}"
+    plural = f"{thing[:-1]}ies" if thing.endswith("y") and thing[-2] not in "aeiou" else f"{thing}s"
+    return f"{number:,} {plural}"
+
+
+def _time(seconds: int) -> str:
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7_200 else f"{seconds // 3_600} h"

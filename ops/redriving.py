@@ -1,0 +1,123 @@
+"""Sends the records of dead letters again, and marks what became of them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal
+
+from palimpsest.ops.operations.rows import Row, rows
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.sources import Sources
+from palimpsest.schemas.codec import InvalidRecord, decode, encode
+from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+from palimpsest.schemas.identity import items_of
+from palimpsest.schemas.messages import DeadLetterMark
+from palimpsest.schemas.topics import DEAD_LETTERS, TOPICS, Topic
+from palimpsest.stores.shard import Shard
+from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.runtime.output import HEADERS, headers
+from palimpsest.streams.runtime.tracing import untraced
+from palimpsest.streams.sensitive.policy import Policy
+from palimpsest.streams.stage import Message
+
+COLUMNS: Final = (
+    "letter_id AS id, status, stage, failure, reason, scope, topic, partition, log_offset AS"
+    " 'offset', attempts, item_kind, item_ids, first_failed_at, last_failed_at"
+)
+WHOLE: Final = (
+    f"SELECT {COLUMNS}, record_key AS key, headers, raw_output, value_base64 FROM dead_letter_rows"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Redriver:
+    """Sends dead letters of a partition again, as of `at`. They are rows of `WHOLE`."""
+
+    shard: Shard
+    partition: int
+    settings: Settings
+    append: Callable[[Sequence[Outgoing]], object]
+    at: datetime
+
+    @classmethod
+    def of(cls, sources: Sources, partition: int) -> Redriver:
+        known = (sources.shard(partition), partition, sources.settings)
+        return cls(*known, sources.append, sources.now())
+
+    def rows(self, ids: Sequence[str]) -> list[Row]:
+        """The dead letters with these ids, the oldest first."""
+        by_age = f"{WHOLE} WHERE letter_id IN (SELECT unnest(?)) ORDER BY first_failed_at, 1"
+        return rows(self.shard, by_age, [[*ids]])
+
+    def why_not(self, row: Row) -> str | None:
+        """Returns why a dead letter cannot be sent again, or None."""
+        if row["status"] == "redriven":
+            return "it was redriven already"
+        try:
+            message = self.message(row)
+        except InvalidRecord as error:
+            return f"the record is no message and would fail the same way: {error}"
+        if not {*row["item_ids"]} <= {*items_of(message).item_ids}:
+            # The record is already counted as dead; its turn would be counted a second time.
+            return (
+                "the record could not be read when it came; publish it again with `palimpsest"
+                f" dead-letters record {row['id']} | palimpsest ingest -`"
+            )
+        return None
+
+    async def redrive(self, row: Row) -> str | None:
+        """Appends the record to its topic under a new id, then marks the dead letter; returns why
+        it cannot, or None. A crash between the two is repaired by a repetition: the new id of a
+        record is the same, so the pipeline deduplicates it."""
+        why = self.why_not(row)
+        if why is None:
+            message = self.message(row)
+            number = (message.redrive or 0) + 1
+            again_id = derived_id("redrive", message.id, number)
+            again = message.model_copy(update={"id": again_id, "redrive": number})
+            traced = headers(untraced(again.correlation_id))
+            await self.mark(
+                row, "redriven", self._outgoing(TOPICS[row["topic"]], row, again, traced)
+            )
+        return why
+
+    def message(self, row: Row) -> Message:
+        """The message to send again, redacted: an old dead letter may predate today's redaction.
+        Raises InvalidRecord."""
+        value, topic = base64.b64decode(row["value_base64"]), TOPICS[row["topic"]]
+        if topic.open_to_producers:
+            value = Policy.of(self.settings.pii).value(topic.name, value)
+        return decode(value, topic, None, self.settings.log.max_record_bytes)
+
+    async def mark(
+        self, row: Row, status: Literal["redriven", "dropped"], *before: Outgoing
+    ) -> None:
+        """Appends records and then the status, from which a rebuild restores it. Sets it at once,
+        too: the audit stage, which does the same later, may not be running."""
+        mark_id = derived_id("dead-letter-mark", row["id"], status)
+        message = Envelope[Frozen](
+            id=mark_id,
+            schema="dead-letter-mark/1",
+            scope=row["scope"],
+            occurred_at=self.at,
+            correlation_id=mark_id,
+            causation_id=row["id"],
+            body=DeadLetterMark(letter_id=row["id"], status=status),
+        )
+        self.append([*before, self._outgoing(DEAD_LETTERS, row, message, HEADERS)])
+        async with self.shard.lock:
+            with self.shard.writing() as connection:
+                connection.execute(
+                    "UPDATE dead_letter_rows SET status = ? WHERE letter_id = ?",
+                    [status, row["id"]],
+                )
+
+    def _outgoing(
+        self, topic: Topic, row: Row, message: Message, about: Mapping[str, bytes]
+    ) -> Outgoing:
+        key = message.scope if row["key"] is None else row["key"]
+        value, partition = encode(message), self.partition
+        return Outgoing(topic.name, message.scope, key.encode(), value, about, partition=partition)

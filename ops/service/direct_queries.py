@@ -1,0 +1,68 @@
+"""Answers reads from the stores that are open in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from palimpsest.ops.errors import NotOpenError, RequestError
+from palimpsest.ops.exporting import export_scope
+from palimpsest.ops.operations.operation import Json, Read
+from palimpsest.ops.requests import ExportRequest, FileRequest, SqlRequest
+from palimpsest.ops.sources import Sources
+from palimpsest.ops.sql.queries import sql
+from palimpsest.ops.threads import in_thread_of
+from palimpsest.stores.database.cursors import StoreClosed
+from palimpsest.stores.database.damage import StoreDamaged
+from palimpsest.stores.database.snapshot import copy_shard
+from palimpsest.streams.logs.base import LogError, LogUnavailable
+
+
+class DirectQueries:
+    """Answers from open stores. Blocking reads run in threads, each with its own cursor."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+
+    async def answer(self, operation: Read[Any]) -> Json:
+        answer = await self._answer(operation)
+        self.sources.accesses.note(operation.accessed(answer), self.sources.now())
+        return answer
+
+    async def _answer(self, operation: Read[Any]) -> Json:
+        with _as_request_errors():
+            if operation.surface.routing == "folder":
+                return await asyncio.to_thread(operation.read_folder, self.sources.settings)
+            if inspect.iscoroutinefunction(operation.read):
+                return await operation.read(self.sources)
+            if operation.surface.overview:
+                return await in_thread_of("overview", operation.read, self.sources)
+            return await asyncio.to_thread(operation.read, self.sources)
+
+    async def table(self, request: SqlRequest) -> pa.Table:
+        with _as_request_errors():
+            return await sql(self.sources, request)
+
+    async def write_file(self, request: FileRequest, path: Path) -> None:
+        with _as_request_errors():
+            if isinstance(request, ExportRequest):
+                await in_thread_of("export", export_scope, self.sources, request, path)
+            else:
+                shard = self.sources.shard(request.partition)
+                await in_thread_of("export", copy_shard, shard, request.partition, path)
+
+
+@contextlib.contextmanager
+def _as_request_errors() -> Iterator[None]:
+    try:
+        yield
+    except (StoreClosed, LogUnavailable) as error:
+        raise NotOpenError(str(error)) from error
+    except (LogError, StoreDamaged) as error:
+        raise RequestError(str(error)) from error
