@@ -6,6 +6,7 @@ import itertools
 import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -89,12 +90,14 @@ def needs_more(sample: Sample) -> bool:
 
 
 def keep_proposal(client: httpx.Client, scope: str) -> None:
-    """An update that waits for review."""
-    habit = f"drink tea number {next(NUMBERS)} every morning."
+    """An update that waits for review, beside those of earlier tests that are still there."""
+    number = next(NUMBERS)
+    habit = f"drink tea number {number} every morning."
     for said in (f"I {habit}", f"I don't {habit[:-1]} anymore."):
         turn = {"turn_id": f"p{next(NUMBERS)}", "content": said, "speaker": "Ana", "scope": scope}
         assert client.post("/api/turns", json=turn).status_code == 202
-    until(lambda: client.get("/api/proposals", params={"scope": scope}).json()["proposals"])
+    listing = partial(client.get, "/api/proposals", params={"scope": scope, "limit": 100})
+    until(lambda: f"tea number {number} " in listing().text)
 
 
 def dead_letters(service: Service, count: int) -> None:

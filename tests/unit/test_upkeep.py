@@ -31,7 +31,7 @@ from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.logs.embedded import EmbeddedLog
-from palimpsest.streams.models.base import Vector
+from palimpsest.streams.models.base import TransientModelError, Vector
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
 from palimpsest.streams.runtime.output import outgoing
 from palimpsest.streams.settings import Flags
@@ -52,26 +52,39 @@ def tracking(
     return EmbeddingTracker(shards.copy, EmbeddingModels(Settings(), model), flags or Flags())
 
 
-class Revoking(HashingEmbeddingModel):
-    """While it makes the first vectors, partition 0 is given up."""
+class Watched(HashingEmbeddingModel):
+    """Says when it made vectors."""
 
-    def __init__(self, shards: dict[int, Shard]) -> None:
+    def __init__(self) -> None:
         super().__init__(DIMENSIONS)
-        self._shards = shards
         self.went_on = asyncio.Event()
 
     async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
-        if 0 in self._shards:
+        self.went_on.set()
+        return await super().embed_passages(texts)
+
+
+class Revoking(Watched):
+    """Partition 0 is given up while its vectors are made, and until then the provider refuses those
+    of the others, whichever partition is looked at first."""
+
+    def __init__(self, shards: dict[int, Shard]) -> None:
+        super().__init__()
+        self._shards = shards
+
+    async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
+        if any("coffee" in text for text in texts):
             await asyncio.to_thread(self._shards.pop(0).close)
-        else:
-            self.went_on.set()
+            return await HashingEmbeddingModel.embed_passages(self, texts)
+        if 0 in self._shards:
+            raise TransientModelError("later")
         return await super().embed_passages(texts)
 
 
 async def test_what_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = open_shard(tmp_path)
     write(shard, [memory("m", "Ana likes tea", 1)], vectors=False)
-    model = Revoking({})
+    model = Watched()
     tried = []
 
     def failing_once(*given: Any) -> Missing:
@@ -87,11 +100,14 @@ async def test_what_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mo
     shard.close()
 
 
-async def test_a_shard_that_is_closed_meanwhile_does_not_end_it(tmp_path: Path) -> None:
+async def test_a_shard_that_is_closed_meanwhile_does_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shards = {number: open_shard(tmp_path / str(number)) for number in range(2)}
-    for shard in shards.values():
-        write(shard, [memory("m", "Ana likes tea", 1)], vectors=False)
+    for number, drink in enumerate(("coffee", "tea")):
+        write(shards[number], [memory("m", f"Ana likes {drink}", 1)], vectors=False)
     model = Revoking(shards)
+    monkeypatch.setattr(tracker, "TRACK_SECONDS", 0.01)
     async with tracking(shards, model).tasks()[0].running(), asyncio.timeout(30):
         await model.went_on.wait()
     shards[1].close()
