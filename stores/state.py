@@ -98,10 +98,12 @@ class SeenMessages:
 
 @dataclass(slots=True)
 class _StageState:
-    """`unsent_from`: the outbox holds nothing before this number."""
+    """`kept_from`: the outbox's table holds nothing before this number. `unsent_from`: what is
+    before this number is known to be in the log."""
 
     cursors: dict[str, int] = field(default_factory=dict)
     next_seq: int = 0
+    kept_from: int = 0
     unsent_from: int = 0
 
 
@@ -302,6 +304,17 @@ class ShardState:
             ).fetchall()
         return [Outbound(*row) for row in rows]
 
+    def unsent_count(self, stage: str) -> int:
+        """Returns how many entries of the outbox are not known to be in the log. Only after
+        `cursor_of`: a batch counts here before it moves the cursor."""
+        state = self._state_of(stage)
+        return max(0, state.next_seq - state.unsent_from)
+
+    def note_sent(self, stage: str, seq: int) -> None:
+        """Notes that the log has the stage's outbox up to this entry."""
+        state = self._state_of(stage)
+        state.unsent_from = max(state.unsent_from, seq + 1)
+
     def packed_tokens(self, memory_ids: Sequence[str]) -> dict[str, bytes]:
         """As `VectorSpace.packed_tokens`, of the space in use."""
         return self.space.packed_tokens(memory_ids)
@@ -332,7 +345,7 @@ class ShardState:
                     "seen_offset": [offset for _, offset in progress.seen],
                 },
             )
-        if state.unsent_from <= progress.sent_through:
+        if state.kept_from <= progress.sent_through:
             self.tables.run(
                 "DELETE FROM outbox WHERE stage = ? AND seq <= ?",
                 [progress.stage, progress.sent_through],
@@ -353,10 +366,11 @@ class ShardState:
     def note_progress(self, progress: Progress) -> None:
         """Updates the caches, after the commit, with what `write_progress` wrote."""
         state = self._state_of(progress.stage)
-        state.cursors.update(progress.cursors)
-        state.unsent_from = max(state.unsent_from, progress.sent_through + 1)
+        state.kept_from = max(state.kept_from, progress.sent_through + 1)
+        # Before the cursors: nobody may see the records processed and their output not yet unsent.
         if progress.outbox:
             state.next_seq = progress.outbox[-1].seq + 1
+        state.cursors.update(progress.cursors)
         self._seen.add(progress.stage, [message_id for message_id, _ in progress.seen])
 
     def _state_of(self, stage: str) -> _StageState:
@@ -384,7 +398,8 @@ class ShardState:
             "SELECT stage, topic, next_offset FROM cursors"
         ).fetchall():
             self._state_of(stage).cursors[topic] = offset
-        for stage, last in self._connection.execute(
-            "SELECT stage, max(seq) FROM outbox GROUP BY stage"
+        for stage, first, last in self._connection.execute(
+            "SELECT stage, min(seq), max(seq) FROM outbox GROUP BY stage"
         ).fetchall():
             self._state_of(stage).next_seq = last + 1
+            self._state_of(stage).unsent_from = first

@@ -500,6 +500,10 @@ class StorePort(Protocol):
 
     def unsent(self, stage: str) -> list[Outbound]: ...
 
+    def note_sent(self, stage: str, seq: int) -> None:
+        """Notes that the log has the stage's outbox up to this entry."""
+        ...
+
     def next_outbox_seq(self, stage: str) -> int: ...
 
     def unit(self, space: str = "") -> UnitPort:

@@ -138,9 +138,8 @@ def _show(app: Process, bar: Bar, tasks: dict[str, TaskID]) -> None:
         bar.update(tasks[name], completed=completed, total=total, amount=amount)
 
     lags = {
-        (each.stage, partition): each.lag
-        for partition, shard in app.shards.items()
-        for each in stage_lags(app.settings, shard, app.log, partition)
+        (each.stage, each.partition): each.lag
+        for each in stage_lags(app.settings, app.shards, app.log)
     }
     for runner in app.runners:
         name, partition, counts = runner.stage.name, runner.partition, runner.counts

@@ -197,7 +197,8 @@ def _queue(checkup: Checkup, reader: duckdb.DuckDBPyConnection) -> Counts:
         f" (SELECT count(*) FROM dead_letter_rows WHERE status = 'dead' AND {_IN}) AS dead"
         f" FROM accepted_turns WHERE {_IN}",
     )
-    lags = stage_lags(checkup.settings, checkup.shard, checkup.log, checkup.partition)
+    shards = {checkup.partition: checkup.shard}
+    lags = stage_lags(checkup.settings, shards, checkup.log)
     waiting = [each for each in lags if each.lag]
     waits = [
         (checkup.at - record.timestamp).total_seconds()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -159,8 +159,10 @@ SELECT * EXCLUDE rank FROM (
 
 
 class StageState(Answer):
-    """A stage on a partition: its next offset, the end of its input, and the lag between them;
-    `waiting_since` is when the oldest record that it has not processed was appended."""
+    """A stage on a partition: its next offset and the end of its input. `lag` counts the records
+    between them, and the results that it has stored and not yet sent: with a lag of 0 everywhere,
+    everything that was published is processed. `waiting_since` is when the oldest record that it
+    has not processed was appended."""
 
     stage: str
     partition: int
@@ -264,56 +266,70 @@ def not_drawn(sources: Sources) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class StageLag:
-    """A stage on a partition: its next offsets by topic, their sum, and that of the topics'
-    ends."""
+    """A stage on a partition: its next offsets by topic, their sum, that of the topics' ends, and
+    the number of results that it has committed and that are not known to be in the log."""
 
     stage: str
+    partition: int
     offsets: dict[str, int]
     cursor: int
     end: int
+    unsent: int
 
     @property
     def lag(self) -> int:
-        return max(0, self.end - self.cursor)
+        return max(0, self.end - self.cursor) + self.unsent
 
-    def waiting_since(self, log: LogReader, partition: int) -> datetime | None:
+    def waiting_since(self, log: LogReader) -> datetime | None:
         """When the oldest record that waits for the stage was appended."""
         if not self.lag:
             return None
-        heads = (log.read(topic, partition, at, 1) for topic, at in self.offsets.items())
+        heads = (log.read(topic, self.partition, at, 1) for topic, at in self.offsets.items())
         return min((head[0].timestamp for head in heads if head), default=None)
 
 
-def stage_lags(
-    settings: Settings, shard: Shard, log: LogReader, partition: int
-) -> Iterator[StageLag]:
-    """How far each stage is behind its input."""
+def stage_lags(settings: Settings, shards: Mapping[int, Shard], log: LogReader) -> list[StageLag]:
+    """How far each stage is behind its input, by partition.
+
+    All positions are read before all ends, and of a stage its position before what it has not sent:
+    if nothing has a lag then, nothing had one at the moment between the two."""
     from palimpsest.streams.topology import stages
 
-    for stage in stages(settings):
-        offsets = {
-            topic.name: shard.cursor_of(stage.name, topic.name)
-            if stage.stateful
-            else log.position(stage.name, topic.name, partition)
-            for topic in stage.reads
-        }
-        ends = (log.end_offset(topic, partition) for topic in offsets)
-        yield StageLag(stage.name, offsets, sum(offsets.values()), sum(ends))
+    read = []
+    for partition, shard in shards.items():
+        for stage in stages(settings):
+            offsets = {
+                topic.name: shard.cursor_of(stage.name, topic.name)
+                if stage.stateful
+                else log.position(stage.name, topic.name, partition)
+                for topic in stage.reads
+            }
+            read.append((stage.name, partition, offsets, shard.unsent_count(stage.name)))
+    return [
+        StageLag(
+            stage=name,
+            partition=partition,
+            offsets=offsets,
+            cursor=sum(offsets.values()),
+            end=sum(log.end_offset(topic, partition) for topic in offsets),
+            unsent=unsent,
+        )
+        for name, partition, offsets, unsent in read
+    ]
 
 
 def _stages(sources: Sources) -> list[Row]:
     return [
         {
             "stage": each.stage,
-            "partition": partition,
+            "partition": each.partition,
             "cursor": each.cursor,
             "end": each.end,
             "lag": each.lag,
             "state": _state(sources, each.stage, each.lag),
-            "waiting_since": plain(each.waiting_since(sources.log, partition)),
+            "waiting_since": plain(each.waiting_since(sources.log)),
         }
-        for partition, shard in sources.shards.items()
-        for each in stage_lags(sources.settings, shard, sources.log, partition)
+        for each in stage_lags(sources.settings, sources.shards, sources.log)
     ]
 
 

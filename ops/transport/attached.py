@@ -29,7 +29,7 @@ from palimpsest.ops.service.local import serving_reads
 from palimpsest.ops.service.queries import Queries, queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
-from palimpsest.ops.transport.base import BackgroundTransport, waited_for
+from palimpsest.ops.transport.base import BackgroundTransport, idle_at, waited_for
 from palimpsest.ops.transport.turns import Turn, turn_records
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES
 from palimpsest.streams.logs.base import LogInUse, Outgoing
@@ -93,16 +93,8 @@ class Attached:
 
     async def idle(self) -> bool:
         """Whether nothing that was published is left to process."""
-        # Between the commit of a batch and the sending of its output, no stage has a lag.
-        if await self._waiting():
-            return False
-        await asyncio.sleep(POLL_SECONDS)
-        return not await self._waiting()
-
-    async def _waiting(self) -> bool:
-        """Whether a stage has records left."""
-        status = await self.queries.answer(Status())
-        return any(stage["lag"] > 0 for stage in status["stages"])
+        found = idle_at(await self.queries.answer(Status()))
+        return found is not None and found == idle_at(await self.queries.answer(Status()))
 
     async def moment(self, since: int) -> None:
         """Waits until something may have changed since `since` batches had ended. Raises

@@ -54,6 +54,16 @@ def waited_for(status: Json) -> str:
     return f"waiting for a model: {'; '.join(reasons)}" if reasons else "the stages are busy"
 
 
+def idle_at(status: Json) -> dict[tuple[str, int], int] | None:
+    """The cursors of the stages if none has a lag, else None.
+
+    The partitions of one process have no lag at one moment; those of several are asked one after
+    the other, so only two equal answers in a row show that nothing is left."""
+    if any(each["lag"] > 0 for each in status["stages"]):
+        return None
+    return {(each["stage"], each["partition"]): each["cursor"] for each in status["stages"]}
+
+
 class Transport(ABC):
     """Sends operations. An operation must be executed within `seconds`; a transport with its own
     event loop runs the work there."""

@@ -18,7 +18,7 @@ from palimpsest.ops.operations.executing import NotYetAppliedError, outcome
 from palimpsest.ops.operations.operation import Json, Operation, Write
 from palimpsest.ops.operations.pipeline import CommandResult, Status
 from palimpsest.ops.requests import SqlRequest
-from palimpsest.ops.transport.base import BackgroundTransport, waited_for
+from palimpsest.ops.transport.base import BackgroundTransport, idle_at, waited_for
 from palimpsest.ops.transport.sending import Call, RetryPolicy, connected, send
 
 if TYPE_CHECKING:
@@ -197,14 +197,12 @@ class Service(BackgroundTransport):
 
     async def processed(self, seconds: float) -> None:
         """Needs a token with the permission `admin`: it reads the state of the pipeline."""
-        idle = 0
+        before: dict[tuple[str, int], int] | None = None
 
         async def quiet() -> bool | None:
-            nonlocal idle
-            status = await self.execute(Status(), 0.0)
-            # Between the commit of a batch and the sending of its output, no stage has a lag.
-            idle = 0 if any(each["lag"] > 0 for each in status["stages"]) else idle + 1
-            return True if idle > 1 else None
+            nonlocal before
+            last, before = before, idle_at(await self.execute(Status(), 0.0))
+            return True if before is not None and before == last else None
 
         if await _polled(quiet, time.monotonic() + seconds) is None:
             reason = waited_for(await self.execute(Status(), 0.0))

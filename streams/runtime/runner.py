@@ -156,7 +156,7 @@ class StageRunner:
             await self.sender.commit([self._sent(out) for out in missing], [])
         if not committed:
             return
-        self._sent_through = committed[-1].seq
+        self._note_sent(committed[-1].seq)
         if self.state_store is None:
             await self.mark_sent()
 
@@ -232,12 +232,17 @@ class StageRunner:
         """Runs step 6."""
         await self.sender.commit(outgoing, self._positions(records))
         if last is not None:
-            self._sent_through = last
+            self._note_sent(last)
         self._end_spans()
         self._done("send")
         self.counts.batches += 1
         self.counts.records += done
         self.counts.skipped += len(records) - done
+
+    def _note_sent(self, seq: int) -> None:
+        assert self.store is not None
+        self._sent_through = seq
+        self.store.note_sent(self.stage.name, seq)
 
     # --- 1 and 2: decode and deduplicate -----------------------------------------------------
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.ops.operations.pipeline import stage_lags
 from palimpsest.schemas.commands import (
     AliasCommand,
     ConfirmCommand,
@@ -30,9 +31,42 @@ from palimpsest.streams.decide.proposal_policy import SAID_BY_ITS_SOURCE
 from palimpsest.streams.settings import Flags
 from tests.flows.scripted import assert_settled, scripted
 from tests.flows.test_profiles import fold_again
-from tests.harness import FULL, Pipeline, differing, interleaved
+from tests.harness import FULL, Crash, Pipeline, differing, interleaved, nothing
 from tests.messages import commanded, published, turn
 from tests.spoken_model import ScriptedModel, spoken
+
+
+def test_no_moment_looks_idle_while_results_are_unsent(tmp_path: Path) -> None:
+    """Between the commit of a batch and the sending of its results no stage has input left, which
+    a caller who waits for the end would take for it."""
+
+    def lags() -> dict[str, int]:
+        found = stage_lags(pipeline.settings, {0: pipeline.shard}, pipeline.log)
+        return {each.stage: each.lag for each in found}
+
+    def committed(stage: str, step: str) -> None:
+        if step == "commit":
+            seen.append(stage)
+            assert any(lags().values()), stage
+
+    seen: list[str] = []
+    with Pipeline(tmp_path) as pipeline:
+        pipeline.on_step = committed
+        pipeline.say("I live in Lisbon.")
+        pipeline.run()
+        assert {"normalize", "extract", "decide", "apply-writes", "graph-persist"} <= {*seen}
+        assert not any(lags().values())
+        pipeline.on_step = nothing
+        pipeline.crash_at("apply-writes", "commit")
+        pipeline.say("I love green tea.", first=2)
+        with pytest.raises(Crash):
+            pipeline.run()
+        assert lags()["apply-writes"]
+        pipeline.reopen()
+        assert lags()["apply-writes"]
+        pipeline.run()
+        assert not any(lags().values())
+
 
 # --- with the rules, nothing else installed ---------------------------------------------------
 

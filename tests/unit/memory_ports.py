@@ -85,6 +85,7 @@ class MemoryStore:
     cursors: dict[tuple[str, str], int] = field(default_factory=dict)
     seen_ids: set[tuple[str, str]] = field(default_factory=set)
     outbox: dict[str, list[Outbound]] = field(default_factory=dict)
+    sent: dict[str, int] = field(default_factory=dict)
     progress: list[Progress] = field(default_factory=list)
     asked: list[StoreAsk] = field(default_factory=list)
     prefetched: list[list[StoreAsk]] = field(default_factory=list)
@@ -99,6 +100,9 @@ class MemoryStore:
 
     def unsent(self, stage: str) -> list[Outbound]:
         return list(self.outbox.get(stage, ()))
+
+    def note_sent(self, stage: str, seq: int) -> None:
+        self.sent[stage] = seq
 
     def next_outbox_seq(self, stage: str) -> int:
         return max((out.seq + 1 for out in self.outbox.get(stage, ())), default=0)
