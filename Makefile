@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 LINKS := .venv/src/palimpsest
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-kafka test-browser check bench docs picture
+.PHONY: help install demo test test-kafka test-browser soak stalls fuzz check bench docs picture
 
 help: ## show the tasks
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -35,6 +35,15 @@ test-kafka: $(STAMP) ## the tests on a real Kafka broker (needs Java 17 and Mave
 test-browser: $(STAMP) ## the tests of the console in Chromium (needs the package chromium)
 	$(BIN)/python -m pip install --quiet --group browser
 	PALIMPSEST_REQUIRE_BROWSER=1 $(BIN)/python -m pytest tests/browser -n 0
+
+soak: $(STAMP) ## the long tests: what the others show, over more data and at more moments
+	$(BIN)/python -m pytest tests/unit tests/contract tests/flows tests/fault tests/kafka -m soak -n 2 --dist worksteal
+
+stalls: $(STAMP) ## all tests, while every process is stopped for seconds at random moments
+	$(BIN)/python -m tests.soak.stalls -- $(BIN)/python -m pytest -n 3 --dist worksteal
+
+fuzz: $(STAMP) ## the property tests with new examples, for ten minutes
+	$(BIN)/python -m tests.soak.fuzz --minutes 10
 
 check: $(STAMP) ## lint and types
 	$(BIN)/ruff check .

@@ -24,7 +24,11 @@ TEXT_WIDTH = 30
 
 
 class _Console(Console):
-    """Escapes control sequences, except those that rich itself adds."""
+    """Prints texts as they are stored: control sequences escaped, except those that rich itself
+    adds, and no emoji in the place of a word between colons."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(highlight=False, emoji=False, **given)
 
     def print(self, *objects: Any, **given: Any) -> None:
         shown = [visible(each) if isinstance(each, str) else each for each in objects]
@@ -33,10 +37,10 @@ class _Console(Console):
 
 def console() -> Console:
     """Standard output; wide enough that piped text is not cut."""
-    found = _Console(highlight=False)
+    found = _Console()
     if found.is_terminal:
         return found
-    return _Console(highlight=False, width=int(os.environ.get("COLUMNS") or PIPED_WIDTH))
+    return _Console(width=int(os.environ.get("COLUMNS") or PIPED_WIDTH))
 
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*")
@@ -131,7 +135,7 @@ def print_rows(
 def printed_rows(columns: tuple[str, ...], rows: Sequence[Mapping[str, object]]) -> str:
     """The same as text for a file."""
     file = StringIO()
-    print_rows(columns, rows, Console(file=file, highlight=False, width=PIPED_WIDTH))
+    print_rows(columns, rows, _Console(file=file, width=PIPED_WIDTH))
     return file.getvalue()
 
 

@@ -33,8 +33,8 @@ _LINE: Final = re.compile(
     rf"\s*(?:(?P<open>\[)|(?P<paren>\())?{_CLOCK}(?(open)\])(?(paren)\))\s*[-–]?\s*"
     r"(?P<name>[^:]{1,60}): (?P<text>.+)"
 )
-_VOICE: Final = re.compile(r"<v(?:\.[^ >]*)?\s+([^>]+)>")
-_TAG: Final = re.compile(r"</?[^>\s][^>]*>|\{\\[^}]*\}")
+_VOICE: Final = re.compile(r"<v(?:\.[^ <>]*)?\s+([^<>]+)>")
+_TAG: Final = re.compile(r"</?[^<>\s][^<>]*>|\{\\[^{}]*\}")
 _SPEAKER: Final = re.compile(r"(?:>> ?|- ?)?([^\W\d_][\w .'’()-]{0,59}): +(.+)", re.DOTALL)
 _END: Final = re.compile(r"[.!?…。！？][\"'”’)\]]*$")
 MAX_JOINED: Final = 2_000

@@ -5,10 +5,14 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from tests.fault.driver import run_and_kill
 from tests.fault.fold_driver import opened, run
 from tests.folded_history import beside, ends_of, fold, hashes, live
 from tests.harness import differing
+
+pytestmark = pytest.mark.soak
 
 KILLS = 4
 

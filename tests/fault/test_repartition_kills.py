@@ -87,6 +87,7 @@ def test_killed_in_every_step(past: Path, tmp_path: Path) -> None:
     goes_on(settings, ("ana", "Ana has a dog"))
 
 
+@pytest.mark.soak
 def test_killed_in_the_exchange(past: Path, tmp_path: Path) -> None:
     made = tmp_path / "made"
     shutil.copytree(past, made)

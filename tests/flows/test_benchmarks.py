@@ -94,6 +94,7 @@ def test_latency_of_real_texts_is_that_of_a_worker(program: Program, data: Path)
     assert f"memories: {first['memories']}" in program.ok("bench", "latency", *given)
 
 
+@pytest.mark.soak
 def test_a_service_that_is_killed_loses_nothing_that_it_acknowledged(program: Program) -> None:
     given = ("--minutes", "0.1", "--clients", "4", "--scopes", "2", "--kills", "1")
     result = program.json("bench", "service", *given)
@@ -107,6 +108,7 @@ def test_a_service_that_is_killed_loses_nothing_that_it_acknowledged(program: Pr
     assert result["recall_in_library_ms"]["p50"] > 0
 
 
+@pytest.mark.soak
 async def test_what_the_analyst_of_the_benchmark_asks_can_be_asked(tmp_path: Path) -> None:
     with Pipeline(tmp_path) as pipeline:
         pipeline.say("I live in Lisbon with my sister Nora.")
@@ -117,6 +119,7 @@ async def test_what_the_analyst_of_the_benchmark_asks_can_be_asked(tmp_path: Pat
             await DirectQueries(sources).table(SqlRequest(query))
 
 
+@pytest.mark.soak
 async def test_peers_are_measured_beside_us(tmp_path: Path, data: Path) -> None:
     # Scripts of one name have one environment.
     script, broken = tmp_path / "words.py", tmp_path / "broken" / "words.py"

@@ -16,6 +16,8 @@ from tests.unit.by_hand import SCOPE, candidate, context, drive, memory
 from tests.unit.test_contradictions_labelled import OVERWRITES, PAIRS, REAL, Pair
 from tests.unit.test_decide import facts, finding, intent
 
+pytestmark = pytest.mark.soak
+
 ENGLISH, MULTILINGUAL = "answerai-colbert-small-int8", "multilingual-e5-small-q4"
 
 

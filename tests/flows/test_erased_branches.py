@@ -34,6 +34,8 @@ from tests.marked_fields import Marks
 from tests.replayed import Live, live_settings, said_of
 from tests.servers import Call, Raw, ScriptedProvider
 
+pytestmark = pytest.mark.soak
+
 
 @pytest.fixture
 def marks() -> Marks:

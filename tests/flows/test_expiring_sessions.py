@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import duckdb
+import pytest
 
 from palimpsest.schemas.rows.sessions import ShortTermRow
 from palimpsest.stores.shard import DATABASE_FILE
@@ -17,6 +18,7 @@ DAYS, SESSIONS, BATCH = 14, 6_000, 3_000
 """25,000 a day take ten times as long, and come to the same."""
 
 
+@pytest.mark.soak
 def test_the_store_does_not_grow_by_sessions_that_expire(tmp_path: Path) -> None:
     """Each day's sessions live a day; opening the store anew writes what a checkpoint would."""
     sizes, rows, in_use = [], [], []

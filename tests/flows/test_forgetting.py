@@ -147,6 +147,7 @@ def measured(
 
 
 @pytest.mark.parametrize(("name", "least"), [("forgetting", 0.95), ("forgetting.held-out", 0.8)])
+@pytest.mark.soak
 def test_hand_written_cases(memories: dict[str, Memory], name: str, least: float) -> None:
     lines = (DATA / f"{name}.jsonl").read_text("utf-8").splitlines()
     measured(memories, [json.loads(line) for line in lines], name, least)

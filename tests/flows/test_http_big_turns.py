@@ -30,7 +30,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == "denials" else pytest.mark.soak) for name in RUNS],
+)
 def test_a_big_turn_holds_up_nobody(running: Served, name: str) -> None:
     ended = threading.Event()
     most = 0.0

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.replay.branches import read_branch
@@ -84,6 +85,7 @@ def killed_promotion(program: Program, lab: Lab) -> None:
     process.wait()
 
 
+@pytest.mark.soak
 def test_promoted_and_rolled_back_while_turns_come_in(tmp_path: Path) -> None:
     program = Program(tmp_path, PALIMPSEST_EMBEDDING__DIMENSIONS="256")
     lab = Lab(program.data, first)

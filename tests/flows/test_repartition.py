@@ -215,6 +215,7 @@ def test_what_was_live_is_kept_and_can_come_back(small: Path, tmp_path: Path) ->
     assert partitions_of(settings) == 2
 
 
+@pytest.mark.soak
 def test_what_is_set_may_say_another_number(small: Path, tmp_path: Path) -> None:
     folder = copy(small, tmp_path).data_dir
     repartitioned(settings_of(folder, partitions=2), 2)
@@ -229,6 +230,7 @@ def test_what_is_set_may_say_another_number(small: Path, tmp_path: Path) -> None
     assert partitions_of(one) == 1
 
 
+@pytest.mark.soak
 def test_stores_from_before_are_not_taken_for_those_of_the_log(small: Path, tmp_path: Path) -> None:
     settings = copy(small, tmp_path)
     before = states(settings, [*SAID])
@@ -291,6 +293,7 @@ def test_only_what_is_processed_and_closed_is_exchanged(
         repartitioned(settings, 1)
 
 
+@pytest.mark.soak
 def test_what_is_said_meanwhile_is_not_lost(small: Path, tmp_path: Path) -> None:
     settings = copy(small, tmp_path)
 
@@ -323,6 +326,7 @@ def _publish(log: EmbeddedLog) -> None:
     log.append([outgoing(topic_of(message), message)])
 
 
+@pytest.mark.soak
 def test_a_branch_of_the_old_log_is_told_so(tmp_path: Path) -> None:
     texts = ("Ana likes tea", "Ana lives in Oslo")
     made = Lab(tmp_path / "data", lambda text: [text])

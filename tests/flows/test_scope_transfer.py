@@ -400,6 +400,7 @@ def test_on_the_command_line(program: Program) -> None:
     assert "no file" in program.fails("import", "gone.ndjson", "--scope", "cut", code=2)
 
 
+@pytest.mark.soak
 def test_a_killed_worker_goes_on_and_doubles_nothing(program: Program) -> None:
     count = 2_000
     (program.folder / "many.ndjson").write_text(many(count))

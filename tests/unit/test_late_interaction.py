@@ -230,6 +230,7 @@ async def test_an_answer_is_nearer_than_another_sentence(real: LateInteractionMo
 
 
 @needs_model
+@pytest.mark.soak
 async def test_its_bands_part_labelled_pairs(real: LateInteractionModel) -> None:
     pairs, bands = labelled(Path(__file__).parents[1] / "data", "en"), defaults_for(real.model)
     found = await cosines(real, pairs)
