@@ -28,14 +28,43 @@ from palimpsest.schemas.rows.columns import Row
 from palimpsest.schemas.rows.memories import EdgeRow, MemoryRow
 from palimpsest.schemas.rows.pipeline import FactRow, FlagsRow, HistoryRow, PrivacyRow
 from palimpsest.stores.database.graph_views import WEIGHT
+from palimpsest.stores.database.view_columns import quoted
+from palimpsest.streams.store_port import HIDDEN
+from palimpsest.streams.text.hiding import PLACEHOLDER
 
 FETCHED_ROWS: Final = 500
 Fields = dict[str, Any]
 
 _CHOSEN = (
-    "WITH chosen AS (SELECT memory_id FROM memory_rows"
-    " WHERE scope = $scope AND ($deleted OR NOT is_deleted)) "
+    "WITH chosen AS MATERIALIZED (SELECT memory_id FROM memory_rows"
+    " WHERE scope = $scope AND ($deleted OR NOT is_deleted))"
 )
+# The graph keeps what was drawn from texts that are forgotten or replaced, and hides it as long as
+# it knows those texts. An export does not have them, so it leaves out what no other text supports.
+_GRAPH: Final = """, present AS MATERIALIZED (
+    SELECT p.memory_id, p.entity_id, m.valid_until <= now() AS has_ended
+    FROM present_mentions p JOIN memory_rows m USING (memory_id) WHERE p.scope = $scope),
+lost AS MATERIALIZED (
+    SELECT DISTINCT entity_id FROM lost_mentions WHERE scope = $scope AND NOT $deleted),
+told AS MATERIALIZED (
+    SELECT r.*, s.entity_id AS source_id, t.entity_id AS target_id
+    FROM relation_rows r JOIN name_rows s ON s.name_id = r.source_name_id
+    JOIN name_rows t ON t.name_id = r.target_name_id WHERE r.scope = $scope),
+living AS MATERIALIZED (
+    SELECT source_name_id, target_name_id, relation_type FROM living_relations
+    WHERE scope = $scope
+    UNION SELECT source_name_id, target_name_id, relation_type FROM told
+    WHERE $deleted OR (source_id, target_id) IN (
+        SELECT (a.entity_id, b.entity_id) FROM present a JOIN present b USING (memory_id)
+        WHERE a.has_ended)),
+related AS MATERIALIZED (
+    FROM told SEMI JOIN living USING (source_name_id, target_name_id, relation_type)),
+named AS MATERIALIZED (
+    SELECT * FROM name_rows WHERE scope = $scope AND entity_id IN (
+        SELECT entity_id FROM name_rows WHERE scope = $scope
+            AND (pinned OR entity_id NOT IN (FROM lost))
+        UNION SELECT entity_id FROM present
+        UNION SELECT source_id FROM related UNION SELECT target_id FROM related)) """
 
 
 def _columns(row_type: type[Row], key: str = "", table: str = "") -> str:
@@ -50,14 +79,34 @@ def _struct(names: Iterable[str], table: str = "") -> str:
 
 _OWN = "memory_id IN (FROM chosen)"
 
+# Earlier texts of a memory in which a statement is hidden have the statement.
+_HIDDEN: Final = f"""hidden AS MATERIALIZED (
+    SELECT memory_id, max(s.archived_at) AS since FROM archived_states s
+    JOIN memory_rows m USING (memory_id) WHERE s.scope = $scope AND NOT $deleted
+        AND s.reason = {quoted(HIDDEN)} AND contains(m.content, {quoted(PLACEHOLDER)})
+    GROUP BY memory_id)"""
+_EARLIER: Final = {
+    "old_content": "CASE WHEN h.since IS NULL OR e.created_at > h.since THEN e.old_content END",
+    "new_content": "CASE WHEN h.since IS NULL OR e.created_at > h.since OR"
+    f" contains(e.new_content, {quoted(PLACEHOLDER)}) THEN e.new_content END",
+}
+_EVENT: Final = ", ".join(
+    f"{_EARLIER[each.name]} AS {each.name}"
+    if each.name in _EARLIER
+    else f"e.{each.name} AS {'id' if each.name == 'event_id' else each.name}"
+    for each in exported_columns(HistoryRow)
+)
+
 _LINES: Final[Mapping[str, str]] = {
     # In write order.
     "memory": f"SELECT {_columns(MemoryRow, 'memory_id')} FROM memory_rows"
     f" WHERE scope = $scope AND {_OWN} ORDER BY write_seq, memory_id",
-    "state": "SELECT memory_id, state, reason, archived_at FROM archived_states"
-    f" WHERE scope = $scope AND {_OWN} ORDER BY memory_id, version",
-    "event": f"SELECT {_columns(HistoryRow, 'event_id')} FROM history_rows"
-    f" WHERE scope = $scope AND {_OWN} ORDER BY created_at, rowid",
+    "state": "SELECT s.memory_id, s.state, s.reason, s.archived_at FROM archived_states s"
+    " LEFT JOIN hidden h USING (memory_id)"
+    f" WHERE s.scope = $scope AND s.{_OWN} AND (h.since IS NULL OR s.archived_at > h.since)"
+    " ORDER BY s.memory_id, s.version",
+    "event": f"SELECT {_EVENT} FROM history_rows e LEFT JOIN hidden h USING (memory_id)"
+    f" WHERE e.scope = $scope AND e.{_OWN} ORDER BY e.created_at, e.rowid",
     "edge": f"SELECT {_columns(EdgeRow)} FROM memory_edges WHERE scope = $scope"
     " AND split_part(source_id, '@', 1) IN (FROM chosen)"
     " AND split_part(target_id, '@', 1) IN (FROM chosen)"
@@ -83,24 +132,26 @@ _LINES: Final[Mapping[str, str]] = {
     # Main names first: aliases refer to them.
     "name": "SELECT n.canonical_name, n.name, m.canonical_name AS main, n.is_alias,"
     " n.entity_type, n.summary, n.mentions, n.pinned, n.first_seen, n.updated_at"
-    " FROM name_rows n JOIN name_rows m ON m.name_id = n.entity_id WHERE n.scope = $scope"
+    " FROM named n JOIN named m ON m.name_id = n.entity_id"
     " ORDER BY n.name_id <> n.entity_id, n.canonical_name",
     "relation": "SELECT s.canonical_name AS source, t.canonical_name AS target, r.relation_type,"
-    " r.strength, r.mentions, r.confidence FROM relation_rows r"
-    " JOIN name_rows s ON s.name_id = r.source_name_id"
-    " JOIN name_rows t ON t.name_id = r.target_name_id WHERE r.scope = $scope"
+    " r.strength, r.mentions, r.confidence FROM related r"
+    " JOIN named s ON s.name_id = r.source_name_id"
+    " JOIN named t ON t.name_id = r.target_name_id"
     " ORDER BY source, target, r.relation_type",
     "mention": "SELECT r.memory_id, r.text_key, n.canonical_name AS name, r.mention_text,"
-    " r.confidence FROM mention_rows r JOIN name_rows n USING (name_id)"
+    " r.confidence FROM mention_rows r JOIN named n USING (name_id)"
     f" WHERE r.scope = $scope AND r.{_OWN} ORDER BY r.memory_id, r.text_key, name",
     "aspect": "SELECT n.canonical_name AS entity, a.canonical_name, a.name,"
-    f" {WEIGHT} AS weight, a.updated_at FROM aspect_rows a JOIN name_rows n USING (name_id)"
+    f" {WEIGHT} AS weight, a.updated_at FROM aspect_rows a JOIN named n USING (name_id)"
     " LEFT JOIN aspect_weights w USING (aspect_id)"
-    " WHERE a.scope = $scope ORDER BY entity, a.canonical_name",
+    " WHERE a.scope = $scope AND (a.aspect_id NOT IN (SELECT aspect_id FROM attribute_rows)"
+    f" OR a.aspect_id IN (SELECT aspect_id FROM attribute_rows WHERE {_OWN}))"
+    " ORDER BY entity, a.canonical_name",
     "attribute": "SELECT n.canonical_name AS entity, a.canonical_name AS aspect, r.memory_id,"
     " r.kind AS attribute_kind, r.status, r.confidence, r.importance, r.text_key"
     " FROM attribute_rows r"
-    " JOIN aspect_rows a USING (aspect_id) JOIN name_rows n USING (name_id)"
+    " JOIN aspect_rows a USING (aspect_id) JOIN named n USING (name_id)"
     f" WHERE r.scope = $scope AND r.{_OWN} ORDER BY entity, aspect, r.memory_id",
     # After the memories: those of a private person predate the level.
     "privacy": f"SELECT {_columns(PrivacyRow)} FROM privacy_rows"
@@ -145,9 +196,10 @@ def _encoded(line: Fields) -> bytes:
 def _lines(reader: duckdb.DuckDBPyConnection, request: ExportRequest) -> Iterator[Fields]:
     for kind, query in _LINES.items():
         if kind in _WITH_CHOSEN:
-            result = reader.execute(
-                _CHOSEN + query, {"scope": request.scope, "deleted": request.deleted}
-            )
+            known = _CHOSEN + (_GRAPH if "named" in query else "")
+            known += f", {_HIDDEN}" if "hidden" in query else ""
+            values = {"scope": request.scope, "deleted": request.deleted}
+            result = reader.execute(f"{known} {query}", values)
         else:
             result = reader.execute(query, {"scope": request.scope})
         names = [column[0] for column in result.description or ()]
@@ -158,7 +210,9 @@ def _lines(reader: duckdb.DuckDBPyConnection, request: ExportRequest) -> Iterato
                 yield {"kind": kind, **finished(told)}
 
 
-_WITH_CHOSEN = frozenset(kind for kind, query in _LINES.items() if "chosen" in query)
+_WITH_CHOSEN = frozenset(
+    kind for kind, query in _LINES.items() if "chosen" in query or "named" in query
+)
 
 
 def _with_metadata(line: Fields) -> Fields:

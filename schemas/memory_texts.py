@@ -42,6 +42,15 @@ def embedding_text(
     return f"{day}. {linked_text(memory_type, who, text)}"
 
 
+_FIRST_PERSON: Final = re.compile(r"\b(?:I|[Mm]e|[Mm]y|[Mm]ine|[Mm]yself|[Ww]e|[Uu]s|[Oo]urs?)\b")
+
+
+def is_first_person(text: str) -> bool:
+    """Whether an English text speaks of the one who says it, so that it needs a name to be read by
+    others."""
+    return _FIRST_PERSON.search(text) is not None
+
+
 def embedding_key(text: str) -> str:
     """SHA-256 hex of an embedded text: equal texts share one stored vector."""
     return hashlib.sha256(text.encode()).hexdigest()

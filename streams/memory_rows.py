@@ -6,13 +6,19 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from typing import Final
 
 from pydantic import JsonValue
 
 from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.extraction import Fact, TurnReference
 from palimpsest.schemas.identity import turn_memory_id
-from palimpsest.schemas.memory_texts import dedup_key, embedding_key, embedding_text
+from palimpsest.schemas.memory_texts import (
+    dedup_key,
+    embedding_key,
+    embedding_text,
+    is_first_person,
+)
 from palimpsest.schemas.messages import NormalizedTurn, Proposal
 from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
 from palimpsest.schemas.rows.columns import row_of
@@ -176,9 +182,11 @@ def restated(row: MemoryRow, statement: MemoryRow, fact: Fact) -> MemoryRow:
 
 
 def with_content(row: MemoryRow, content: str) -> MemoryRow:
-    """Returns the row with other content and everything derived from its text."""
+    """Returns the row with other content and everything derived from its text. A text that stays
+    keeps its hash, which may be an owner's (`as_owned`)."""
     stored = storage_content(content)
-    digest = content_hash(stored)
+    is_kept = bool(row.content_hash) and stored == row.content
+    digest = row.content_hash if is_kept else content_hash(stored)
     embedded = embedding_text(row.type, row.who, stored, row.occurred_at, row.role)
     return replace(
         row,
@@ -188,6 +196,30 @@ def with_content(row: MemoryRow, content: str) -> MemoryRow:
         dedup_key=None if row.type in SOURCE_TYPES else dedup_key(row.scope, digest),
         embedding_key=embedding_key(embedded),
     )
+
+
+# One content is one memory, unless it is of several owners: "I am allergic to kiwi" is another
+# statement of each who says it. The memory that came first has the hash of the content alone.
+_NO_OWNER: Final = ("", "pipeline")
+
+
+def is_of_another(row: MemoryRow, owner: str, is_named: bool) -> bool:
+    """Whether the memory, which has the same content, belongs to another owner than this one. Where
+    the caller named nobody, only a statement in the first person has an owner."""
+    if row.who in _NO_OWNER or row.who.casefold() == owner.casefold():
+        return False
+    return is_named or is_first_person(row.content)
+
+
+def owned_hash(content: str, owner: str) -> str:
+    """The content hash of what another owner said before in the same words."""
+    return content_hash(f"{owner}: {storage_content(content)}")
+
+
+def as_owned(row: MemoryRow) -> MemoryRow:
+    """Returns the row as a memory next to another owner's of the same content."""
+    digest = owned_hash(row.content, row.who)
+    return replace(row, content_hash=digest, dedup_key=dedup_key(row.scope, digest))
 
 
 def changed(

@@ -328,7 +328,7 @@ class Pipeline:
             for table, columns in (
                 ("fts_docs", "memory_id, scope, length"),
                 ("fts_postings", "scope, term, memory_id, tf"),
-                ("embeddings", "embedding_key, model, vector"),
+                ("embeddings", "embedding_key, model, vector, tokens"),
             ):
                 rows = reader.execute(f"SELECT {columns} FROM {table} ORDER BY ALL").fetchall()
                 hashes[table] = derived_id(*map(repr, rows))

@@ -1,7 +1,8 @@
 """Gives every memory a vector of the model in use, and of the one that a migration goes to.
 
 A memory lacks a vector of a model if the provider was unavailable when it came, if its text has
-changed without a model at hand, if the model is new, or if the stored vector has another size. The
+changed without a model at hand, if the model is new, if the stored vector has another size, or if
+the model makes token vectors and none are stored. The
 provider's health is checked first; then memories are embedded in batches, each written in one
 transaction and visible to recall at once. What was done is what is stored: a run that was killed
 goes on where it was.
@@ -32,7 +33,12 @@ from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.database.membership import EMBEDDING_KEYS, KnownKeys
 from palimpsest.stores.database.tables import Tables, embedding_columns
 from palimpsest.stores.index.scope_index import ScopeIndex
-from palimpsest.stores.index.vector_space import EmbeddingProgress, VectorSpace
+from palimpsest.stores.index.vector_space import (
+    EMBEDDED,
+    EmbeddingProgress,
+    VectorSpace,
+    embedded_values,
+)
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import Outgoing, partition_for
 from palimpsest.streams.memory_rows import effective
@@ -70,7 +76,7 @@ WORKER: Final = Actor(id="embedding-tracker", type="system")
 
 _LACKS = (
     " NOT m.is_deleted AND NOT EXISTS (SELECT 1 FROM embeddings e WHERE e.embedding_key ="
-    " m.embedding_key AND e.model = $model AND len(e.vector) = $dimensions)"
+    f" m.embedding_key AND {EMBEDDED})"
 )
 _MISSING = (
     "SELECT m.memory_id, m.scope, m.embedding_key, m.type, m.who, m.content, m.occurred_at"
@@ -137,7 +143,7 @@ def missing(
 ) -> Missing:
     """Counts the memories without a vector of this space and size; up to the write sequence
     `through`, if there is one."""
-    values = {"model": space, "dimensions": dimensions, "through": through}
+    values = {**embedded_values(space, dimensions), "through": through}
     with shard.reading() as reader:
         return Missing(*reader.execute(_REASONS, values).fetchall()[0])
 
@@ -208,19 +214,20 @@ async def catch_up(
 
 def copy_missing(
     shard: TrackedShard,
-    choice: EmbeddingChoice,
+    space: str,
+    dimensions: int,
     stored: Callable[[Sequence[str]], Mapping[str, Embedding]],
 ) -> None:
     """Copies vectors that `stored` has by their texts' keys, where the shard lacks them. For a
     shard that nobody else uses; blocks."""
     after = ""
-    while rows := _read(shard, choice.space, choice.dimensions, after, COPIED):
+    while rows := _read(shard, space, dimensions, after, COPIED):
         after = rows[-1].memory_id
         found = stored([row.embedding_key for row in rows])
         having = [row for row in rows if row.embedding_key in found]
         if having:
             with shard.writing():
-                _write(shard, choice.space, having, [found[row.embedding_key] for row in having])
+                _write(shard, space, having, [found[row.embedding_key] for row in having])
 
 
 def _fitting(count: int, took: float) -> int:
@@ -275,7 +282,7 @@ async def _embed(
 def _read(
     shard: TrackedShard, space: str, dimensions: int, after: str, count: int
 ) -> list[_Missing]:
-    values = {"model": space, "dimensions": dimensions, "after": after, "count": count}
+    values = {**embedded_values(space, dimensions), "after": after, "count": count}
     with shard.reading() as reader:
         return [_Missing(*row) for row in reader.execute(_MISSING, values).fetchall()]
 

@@ -23,6 +23,7 @@ from palimpsest.schemas.memory_texts import linked_text
 from palimpsest.schemas.rows.graph import MentionRow
 from palimpsest.schemas.rows.memories import SOURCE_LIST, MemoryRow
 from palimpsest.stores.database.tables import select
+from palimpsest.stores.index.vector_space import EMBEDDED, embedded_values
 from palimpsest.stores.shard import DATABASE_FILE
 from palimpsest.streams.apply.command_work import mention_row
 from palimpsest.streams.text.linker import candidate_names, names_in
@@ -112,8 +113,7 @@ class Checkup:
         options = self.shard.options
         known = {
             "scope": self.scope,
-            "model": options.embedding_model,
-            "dimensions": options.dimensions,
+            **embedded_values(options.embedding_model, options.dimensions),
             "recent": self.at - RECENT,
             "unused": self.at - timedelta(days=self.settings.maintenance.stale_days),
         }
@@ -141,9 +141,9 @@ UNION ALL
 SELECT 'wrong', d.scope, d.memory_id FROM fts_docs d LEFT JOIN (
     SELECT memory_id, sum(tf) AS length FROM fts_postings GROUP BY memory_id) p USING (memory_id)
     WHERE d.length <> coalesce(p.length, 0) AND d.length < 65535""",
-    "embeddings": """
+    "embeddings": f"""
 SELECT 'missing' AS kind, scope, memory_id FROM memory_rows ANTI JOIN (
-    SELECT embedding_key FROM embeddings WHERE model = $model AND len(vector) = $dimensions)
+    SELECT embedding_key FROM embeddings WHERE {EMBEDDED})
     USING (embedding_key) WHERE NOT is_deleted
 UNION ALL
 SELECT 'stale', scope, memory_id FROM memory_rows

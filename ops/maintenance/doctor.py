@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from palimpsest.ops.distribution import install_hint
+from palimpsest.ops.embedding.tracker import missing
 from palimpsest.ops.health.domains import FULL_BYTES, LEAST_FREE_BYTES
 from palimpsest.ops.log_folder import has_log, log_folder, log_lock, worker_runs
 from palimpsest.ops.maintenance.full_disk import full_disk
@@ -185,10 +186,10 @@ def _stores(settings: Settings) -> str:
         raise _WrongError(str(error), "see the settings embedding.*") from None
     # Only a worker keeps stores open for long; on Kafka nothing else reveals a worker.
     expected = settings.log.kind == "kafka" or worker_runs(log_lock(settings))
-    busy = 0
+    busy = lacking = 0
     for folder in folders:
         try:
-            _store(settings, folder, model)
+            lacking += _store(settings, folder, model)
         except FolderInUse as error:
             if not expected:
                 raise _WrongError(str(error), "close what uses it") from None
@@ -199,15 +200,21 @@ def _stores(settings: Settings) -> str:
             " `palimpsest status`)"
         )
     size = sum(f.stat().st_size for f in settings.data_dir.rglob("*") if f.is_file())
-    return f"{len(folders)} partition(s) open and close; the folder takes {size / 2**20:.1f} MiB"
+    found = f"{len(folders)} partition(s) open and close; the folder takes {size / 2**20:.1f} MiB"
+    if lacking:
+        found += f"; `palimpsest run` makes the vectors that {lacking} memories lack"
+    return found
 
 
-def _store(settings: Settings, folder: Path, model: EmbeddingModel) -> None:
-    """Raises what is wrong with a store, and FolderInUse."""
+def _store(settings: Settings, folder: Path, model: EmbeddingModel) -> int:
+    """Returns how many memories lack a vector or token vectors. Raises what is wrong with a store,
+    and FolderInUse."""
     try:
         shard = open_shard(settings, int(folder.name), shard_options(settings, model))
         try:
             before = _read_through(settings, shard, int(folder.name))
+            options = shard.space.options
+            lacking = missing(shard, options.embedding_model, options.dimensions).total
         finally:
             shard.close()
     except (StoreError, StoreDamaged) as error:
@@ -221,6 +228,7 @@ def _store(settings: Settings, folder: Path, model: EmbeddingModel) -> None:
             "set embedding.model to the model that the store was made with, or let `palimpsest"
             " run` embed it again",
         )
+    return lacking
 
 
 def _lost(settings: Settings, there: set[int]) -> list[int]:

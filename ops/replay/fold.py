@@ -261,12 +261,14 @@ class _Fold:
         return self.spaces.get(space)
 
     def copy_vectors(self) -> None:
-        """Copies the vectors that no record made: those of a migration. What is in no file is left
-        to the worker."""
+        """Copies the vectors that no record made: those of a migration, and of texts that got
+        theirs from the worker. What is in no file is left to the worker."""
+        own = self.embeddings
+        copy_missing(self.shard, own.model, own.dimensions, own.stored)
         for choice in choices(self.shard):
             found = self._of_space(choice.space)
             if found is not None:
-                copy_missing(self.shard, choice, found.stored)
+                copy_missing(self.shard, choice.space, choice.dimensions, found.stored)
 
     async def stage(self, stage: Stage) -> None:
         """Folds the topics of a stage that runs as it does live."""

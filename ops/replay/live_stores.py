@@ -20,7 +20,13 @@ import numpy as np
 
 from palimpsest.ops.errors import RequestError, UnavailableError
 from palimpsest.ops.log_folder import log_lock, worker_runs
-from palimpsest.ops.parts import embedding_model, open_shard, shard_folder, shard_options
+from palimpsest.ops.parts import (
+    EMBEDDING_STATE,
+    embedding_model,
+    open_shard,
+    shard_folder,
+    shard_options,
+)
 from palimpsest.ops.replay.branches import (
     COPIES,
     Branch,
@@ -47,6 +53,7 @@ from palimpsest.stores.database.snapshot import MEMORY_LIMIT_MIB, WRITTEN, opene
 from palimpsest.stores.database.state_hash import differing_rows, row_count, state_hash
 from palimpsest.stores.database.tables import COLUMNS
 from palimpsest.stores.database.view_columns import quoted
+from palimpsest.stores.index.vector_space import EMBEDDED, embedded_values
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.shard import DATABASE_FILE, StoreError
 from palimpsest.streams.logs.base import LogReader, partition_for
@@ -220,11 +227,32 @@ _WITHOUT_POSITIONS: Final[dict[tuple[type[Row], str], str]] = {
 }
 
 
+# Hashes, because DuckDB holds one side of a join.
+_VECTORS: Final = f"""
+SELECT m.scope, e.* FROM {{store}}.memory_rows m JOIN (
+    SELECT embedding_key, model, len(vector) AS size, hash(vector) AS vector,
+        CASE WHEN tokens IS NOT NULL THEN hash(tokens) END AS tokens
+    FROM {{store}}.embeddings WHERE model =
+        (SELECT value FROM {{store}}.shard_state WHERE name = {quoted(EMBEDDING_STATE)})
+) e USING (embedding_key) WHERE NOT m.is_deleted"""
+# What is incomplete in a live store, and was made again, has not got lost. Stores that have the
+# same text may have other vectors of it, of which one is kept.
+_LOST_VECTORS: Final = """
+WITH held AS (
+    SELECT DISTINCT n.scope, n.embedding_key FROM memory.new.vectors n
+    JOIN memory.live.vectors l USING (embedding_key, model)
+    WHERE n.size <> l.size OR (l.tokens IS NULL AND n.tokens IS NOT NULL)
+        OR (n.vector = l.vector AND n.tokens IS NOT DISTINCT FROM l.tokens))
+SELECT scope, count(DISTINCT embedding_key) FROM memory.live.vectors
+ANTI JOIN held USING (scope, embedding_key) GROUP BY scope"""
+
+
 def compare_stores(
     live: Sequence[LiveCopy], new: Sequence[Path], ended: datetime | None = None
 ) -> list[tuple[int, str, dict[str, int]]]:
     """Returns for each new store the number of its rows, its state hash with append times, and by
-    table how many rows of its scopes only one side has; nothing differs where no `live` store is
+    table how many rows of its scopes only one side has, as `embeddings` the number of texts whose
+    vectors of the model in use it lacks or has changed; nothing differs where no `live` store is
     given. Each store is read once. Short-term memories that were over by `ended`, the last time of
     the log, do not count: when they are swept depends on the other scopes of their partition.
     Raises duckdb.Error."""
@@ -236,7 +264,9 @@ def compare_stores(
         if live:
             _union(connection, "live", [f"live_{c.partition}.{c.schema}" for c in live], ended)
             _union(connection, "new", news, ended)
-            for table, scopes in differing_rows(connection, "memory.live", "memory.new").items():
+            found_differing = differing_rows(connection, "memory.live", "memory.new")
+            found_differing["embeddings"] = dict(connection.execute(_LOST_VECTORS).fetchall())
+            for table, scopes in found_differing.items():
                 for scope, rows in scopes.items():
                     # What has no scope lies where its record lay.
                     number = 0 if scope == UNREADABLE_SCOPE else partition_for(scope, len(new))
@@ -262,22 +292,24 @@ def _union(
         query += left if row_type is ShortTermRow else ""
         union = " UNION ALL ".join(query.replace("{store}", store) for store in stores)
         connection.execute(f"CREATE VIEW memory.{side}.{row_type.SOURCE} AS {union}")
+    vectors = " UNION ALL ".join(_VECTORS.replace("{store}", store) for store in stores)
+    connection.execute(f"CREATE VIEW memory.{side}.vectors AS {vectors}")
 
 
 # --- stored embeddings ----------------------------------------------------------------------------
 # Embeddings out of copies of stores, by what the texts say; a model only for texts in none.
 
 _EMBEDDINGS = (
-    "SELECT embedding_key, vector, tokens FROM {schema}.embeddings WHERE model = ?"
-    " AND embedding_key IN (SELECT unnest(?))"
+    f"SELECT embedding_key, vector, tokens FROM {{schema}}.embeddings WHERE {EMBEDDED}"
+    " AND embedding_key IN (SELECT unnest($keys))"
 )
 _SCHEMA = "SELECT schema_name FROM duckdb_tables() WHERE table_name = 'embeddings'"
 
 
 class StoredEmbeddings:
     """An EmbeddingModel that looks each text up first: in the stores at `files`, the first that
-    has it, then asks `model`. No one may have the files open for writing. One that cannot be read
-    has nothing."""
+    has it with its token vectors if the model makes any, then asks `model`. No one may have the
+    files open for writing. One that cannot be read has nothing."""
 
     def __init__(self, model: EmbeddingModel, files: Sequence[Path]) -> None:
         self._asked = model
@@ -329,7 +361,8 @@ class StoredEmbeddings:
             store = self._stores[file]
             (schema,), *_ = store.execute(_SCHEMA).fetchall()
             query = _EMBEDDINGS.format(schema=schema)
-            rows = store.sql(query, params=[self.model, list(keys)]).to_arrow_table()
+            values = {**embedded_values(self.model, self.dimensions), "keys": list(keys)}
+            rows = store.sql(query, params=values).to_arrow_table()
         except (duckdb.Error, ValueError):
             self._stores.pop(file).close()
             return {}

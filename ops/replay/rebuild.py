@@ -64,8 +64,9 @@ from palimpsest.streams.logs.logfile import FolderLock as LogLock
 class RebuiltPartition:
     """The number of `rows` of all tables, and their state hash. `not_compared` says why there was
     nothing to compare with; None: it was compared, and `differing` has the number of rows that only
-    one side has, by table. `offset` is the next one of memory-writes; `embedded` counts the texts
-    without a stored vector."""
+    one side has, by table, and as `embeddings` that of the texts whose vectors are lost or changed.
+    `offset` is the next one of memory-writes; `embedded` counts the texts without a stored
+    vector."""
 
     partition: int
     offset: int
@@ -197,7 +198,7 @@ class _Work:
     branch: Branch
     log: LogReader
     watch: Watch
-    _jobs: Sequence[FoldJob] = ()
+    _jobs: list[FoldJob] = field(default_factory=list)
 
     @property
     def own(self) -> Settings:
@@ -218,7 +219,11 @@ class _Work:
         name = self.branch.name
         async with live_copies(self.settings, self.log, name, self.partitions, alone) as copies:
             stored = tuple(copy.path for copy in copies if not copy.missing)
-            self._jobs = [await self._job(copy, stored) for copy in copies]
+            self._jobs = []
+            for copy in copies:
+                # Its own vectors first: a provider may not give the same for the same text.
+                own_first = tuple(sorted(stored, key=copy.path.__ne__))
+                self._jobs.append(await self._job(copy, own_first))
             results = await fold_jobs(self._jobs, self.watch)
             done.count(self._jobs, results)
             if done.stopped:

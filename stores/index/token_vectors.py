@@ -183,6 +183,11 @@ def _unit(vectors: Vectors) -> Vectors:
     return unit
 
 
+def keeps_tokens(model: str) -> bool:
+    """Whether memories have token vectors by this model."""
+    return token_codec(model) is not None
+
+
 @cache
 def token_codec(model: str) -> TokenCodec | None:
     """The codec that comes with the program for a model's tokens; None where there is none."""

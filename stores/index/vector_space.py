@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import duckdb
 import numpy as np
@@ -22,10 +22,22 @@ from palimpsest.stores.database.cursors import Reading
 from palimpsest.stores.index.cache import IndexCache
 from palimpsest.stores.index.stored_scopes import StoredScopes
 from palimpsest.stores.index.token_reader import HeldTokens, TokenReader
+from palimpsest.stores.index.token_vectors import keeps_tokens
 from palimpsest.stores.settings import ShardOptions
 
 if TYPE_CHECKING:
     from palimpsest.stores.index.lance import VectorTable
+
+EMBEDDED: Final = (
+    "model = $model AND len(vector) = $dimensions AND (tokens IS NOT NULL OR NOT $has_tokens)"
+)
+"""The condition for a row of `embeddings` to have all that the model makes of a text; see
+`embedded_values`."""
+
+
+def embedded_values(model: str, dimensions: int) -> dict[str, object]:
+    """The values of the names in `EMBEDDED`."""
+    return {"model": model, "dimensions": dimensions, "has_tokens": keeps_tokens(model)}
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Final, Literal
 
-from palimpsest.schemas.memory_texts import MONTHS
+from palimpsest.schemas.memory_texts import MONTHS, is_first_person
 
 Section = Literal["profile", "lines"]
 PROFILE_TITLE: Final = "## Profile"
@@ -140,13 +140,13 @@ class _Block:
         self._profile: list[tuple[str, str]] = []
         self._taken: dict[str, tuple[Piece, str]] = {}
         self._days: set[date] = set()
-        self._said = {same_words(found.question), ""}
+        self._said = {""}
 
     def take_standing(self, pieces: Sequence[Piece], room: int) -> int:
         """Adds to the profile what fits into these tokens and is not included yet, each on a line
         without a date. Returns the tokens left of them."""
         for piece in pieces:
-            line, said = piece.line(folded(piece.text)), same_words(piece.text)
+            line, said = piece.line(folded(piece.text)), self._statement(piece)
             cost = _cost(line) + (0 if self._profile else _cost(PROFILE_TITLE))
             if said not in self._said and cost <= min(room, self._left):
                 self._profile.append((piece.id, line))
@@ -159,7 +159,7 @@ class _Block:
         """Adds the first form that fits into what is left and `allowed`: an excerpt of that many
         characters, or the whole (None). Returns the tokens spent."""
         room = self._left if allowed is None else min(allowed, self._left)
-        said = same_words(piece.text)
+        said = self._statement(piece)
         if room < LEAST_LINE or said in self._said:
             return 0
         day = _day(piece)
@@ -209,6 +209,15 @@ class _Block:
             "lines": tuple(piece.id for piece, _ in taken),
         }
         return Context(text, estimate_tokens(text), self._budget, MappingProxyType(ids))
+
+    def _statement(self, piece: Piece) -> str:
+        """Returns a key that is equal for one statement, empty for the question. "I am allergic
+        to kiwi" is another statement of each who says it."""
+        words = same_words(piece.text)
+        if words == same_words(self._found.question):
+            return ""
+        is_own = piece.speaker and is_first_person(piece.text)
+        return f"{piece.speaker}: {words}" if words and is_own else words
 
     def _form(self, piece: Piece, characters: int | None) -> str:
         if characters is None:

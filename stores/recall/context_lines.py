@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Set
 from typing import Final
 
+from palimpsest.schemas.memory_texts import is_first_person
 from palimpsest.schemas.rows.memories import DOCUMENT_CHUNK
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.recall.answers import Retrieval
@@ -97,7 +98,19 @@ def _piece(result: RecallResult) -> Piece:
     if result.type == "episodic":
         return _turn(result)
     speaker = ", ".join(result.tags) if result.type == DOCUMENT_CHUNK else ""
+    if not speaker:
+        speaker = owner_of(result.who, result.content)
     return Piece(result.id, result.content, result.occurred_at, speaker, in_words(result.marks))
+
+
+_NO_NAMES: Final = ("", "pipeline", "local")
+"""Who a memory is of where nobody was named."""
+
+
+def owner_of(who: str, content: str) -> str:
+    """Returns the person whose words a memory's text is, if it does not make sense without the
+    name; else nothing."""
+    return who if who not in _NO_NAMES and is_first_person(content) else ""
 
 
 def _turn(turn: RecallResult | Neighbour) -> Piece:

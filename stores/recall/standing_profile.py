@@ -16,6 +16,7 @@ import duckdb
 from palimpsest.schemas.rows.memories import SOURCE_LIST
 from palimpsest.stores.database.graph_views import WEIGHT
 from palimpsest.stores.recall.context import Piece, Profile
+from palimpsest.stores.recall.context_lines import owner_of
 from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.recall.marks import Marks
 from palimpsest.stores.recall.query import in_words
@@ -137,7 +138,10 @@ class StandingProfile:
         if not entities:
             return []
         rows = self._rows(_CONSTRAINTS, entities=[*entities], now=self.now, limit=MAX_CONSTRAINTS)
-        facts = (_Fact(Piece(key, text, at), "rule", who, False) for key, text, who, at in rows)
+        facts = (
+            _Fact(Piece(key, text, at, owner_of(who, text)), "rule", who, False)
+            for key, text, who, at in rows
+        )
         return self._noted(self._visible(facts))
 
     def _rows(self, query: str, **values: object) -> list[tuple[Any, ...]]:
@@ -188,7 +192,9 @@ def _fact(
 ) -> _Fact | None:
     known = [ASPECT_OF[each.lower()] for each in categories if each.lower() in ASPECT_OF]
     aspect = min(known, key=ASPECTS.index, default=_BY_TYPE.get(kind, "rule" if pinned else None))
-    return None if aspect is None else _Fact(Piece(memory_id, content, at), aspect, who, pinned)
+    if aspect is None:
+        return None
+    return _Fact(Piece(memory_id, content, at, owner_of(who, content)), aspect, who, pinned)
 
 
 def _chosen(facts: Sequence[_Fact]) -> list[_Fact]:

@@ -46,7 +46,7 @@ from palimpsest.streams.imported_rows import (
     state_row,
     stricter_row,
 )
-from palimpsest.streams.memory_rows import is_erased
+from palimpsest.streams.memory_rows import as_owned, is_erased, is_of_another, owned_hash
 from palimpsest.streams.privacy import is_withheld
 from palimpsest.streams.stage import Asking
 from palimpsest.streams.store_port import Load, Put
@@ -126,13 +126,14 @@ def _wanted(command: ImportCommand, ids: ImportedIds) -> tuple[list[str], Load]:
     """The memories that the lines refer to, and what else to load."""
     lines = [each.line for each in command.lines]
     memories = [line for line in lines if isinstance(line, PortableMemory)]
-    texts = [storage_content(line.content) for line in memories]
+    hashes = [content_hash(storage_content(line.content)) for line in memories]
+    hashes += [owned_hash(line.content, line.who) for line in memories]
     facts = (ids.of(line.id) for line in lines if isinstance(line, PortableFact))
     linked = [linked_text(line.type, line.who, line.content) for line in memories]
     named = (ids.of(each.partition("@")[0]) for line in lines for each in _memory_ids(line))
     also = replace(
         load_names(ids.scope, linked),
-        content_hashes=tuple(dict.fromkeys(map(content_hash, texts))),
+        content_hashes=tuple(dict.fromkeys(hashes)),
         item_ids=tuple(dict.fromkeys(facts)),
         categories=True,
     )
@@ -198,12 +199,16 @@ def _memory(taking: _Import, line: PortableMemory) -> None:
     if there is not None:
         if is_erased(there):
             raise NotTaken(f"the memory {row.memory_id} was erased here")
-        if (there.type, there.content_hash) != (row.type, row.content_hash):
+        hashes = (row.content_hash, owned_hash(row.content, row.who))
+        if there.type != row.type or there.content_hash not in hashes:
             raise NotTaken(f"the memory {row.memory_id} is there, says something else, and stays")
         return
     if is_withheld(work.loaded.privacy, row.who):
         raise NotTaken("private: the privacy level of whom it is about is full")
     same = None if row.dedup_key is None else work.same_content(row)
+    if same is not None and is_of_another(work.memories[same], row.who, True):
+        row = as_owned(row)
+        same = work.same_content(row)
     if same is not None:
         raise NotTaken(f"memory {same} says the same: two active memories of a scope may not")
     # It fades on from here, whenever it was last accessed.

@@ -27,7 +27,14 @@ from palimpsest.streams.apply.command_work import (
     refuse_untaught,
 )
 from palimpsest.streams.claims.grammar import categories_of
-from palimpsest.streams.memory_rows import edge_rows, protected, text_columns
+from palimpsest.streams.memory_rows import (
+    as_owned,
+    edge_rows,
+    is_of_another,
+    owned_hash,
+    protected,
+    text_columns,
+)
 from palimpsest.streams.privacy import refuse_about_private, refuse_in_private_scope
 from palimpsest.streams.stage import Asking, Emit
 from palimpsest.streams.store_port import Put
@@ -63,14 +70,17 @@ def inferred_type(text: str) -> str:
 
 
 def remember(work: Work, command: RememberCommand) -> Asking[JsonValue]:
-    """Returns the new memory, or the existing one with the same content or source."""
+    """Returns the new memory, or the existing one with the same source, or with the same content of
+    the same owner, which gets what the command wishes of it."""
     critical, tags, text = parse_prefix(command.content)
     stored = storage_content(text)
     digest = content_hash(stored)
     yield from work.embed((stored,))
+    owner = work.intent.actor.id if command.who is None else command.who
+    own_digest = owned_hash(stored, owner)
     known = replace(
         load_names(work.scope, (stored,)),
-        content_hashes=(digest,),
+        content_hashes=(digest, own_digest),
         source_ids=() if command.source_id is None else (command.source_id,),
     )
     yield from work.begin([each.memory_id for each in command.drawn_from or ()], known)
@@ -79,12 +89,9 @@ def remember(work: Work, command: RememberCommand) -> Asking[JsonValue]:
     refuse_about_private(work, command, {})
     if command.drawn_from is not None:
         _replace_drawn(work, command)
-    existing = work.loaded.by_hash.get(digest) or work.loaded.by_source.get(command.source_id or "")
-    if existing is not None and command.drawn_from is None:
-        work.tell("deduped", existing.memory_id, "same content or source")
-        if existing.content_hash == digest:
-            work.graph = _structured(work, existing, command)
-        return {"id": existing.memory_id, "deduped": True, "version": existing.version}
+    same = work.loaded.by_hash.get(digest)
+    is_anothers = same is not None and is_of_another(same, owner, command.who is not None)
+    same = work.loaded.by_hash.get(own_digest) if same is None or is_anothers else same
     importance = 1.0 if critical else EXPLICIT_IMPORTANCE
     importance = importance if command.importance is None else command.importance
     is_pinned = command.pinned or critical
@@ -92,8 +99,17 @@ def remember(work: Work, command: RememberCommand) -> Asking[JsonValue]:
     is_lowered = is_guarded(work) and (is_pinned or importance > EXPLICIT_IMPORTANCE)
     if is_lowered:
         importance, is_pinned = min(importance, EXPLICIT_IMPORTANCE), False
-    row = work.put(_row(work, command, stored, importance, is_pinned, tags))
     lowered: dict[str, JsonValue] = {"lowered": LOWERED} if is_lowered else {}
+    if same is not None and command.drawn_from is None:
+        is_rated = critical or command.importance is not None
+        wished = _wished(work, command, same, importance if is_rated else None, is_pinned, tags)
+        return {**_known(work, command, same, wished, lowered), **lowered}
+    existing = work.loaded.by_source.get(command.source_id or "")
+    if existing is not None and command.drawn_from is None:
+        work.tell("deduped", existing.memory_id, "same content or source")
+        return {"id": existing.memory_id, "deduped": True, "version": existing.version}
+    new = _row(work, command, stored, importance, is_pinned, tags)
+    row = work.put(as_owned(new) if is_anothers else new)
     work.tell("created", row.memory_id, "remembered", after=row, metadata=lowered)
     work.graph = _structured(work, row, command)
     if command.drawn_from is not None:
@@ -101,6 +117,55 @@ def remember(work: Work, command: RememberCommand) -> Asking[JsonValue]:
     elif work.flags.enabled:
         work.emits.append(Emit(TURNS_NORMALIZED, _to_extract(row, command), "extract"))
     return {"id": row.memory_id, "deduped": False, "version": row.version, **lowered}
+
+
+def _known(
+    work: Work,
+    command: RememberCommand,
+    same: MemoryRow,
+    wished: MemoryRow,
+    lowered: dict[str, JsonValue],
+) -> dict[str, JsonValue]:
+    """Gives the memory that has the text what the command wishes of it. Returns the result, which
+    names the fields that changed."""
+    work.graph = _structured(work, same, command)
+    new = [name for name in _WISHES if getattr(wished, name) != getattr(same, name)]
+    if not new:
+        work.tell("deduped", same.memory_id, "same content or source")
+        return {"id": same.memory_id, "deduped": True, "version": same.version}
+    row = work.change(same, wished, "modified", "remembered again", lowered)
+    why = f"the text was known; changed: {', '.join(new)}"
+    done: dict[str, JsonValue] = {"id": row.memory_id, "deduped": True, "version": row.version}
+    return {**done, "status": "updated", "why": why}
+
+
+_WISHES = ("pinned", "importance", "tags", "type", "project", "metadata")
+
+
+def _wished(
+    work: Work,
+    command: RememberCommand,
+    same: MemoryRow,
+    importance: float | None,
+    is_pinned: bool,
+    tags: tuple[str, ...],
+) -> MemoryRow:
+    """Returns the known memory with what the command says of it beyond its text: nothing that it
+    has gets lost, except for a value that is replaced."""
+    is_type_open = not (work.by_machine and protected(same))
+    rated = same.importance if importance is None else importance
+    if is_guarded(work) and same.importance > EXPLICIT_IMPORTANCE:
+        rated = same.importance
+    metadata = {**json.loads(same.metadata), **_metadata(command)}
+    return replace(
+        same,
+        pinned=same.pinned or is_pinned,
+        importance=rated,
+        tags=tuple(dict.fromkeys((*same.tags, *(command.tags or tags)))),
+        type=command.type if command.type and is_type_open else same.type,
+        project=command.project or same.project,
+        metadata=json.dumps(metadata, sort_keys=True, ensure_ascii=False),
+    )
 
 
 def _row(

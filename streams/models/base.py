@@ -140,20 +140,25 @@ class UnusableModel:
 
 
 @runtime_checkable
-class TokenEmbeddingModel(Protocol):
-    """An embedding model that has a vector for every token, too. The same text gives the same
-    tokens, alone or among others."""
+class PassageTokenModel(Protocol):
+    """An embedding model that may have the packed vectors of a stored text's tokens. The same text
+    gives the same tokens, alone or among others."""
 
     async def embed_with_tokens(self, texts: Sequence[str]) -> list[Embedding]:
         """As `embed_passages`, with the packed vectors of the tokens."""
         ...
+
+
+@runtime_checkable
+class TokenEmbeddingModel(PassageTokenModel, Protocol):
+    """An embedding model that has a vector for every token of a question, too."""
 
     async def embed_query_tokens(self, text: str) -> TokenVectors: ...
 
 
 async def embeddings(model: EmbeddingModel, texts: Sequence[str]) -> list[Embedding]:
     """All that a model has of texts to be stored, in order. Raises as the model does."""
-    if isinstance(model, TokenEmbeddingModel):
+    if isinstance(model, PassageTokenModel):
         return await model.embed_with_tokens(texts)
     return [Embedding(vector) for vector in await model.embed_passages(texts)]
 

@@ -129,7 +129,6 @@ def test_the_type_is_inferred_by_whole_words(text: str, kind: str) -> None:
     "command",
     [
         RememberCommand(content="ANA likes green tea!"),
-        RememberCommand(content="critical: Ana likes green tea"),
         RememberCommand(content="something else", source_id="src"),
     ],
 )

@@ -1,0 +1,109 @@
+"""A text that is remembered again: what the request says beyond the text is kept, and another
+person's words are another memory."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from palimpsest.ops.exporting import export_scope
+from palimpsest.ops.requests import ExportRequest
+from palimpsest.ops.sources import Sources
+from palimpsest.schemas.commands import ImportCommand, MemoryPatch, ModifyCommand, RememberCommand
+from palimpsest.schemas.rows.memories import MemoryRow
+from tests.harness import Pipeline
+from tests.unit.by_hand import Store
+from tests.unit.commands_by_hand import TEA, carry_out, result
+
+KIWI = "I am allergic to kiwi"
+
+
+@pytest.mark.parametrize(
+    ("wish", "names", "values"),
+    [
+        ({"content": f"critical: {TEA.content}"}, ("pinned", "importance"), (True, 1.0)),
+        ({"content": f"[shop, tea]: {TEA.content}"}, ("tags",), (("old", "shop", "tea"),)),
+        ({"pinned": True}, ("pinned",), (True,)),
+        ({"importance": 0.1}, ("importance",), (0.1,)),
+        ({"tags": ("old", "new")}, ("tags",), (("old", "new"),)),
+        ({"type": "rule"}, ("type",), ("rule",)),
+        ({"project": "garden"}, ("project",), ("garden",)),
+        ({"metadata": {"b": 2}}, ("metadata",), ('{"a": 1, "b": 2}',)),
+        ({"lineage": 3}, ("metadata",), ('{"a": 1, "lineage": 3}',)),
+    ],
+)
+def test_a_known_text_gets_what_the_request_says(
+    wish: dict[str, object], names: tuple[str, ...], values: tuple[object, ...]
+) -> None:
+    known = replace(TEA, tags=("old",), metadata='{"a": 1}')
+    command = RememberCommand.model_validate({"content": known.content, **wish})
+    driven = carry_out(command, Store.of(known))
+    [row] = driven.rows(MemoryRow)
+    assert tuple(getattr(row, name) for name in names) == values
+    assert (row.memory_id, row.version, row.content) == ("tea", 4, TEA.content)
+    found = result(driven)
+    assert (found["deduped"], found["status"], found["version"]) == (True, "updated", 4)
+    assert found["why"] == f"the text was known; changed: {', '.join(names)}"
+    assert driven.ends() == [("modified", "remembered again")]
+    again = carry_out(command, Store.of(row))
+    assert result(again) == {"id": "tea", "deduped": True, "version": 4}
+
+
+def test_nothing_that_a_known_memory_has_gets_lost() -> None:
+    known = replace(TEA, pinned=True, importance=1.0, tags=("a",), project="p", metadata='{"k": 1}')
+    driven = carry_out(RememberCommand(content=TEA.content), Store.of(known))
+    assert driven.rows(MemoryRow) == []
+
+
+@pytest.mark.parametrize("first", ["Ana", "ana", None])
+def test_the_words_of_two_people_are_two_memories(tmp_path: Path, first: str | None) -> None:
+    with Pipeline(tmp_path) as pipeline:
+        pipeline.command(
+            RememberCommand(content=KIWI, who=first),
+            RememberCommand(content=KIWI, who="Ben"),
+            RememberCommand(content=f"critical: {KIWI}", who="Ben"),
+            RememberCommand(content=KIWI, who=first),
+        )
+        pipeline.run()
+        rows = pipeline.rows(
+            "SELECT memory_id, who, pinned FROM memory_rows WHERE content = ? AND NOT is_deleted"
+            " AND why = 'explicit' ORDER BY pinned",
+            KIWI,
+        )
+        assert [(row["who"], row["pinned"]) for row in rows] == [
+            (rows[0]["who"], False),
+            ("Ben", True),
+        ]
+        ben = rows[1]["memory_id"]
+        tagged = ModifyCommand(patches=(MemoryPatch(memory_id=ben, tags=("x",)),), reason="r")
+        pipeline.command(tagged, first=9)
+        pipeline.run()
+        _, [done] = pipeline.result(9)
+        assert done["status"] == "updated"
+
+
+def test_the_same_statement_about_someone_is_one_memory() -> None:
+    known = replace(TEA, who="pipeline")
+    driven = carry_out(RememberCommand(content=known.content, who="Ana"), Store.of(known))
+    assert result(driven) == {"id": "tea", "deduped": True, "version": 3}
+
+
+def test_an_import_keeps_both(tmp_path: Path) -> None:
+    with Pipeline(tmp_path) as pipeline:
+        people = ("Ana", "Ben")
+        pipeline.command(*(RememberCommand(content=KIWI, who=who) for who in people))
+        pipeline.run()
+        known = (pipeline.settings, pipeline.log, {0: pipeline.shard}, 1, pipeline.embedding)
+        path = tmp_path / "ana.ndjson"
+        export_scope(Sources(*known, lambda _: None), ExportRequest("ana"), path)
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()][1:-1]
+        numbered = [{"number": n, "line": line} for n, line in enumerate(lines, 2)]
+        command = ImportCommand.model_validate({"from_scope": "ana", "lines": numbered})
+        pipeline.command(command, command, first=3, scope="eve")
+        pipeline.run()
+        assert [pipeline.result(n, "eve")[1]["refused"] for n in (3, 4)] == [[], []]
+        query = "SELECT who FROM memory_rows WHERE scope = 'eve' AND content = ? ORDER BY who"
+        assert pipeline.values(query, KIWI) == ["Ana", "Ben"]
