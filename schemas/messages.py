@@ -81,7 +81,7 @@ class NormalizedTurn(ConversationTurn):
 class ScoredCandidate(Frozen):
     """An existing memory that the decision saw, with the scores and the version it saw.
 
-    `occurred_at` is when the memory was told: the model is shown it.
+    `occurred_at` is when the memory was told: the model is shown it. `valid_until` is its end.
     """
 
     memory_id: str
@@ -92,6 +92,7 @@ class ScoredCandidate(Frozen):
     cosine: float | None = None
     keyword: float | None = None
     occurred_at: UtcTime | None = None
+    valid_until: UtcTime | None = None
 
 
 class Proposal(Frozen):
@@ -140,6 +141,8 @@ class ProposalsIntent(Frozen):
     `as_of` is the shard's write sequence when the candidates were read; `decision_order` is
     the position of the deciding record, so that apply can tell what the decider had seen. In a
     log that was repartitioned, `as_of` is past all sequences, or 0 where a proposal was sent back.
+    `by_date`: what holds follows from when it was said; older records have no such mark, and are
+    carried out in the order of arrival, also in a rebuild.
     """
 
     intent: Literal["proposals"] = "proposals"
@@ -151,6 +154,7 @@ class ProposalsIntent(Frozen):
     decision_order: int
     round: int = 0
     warnings: tuple[str, ...] = ()
+    by_date: bool | None = None
 
 
 class CommandIntent(Frozen):

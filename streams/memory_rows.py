@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from pydantic import JsonValue
@@ -181,6 +181,34 @@ def restated(row: MemoryRow, statement: MemoryRow, fact: Fact) -> MemoryRow:
     )
 
 
+CLOCKS_DIFFER = timedelta(days=2)
+"""How far ahead a time may lie, because of time zones and of producers' clocks."""
+
+
+def is_said_later(when: datetime, than: datetime, now: datetime) -> bool:
+    """Returns whether what is dated `when` was said after what is dated `than`. A date long after
+    `now` is wrong, and says nothing."""
+    return than < when <= max(now, than) + CLOCKS_DIFFER
+
+
+def ended(row: MemoryRow, at: datetime) -> MemoryRow:
+    """Returns a new memory of a statement as one that something said later, `at`, excludes. Its
+    content may be stated anew, so it does not take the dedup key."""
+    until = at if row.valid_until is None else min(row.valid_until, at)
+    return replace(row, valid_from=row.occurred_at, valid_until=until, dedup_key=None)
+
+
+def said_again(row: MemoryRow, when: datetime, now: datetime) -> MemoryRow | None:
+    """Returns the memory with the dates of its first and its newest statement after one of the date
+    `when`; None if they are the same. It stays the same version: it says what it said."""
+    first = row.first_occurred_at or row.occurred_at
+    if first <= when <= row.occurred_at or when > now + CLOCKS_DIFFER:
+        return None
+    newest = max(row.occurred_at, when)
+    begins = None if row.valid_from is None else min(row.valid_from, when)
+    return replace(row, occurred_at=newest, first_occurred_at=min(first, when), valid_from=begins)
+
+
 def with_content(row: MemoryRow, content: str) -> MemoryRow:
     """Returns the row with other content and everything derived from its text. A text that stays
     keeps its hash, which may be an owner's (`as_owned`)."""
@@ -193,9 +221,20 @@ def with_content(row: MemoryRow, content: str) -> MemoryRow:
         content=stored,
         normalized_content=normalized_content(stored),
         content_hash=digest,
-        dedup_key=None if row.type in SOURCE_TYPES else dedup_key(row.scope, digest),
+        dedup_key=None if may_be_repeated(row) else dedup_key(row.scope, digest),
         embedding_key=embedding_key(embedded),
     )
+
+
+def may_be_repeated(row: MemoryRow) -> bool:
+    """Returns whether another active memory may have the same content: beside a turn or a profile,
+    and beside a statement that ended and may hold again."""
+    return row.type in SOURCE_TYPES or is_past(row)
+
+
+def is_past(row: MemoryRow) -> bool:
+    """Returns whether the memory ended when something said later excluded it."""
+    return row.valid_from is not None and row.valid_until is not None
 
 
 # One content is one memory, unless it is of several owners: "I am allergic to kiwi" is another

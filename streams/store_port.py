@@ -134,6 +134,7 @@ class Load(AnsweredBy["Loaded"]):
     `session_id` adds the session, all open sessions of the scope and the session's short-term
     memory. `whole_scope` adds all memories of the scope that are not erased; `categories` adds all
     categories of the scope. `proposed_in`: which facts have a proposal of this round of decide.
+    `held_for` requests the changes of these memories that are pending review.
     `embedding` adds the partition's embedding models; `fading_after` adds the next `fading_limit`
     memories that fade, after this id."""
 
@@ -148,6 +149,7 @@ class Load(AnsweredBy["Loaded"]):
     turn_item_ids: tuple[str, ...] = ()
     command_id: str | None = None
     held_ids: tuple[str, ...] = ()
+    held_for: tuple[str, ...] = ()
     fact_ids: tuple[str, ...] = ()
     derived_from: tuple[str, ...] = ()
     whole_scope: bool = False
@@ -165,17 +167,18 @@ class Load(AnsweredBy["Loaded"]):
 class Loaded:
     """The result of `Load`; keys that were not found are absent.
 
-    `by_hash` and `by_source` hold active, non-episodic memories. `settled` are the requested items,
-    facts and turns that have an outcome; `command` is the result of the requested command; `held`
-    are the changes of requested facts (`held_ids`) that are still pending review; `facts` are those
-    of `fact_ids` that were recorded before, `proposed` the ids of those of `proposed_in` that have
-    a proposal. `fading` are the ids requested by `fading_after`, in order. `derived` holds all
-    sources of every memory derived from one of `derived_from`: what it was derived from, and what
-    repeated it; `sources` holds the sources of the memories `sources_of`, by id. `entities` maps
-    known names to their ids; some of these names may occur in the text only as part of a word.
-    `write_seq` is the shard's write sequence before this record; `privacy` are the levels of the
-    scope. `retention` are the windows that were set for the scope, `swept` is how far each step of
-    the sweep has come, both if `retention` was requested. A memory that was swept is not found."""
+    `by_hash` and `by_source` hold active, non-episodic memories. `settled` are the requested
+    items, facts and turns that have an outcome; `command` is the result of the requested command;
+    `held` are the changes of requested facts and memories that are still pending review, by fact;
+    `facts` are those of `fact_ids` that were recorded before, `proposed` the ids of those of
+    `proposed_in` that have a proposal. `fading` are the ids requested by `fading_after`, in
+    order. `derived` holds all sources of every memory derived from one of `derived_from`: what it
+    was derived from, and what repeated it; `sources` holds the sources of the memories
+    `sources_of`, by id. `entities` maps known names to their ids; some of these names may occur
+    in the text only as part of a word. `write_seq` is the shard's write sequence before this
+    record; `privacy` are the levels of the scope. `retention` are the windows that were set for
+    the scope, `swept` is how far each step of the sweep has come, both if `retention` was
+    requested. A memory that was swept is not found."""
 
     memories: Mapping[str, MemoryRow]
     by_hash: Mapping[str, MemoryRow]
@@ -314,10 +317,12 @@ StoreAnswer: TypeAlias = Candidates | Loaded | Graph | Documents | Promotions
 @dataclass(frozen=True, slots=True)
 class Anticipated:
     """A memory that a later stage will write. Later requests of this record and of the batch's
-    later records are answered as if it were stored. This stage never stores it."""
+    later records are answered as if it were stored. This stage never stores it. `sources` are the
+    memories that the statement rests on; `vector` is None where that of the row's text is known."""
 
     row: MemoryRow
     vector: Vector | None
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

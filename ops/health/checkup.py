@@ -168,6 +168,7 @@ SELECT 'miscounted', scope, name_id FROM name_rows WHERE mentions < 1 AND name_i
 SELECT CASE WHEN pinned OR decay_rate = 0 THEN 'protected' ELSE 'repeated' END AS kind, scope,
     memory_id FROM memory_rows
     WHERE NOT is_deleted AND type NOT IN {SOURCE_LIST} AND content_hash <> ''
+        AND (valid_from IS NULL OR valid_until IS NULL)
     QUALIFY row_number() OVER (PARTITION BY scope, type, content_hash
         ORDER BY pinned OR decay_rate = 0 DESC, created_at, memory_id) > 1""",
     "storage": "SELECT 'tombstones' AS kind, scope, memory_id FROM memory_rows WHERE is_deleted",

@@ -286,6 +286,7 @@ _KEPT: Final = """
 SELECT d.scope, k.memory_id, d.memory_id FROM memory_rows d JOIN memory_rows k
     ON k.scope = d.scope AND k.type = d.type AND k.content_hash = d.content_hash
 WHERE d.memory_id IN (SELECT unnest(?::VARCHAR[])) AND NOT d.is_deleted AND NOT k.is_deleted
+    AND (k.valid_from IS NULL OR k.valid_until IS NULL)
 QUALIFY row_number() OVER (PARTITION BY d.memory_id
     ORDER BY k.pinned OR k.decay_rate = 0 DESC, k.created_at, k.memory_id) = 1
 ORDER BY ALL"""

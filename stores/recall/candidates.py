@@ -22,7 +22,7 @@ from palimpsest.stores.index.fulltext import terms_of
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.scoring import best_of_legs, keyword_sums, row_cosines
 from palimpsest.stores.index.search_plan import SearchPlan
-from palimpsest.stores.index.segment import Floats, Integers, Mask, Segment, digest
+from palimpsest.stores.index.segment import NEVER, Floats, Integers, Mask, Segment, digest
 from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.index.vector_space import VectorSpace
 from palimpsest.stores.recall.ranking import keyword_coverage
@@ -261,6 +261,9 @@ class _Score(NamedTuple):
             cosine=self.cosine,
             keyword=self.keyword,
             occurred_at=self.segment.time(self.place, "occurred"),
+            valid_until=None
+            if self.segment.meta[self.place]["ends"] == NEVER
+            else self.segment.time(self.place, "ends"),
         )
 
 

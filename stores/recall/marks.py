@@ -41,7 +41,7 @@ WITH held AS MATERIALIZED (
     FROM held_proposals h JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = h.item_id
     WHERE h.scope = $scope AND o.event = 'blocked'),
 changed AS MATERIALIZED (
-    SELECT memory_id, content, is_deleted, valid_until, occurred_at FROM memory_rows
+    SELECT memory_id, content, is_deleted, valid_from, valid_until, occurred_at FROM memory_rows
     WHERE scope = $scope AND (version > 1 OR is_deleted OR valid_until <= $now
         OR memory_id IN (SELECT memory_id FROM held))),
 said AS MATERIALIZED (
@@ -68,7 +68,8 @@ statements AS (
     UNION ALL SELECT derived, source, r.content, 'source'
         FROM edges JOIN memory_rows r ON r.memory_id = derived)
 SELECT t.id, m.memory_id, t.part, t.statement, s.occurred_at, m.content, m.is_deleted,
-    m.valid_until, m.occurred_at, b.stated,
+    m.valid_until, m.occurred_at, b.stated, m.valid_from IS NOT NULL,
+    arg_max(n.content, (n.occurred_at, n.memory_id)),
     list(DISTINCT {{'version': a.version, 'content': a.content,
         'reason': a.reason, 'until': a.archived_at,
         'stated': json_extract_string(a.state, '$.occurred_at')}})
@@ -80,6 +81,10 @@ FROM statements t JOIN changed m ON m.memory_id = t.memory_id
     LEFT JOIN archived_states a ON a.memory_id = m.memory_id AND a.scope = $scope
     LEFT JOIN held h ON h.memory_id = m.memory_id
     LEFT JOIN taken_back b ON b.memory_id = m.memory_id
+    LEFT JOIN memory_edges e ON e.scope = $scope AND e.relation_type = 'supersedes'
+        AND e.target_id = m.memory_id AND m.valid_from IS NOT NULL
+    LEFT JOIN memory_rows n ON n.memory_id = e.source_id AND NOT n.is_deleted
+        AND n.valid_from IS NULL
 WHERE $ids IS NULL OR list_contains($ids, t.id)
 GROUP BY ALL
 ORDER BY t.id, m.occurred_at, m.memory_id, t.statement"""
@@ -101,8 +106,9 @@ class _State:
 @dataclass(frozen=True, slots=True)
 class _Changed:
     """A memory that is shown, was derived from one, or is the source of one. `stated` is when the
-    memory that is shown was stated; `taken_back` when the statement against this one was. One that
-    faded or was merged with its double is not deleted here: what it says may hold."""
+    memory that is shown was stated; `taken_back` when the statement against this one was.
+    `is_past`: it was said before what excludes it, which now says `instead`. One that faded or was
+    merged with its double is not deleted here: what it says may hold."""
 
     part: str
     statement: str | None
@@ -111,6 +117,8 @@ class _Changed:
     is_deleted: bool
     valid_until: datetime | None
     taken_back: datetime | None
+    is_past: bool
+    instead: str | None
     held: tuple[tuple[str, datetime], ...]
 
     @property
@@ -177,6 +185,8 @@ def _changed(
     valid_until: datetime | None,
     occurred_at: datetime,
     taken_back: datetime | None,
+    is_past: bool,
+    instead: str | None,
     archived: list[dict[str, object]] | None,
     held: list[dict[str, object]] | None,
 ) -> _Changed:
@@ -199,6 +209,8 @@ def _changed(
         is_deleted and not (states and states[-1].reason in (FADED, MERGED)),
         valid_until,
         taken_back,
+        is_past,
+        instead,
         tuple(sorted(waiting, key=lambda each: (each[1], each[0]))),
     )
 
@@ -221,7 +233,11 @@ def _marks(changed: _Changed, now: datetime) -> Iterator[Mark]:
 def _of_its_own(changed: _Changed, statement: str, now: datetime) -> Iterator[Mark]:
     if changed.is_deleted:
         return
-    if changed.valid_until is not None and changed.valid_until <= now:
+    if changed.is_past:
+        # What says the same now holds again.
+        if changed.instead is None or not _same(changed.instead, changed.present.content):
+            yield Mark("superseded", statement, changed.instead, changed.valid_until)
+    elif changed.valid_until is not None and changed.valid_until <= now:
         yield Mark("expired", statement, None, changed.valid_until)
     for text, stated in changed.held:
         yield Mark("pending", statement, text, stated)

@@ -58,6 +58,8 @@ class BatchRows:
         """None: looked for and not there."""
         self._staged: dict[type[Row], dict[Key, Row]] = defaultdict(dict)
         self._anticipated: dict[Key, MemoryRow] = {}
+        self.anticipated_sources: set[tuple[str, str]] = set()
+        """Anticipated memories with each memory that they rest on."""
         self._relations_from: dict[str, set[Key]] = defaultdict(set)
         """Keys of the relations that were read or staged, by their source name."""
         self._related: set[str] = set()
@@ -254,8 +256,9 @@ class BatchRows:
             row.is_deleted,
         )
 
-    def anticipate(self, row: MemoryRow) -> None:
+    def anticipate(self, row: MemoryRow, sources: Sequence[str] = ()) -> None:
         self._anticipated[row.key] = row
+        self.anticipated_sources |= {(row.memory_id, source) for source in sources}
 
     def expire(self, at: datetime) -> None:
         """Deletes the short-term memories that end at or before this time."""

@@ -75,7 +75,7 @@ def sources_with_statements(
 
 
 def _staged_edges(rows: BatchRows, scope: str) -> Pairs:
-    return {
+    return rows.anticipated_sources | {
         (edge.source_id, edge.target_id)
         for edge in rows.staged(EdgeRow)
         if edge.relation_type == "derived_from" and edge.scope == scope

@@ -159,10 +159,11 @@ class UnitOfWork:
     def anticipate(self, memory: Anticipated) -> None:
         """Answers later asks as if the memory were stored."""
         row = memory.row
-        self._rows.anticipate(row)
+        self._rows.anticipate(row, memory.sources)
         if row.dedup_key is not None:
             self._by_hash[(row.scope, row.content_hash)] = row.memory_id
         vector = self._vector_of(row) if memory.vector is None else memory.vector
+        self._cached_vectors[row.embedding_key] = vector
         self._search.show(row, vector)
 
     def _load(self, ask: Load) -> Loaded:
@@ -192,7 +193,9 @@ class UnitOfWork:
             write_seq=self.write_seq,
             command=self._row(CommandRow, ask.command_id),
             held={
-                item_id: row for item_id in ask.held_ids if (row := self._held(ask.scope, item_id))
+                item_id: row
+                for item_id in (*ask.held_ids, *self._held_for(ask.held_for))
+                if (row := self._held(ask.scope, item_id))
             },
             facts={key: fact for key in ask.fact_ids if (fact := self._rows.get(FactRow, (key,)))},
             proposed=frozenset(
@@ -226,6 +229,16 @@ class UnitOfWork:
         end = self._rows.get(OutcomeRow, ("fact", item_id))
         is_held = row is not None and end is not None and end.event == "blocked"
         return row if is_held and row is not None and row.scope == scope else None
+
+    def _held_for(self, targets: Sequence[str]) -> list[str]:
+        """Returns the facts of all changes of these memories that were ever pending."""
+        if not targets:
+            return []
+        condition = among("target_id", sorted(targets))
+        rows = self._rows.matching(
+            PendingProposalRow, *condition, lambda row: row.target_id in targets
+        )
+        return sorted(row.item_id for row in rows)
 
     def _entities(self, ask: Load) -> dict[str, str]:
         # A stage that does not hold the shard's lock must not touch the names.

@@ -26,7 +26,14 @@ from palimpsest.streams.apply.command_work import (
 )
 from palimpsest.streams.apply.upkeep import recovery_days
 from palimpsest.streams.fading import RECOVERED
-from palimpsest.streams.memory_rows import changed, is_erased, protected, with_content, without_text
+from palimpsest.streams.memory_rows import (
+    changed,
+    is_erased,
+    may_be_repeated,
+    protected,
+    with_content,
+    without_text,
+)
 from palimpsest.streams.stage import Asking
 from palimpsest.streams.store_port import FORGOTTEN, HIDDEN, Erase, Load, Source
 from palimpsest.streams.text.hiding import Hidden, without_sentences, without_statements
@@ -212,7 +219,7 @@ def _recover(work: Work, command: RecoverCommand) -> JsonValue:
     days = recovery_days(work.loaded, work.settings)
     if work.at - row.deleted_at > timedelta(days=days):
         raise Refused(f"retention_expired: forgotten more than {days} days ago")
-    key = None if row.type in SOURCE_TYPES else dedup_key(row.scope, row.content_hash)
+    key = None if may_be_repeated(row) else dedup_key(row.scope, row.content_hash)
     other = None if key is None else work.same_content(row)
     if other is not None:
         raise Refused(f"duplicate_content_hash: the active memory {other} says the same")

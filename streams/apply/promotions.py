@@ -223,7 +223,8 @@ def _why_not(promoting: Promoting, memory: PromotedMemory) -> tuple[str | None, 
         if row is None or row.is_deleted:
             return "source-forgotten", None
     stored = storage_content(memory.content)
-    same = work.active(content_hash(stored))
+    is_past = memory.valid_from is not None and memory.valid_until is not None
+    same = None if is_past else work.active(content_hash(stored))
     return (None, None) if same is None else ("says-the-same", same)
 
 
@@ -402,7 +403,7 @@ def promoted_row(
     memory: PromotedMemory, scope: str, memory_id: str, at: datetime, metadata: dict[str, str]
 ) -> MemoryRow:
     """Returns a new memory with the content of the branch's; `metadata` names its origin."""
-    return row_of(
+    row = row_of(
         MemoryRow,
         memory,
         **text_columns(scope, memory.type, memory.content),
@@ -416,6 +417,7 @@ def promoted_row(
         updated_by=PROMOTION,
         metadata=json.dumps(metadata, sort_keys=True, ensure_ascii=False),
     )
+    return with_content(row, row.content)
 
 
 def replaced_row(row: MemoryRow, memory: PromotedMemory) -> MemoryRow:

@@ -26,7 +26,9 @@ from palimpsest.streams.apply.command_work import (
     outcome_row,
     refuse_machines,
 )
+from palimpsest.streams.claims.conflict import contradicts
 from palimpsest.streams.decide.proposal_policy import (
+    SAID_BEFORE,
     Met,
     Verdict,
     archive_writes,
@@ -42,7 +44,14 @@ from palimpsest.streams.decide.proposal_policy import (
     unsaid,
     verdict,
 )
-from palimpsest.streams.memory_rows import Origin, origin_of, skip_reason
+from palimpsest.streams.memory_rows import (
+    Origin,
+    ended,
+    fact_memory,
+    origin_of,
+    protected,
+    skip_reason,
+)
 from palimpsest.streams.privacy import is_private, is_private_source, is_withheld
 from palimpsest.streams.settings import Flags, StageSettings
 from palimpsest.streams.stage import Asking, Emit, Message, Step
@@ -57,6 +66,8 @@ class _Work(MemoryChanges):
     private: bool = field(init=False)
     categories: ScopeCategories = field(init=False)
     sent_back: list[Proposal] = field(default_factory=list)
+    settled: set[str] = field(default_factory=set)
+    """Facts of pending changes that this intent has settled."""
 
 
 def proposals_step(
@@ -106,6 +117,11 @@ def _wanted(scope: str, intent: ProposalsIntent) -> tuple[list[str], Load]:
         load_names(scope, texts),
         content_hashes=tuple(map(content_hash, texts)),
         item_ids=tuple(p.item_id for p in intent.proposals),
+        held_for=tuple(
+            p.target_id
+            for p in intent.proposals
+            if intent.by_date and p.action == "NONE" and p.target_id is not None
+        ),
         categories=True,
     )
     return [intent.turn.memory_id, *targets, *sources, *made], also
@@ -124,21 +140,28 @@ def _carry_out(work: _Work, proposal: Proposal, number: int) -> Asking[Outcome]:
         is_final=work.intent.round >= work.settings.pipeline.max_reconsiderations,
         source_hash=work.intent.turn.content_hash,
         private=is_private(work.loaded.privacy, work.intent.turn.speaker, sources, target),
+        by_date=bool(work.intent.by_date),
     )
     least = least_confidence(work.intent.turn, work.settings.pipeline)
     ruling = verdict(proposal, met, origin, least)
-    if ruling.event == "created" and ruling.row is not None and not met.is_final:
+    is_new = ruling.event == "created" and ruling.reason != SAID_BEFORE
+    if is_new and ruling.row is not None and not met.is_final:
         newcomer = yield from _newcomer(work, proposal, ruling.row, order)
         ruling = verdict(proposal, replace(met, newcomer=newcomer), origin, least)
     if ruling.event == "reconsidered":
         work.sent_back.append(proposal)
-    if ruling.row is not None:
+    if ruling.event == "none" and ruling.row is not None:
+        work.put(ruling.row)
+        _settle_older(work, ruling.row, proposal, origin)
+    elif ruling.row is not None:
         work.writes += archive_writes(ruling, target, origin)
         work.put(work.categories.folded(ruling.row))
         source_ids = proposal.fact.sources(work.intent.turn)
         work.writes += edge_writes(ruling, target, source_ids, sources[0])
         if ruling.event != "deleted":
             work.writes += link_writes(ruling.row, work.names)
+        if ruling.reason == SAID_BEFORE and target is not None:
+            _begin_earlier(work, target, origin)
     if ruling.event == "blocked":
         _hold(work, proposal, origin)
     return _outcome(proposal, ruling, target)
@@ -153,6 +176,37 @@ def _hold(work: _Work, proposal: Proposal, origin: Origin) -> None:
         key = embedding_key(row.content)
         work.writes.append(KeepVector(key, found.vector, found.tokens))
     work.writes.append(Put(row))
+
+
+def _begin_earlier(work: _Work, target: MemoryRow, origin: Origin) -> None:
+    """Dates the first statement of the memory that excludes an older one as if that one had arrived
+    first, and the memory had been updated from it."""
+    first = target.first_occurred_at or target.occurred_at
+    if work.flags.allow_update_delete and not protected(target) and origin.occurred_at < first:
+        work.put(replace(target, first_occurred_at=origin.occurred_at))
+
+
+def _settle_older(work: _Work, row: MemoryRow, proposal: Proposal, origin: Origin) -> None:
+    """Settles the pending changes of a memory that was stated again after them: what they say is
+    stored as what held until then."""
+    for held in work.loaded.held.values():
+        is_open = held.target_id == row.memory_id and held.item_id not in work.settled
+        if not is_open or not held.occurred_at < origin.occurred_at:
+            continue
+        if not contradicts(proposal.fact.content, held.content, held.occurred_at.date()):
+            continue
+        work.settled.add(held.item_id)
+        of_held = Origin(held.scope, held.occurred_at, origin.at, held.model, origin.order)
+        past = ended(fact_memory(of_held, _proposal_of(held)), row.occurred_at)
+        ruling = Verdict("skipped", SAID_BEFORE, row.memory_id)
+        if held.action == "UPDATE" and work.active(past.content_hash) is None:
+            ruling = Verdict("created", SAID_BEFORE, past.memory_id, past)
+            work.put(work.categories.folded(past))
+            source = work.memories.get(held.turn_memory_id)
+            work.writes += edge_writes(ruling, row, (held.turn_memory_id,), source)
+        settled = _of_held(held, ruling, None, SAID_BEFORE)
+        work.outcomes.append(settled)
+        work.writes.append(Put(outcome_row(work.message, settled)))
 
 
 def _newcomer(work: _Work, proposal: Proposal, row: MemoryRow, order: int) -> Asking[str | None]:
@@ -370,8 +424,19 @@ def _settle(
 ) -> None:
     """Replaces `blocked` as the fact's outcome in the balance, and adds its event to the
     history."""
+    by = {"changed_by": work.intent.actor.id, "actor_type": work.intent.actor.type}
+    outcome = _of_held(held, ruling, target, reason).model_copy(update=by)
+    work.outcomes.append(outcome)
+    end = outcome_row(work.message, outcome)
+    work.writes.append(Put(replace(end, reason=ruling.reason)))
+
+
+def _of_held(
+    held: PendingProposalRow, ruling: Verdict, target: MemoryRow | None, reason: str
+) -> Outcome:
+    """The outcome that replaces `blocked`, by the pipeline."""
     row = ruling.row
-    outcome = Outcome(
+    return Outcome(
         event=ruling.event,
         item_kind="fact",
         item_id=held.item_id,
@@ -379,8 +444,7 @@ def _settle(
         old_content=target.content if row is not None and target is not None else None,
         new_content=None if row is None or row.is_deleted else row.content,
         reason=reason,
-        changed_by=work.intent.actor.id,
-        actor_type=work.intent.actor.type,
+        changed_by="pipeline",
         version=None if row is None else row.version,
         metadata={
             **decision_of(_proposal_of(held), held.turn_memory_id, held.model),
@@ -388,9 +452,6 @@ def _settle(
             **({"skipped_reason": ruling.reason} if ruling.event == "skipped" else {}),
         },
     )
-    work.outcomes.append(outcome)
-    end = outcome_row(work.message, outcome)
-    work.writes.append(Put(replace(end, reason=ruling.reason)))
 
 
 def _proposal_of(held: PendingProposalRow) -> Proposal:

@@ -52,7 +52,15 @@ from palimpsest.streams.apply.command_work import (
     refuse_others,
 )
 from palimpsest.streams.fading import DAY, faded, reinforced
-from palimpsest.streams.memory_rows import answer_row, deleted, edge, is_erased, protected
+from palimpsest.streams.memory_rows import (
+    answer_row,
+    deleted,
+    edge,
+    is_erased,
+    is_past,
+    may_be_repeated,
+    protected,
+)
 from palimpsest.streams.privacy import is_withheld, refuse_in_private_scope
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Asking, Emit, Message, Step
@@ -180,7 +188,7 @@ def _merge(work: Work, keep: str, memory_id: str, by: str) -> bool:
 
 
 def _says_the_same(one: MemoryRow, other: MemoryRow) -> bool:
-    if one.is_deleted or other.is_deleted or one.type in SOURCE_TYPES:
+    if one.is_deleted or other.is_deleted or may_be_repeated(one) or is_past(other):
         return False
     return (one.type, one.content_hash) == (other.type, other.content_hash)
 

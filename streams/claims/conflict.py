@@ -394,9 +394,16 @@ def contradicts(new: str, known: str, known_on: date | None = None) -> bool:
     return denies(new, known) or is_other_attribute(new, known) or _competes(new, known, known_on)
 
 
+_OWN_NAME: Final = re.compile(
+    r"[^'’]{1,60}['’]s (?:(?:first|given|full|real|own|last) )?(?:nick)?name is "
+)
+"""With two possessives it is the name of somebody else: "Ana's sister's name is Petra"."""
+
+
 def is_ambiguous(statement: str, others: Iterable[str]) -> bool:
     """Whether the first name with which the statement begins may be that of two people: one of
-    `others` tells of a relative or a colleague of that name."""
+    `others` tells of a relative or a colleague of that name. Who says their own name is nobody
+    else."""
     first = re.match(r"[^\W\d_]{1,40}(?=['’ ])", statement)
     if first is None or first[0].casefold() in ("the", "i", "my"):
         return False
@@ -405,7 +412,9 @@ def is_ambiguous(statement: str, others: Iterable[str]) -> bool:
         rf"['’]s (?:[\w-]{{1,30}} ){{1,3}}{name}\b|^{name}(?: from |,? (?:who|the|his|her|my)\b|"
         rf" \()"
     )
-    return any(another.search(text) is not None for text in others)
+    return any(
+        another.search(text) is not None and _OWN_NAME.match(text) is None for text in others
+    )
 
 
 def _competes(new: str, known: str, known_on: date | None) -> bool:

@@ -68,11 +68,16 @@ def subject_of(text: str, speaker: str) -> tuple[Subject, str] | None:
     return _any_name(text)
 
 
+_SPEAKING: Final = frozenset("I i We we My my Our our".split())
+
+
 def _any_name(text: str) -> tuple[Subject, str] | None:
     """A name of up to three words; the fewest that leave a verb or a possessive."""
     words = text.split(maxsplit=4)
     for count in range(1, min(3, len(words) - 1) + 1):
         last = words[count - 1]
+        if last in _SPEAKING:
+            return None  # "Assume I am vegan": what comes before is no name
         name = " ".join(words[:count])
         if last.endswith(("'s", "’s")):
             name = name[:-2]

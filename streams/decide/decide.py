@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from palimpsest.schemas.enumerations import Action
 from palimpsest.schemas.extraction import Fact, FactsExtracted
@@ -17,6 +18,7 @@ from palimpsest.streams.claims.conflict import contradicts, is_ambiguous
 from palimpsest.streams.claims.grammar import USER
 from palimpsest.streams.claims.source import as_stated, in_third_person, is_first_person
 from palimpsest.streams.decide.proposal_policy import (
+    SAID_BEFORE,
     SAID_BY_ITS_SOURCE,
     Met,
     decision_order,
@@ -26,7 +28,12 @@ from palimpsest.streams.decide.proposal_policy import (
     verdict,
 )
 from palimpsest.streams.extract import model_call
-from palimpsest.streams.memory_rows import effective, origin_of
+from palimpsest.streams.memory_rows import (
+    CLOCKS_DIFFER,
+    effective,
+    is_said_later,
+    origin_of,
+)
 from palimpsest.streams.models.base import Reply
 from palimpsest.streams.privacy import is_private
 from palimpsest.streams.prompting.prompts import (
@@ -99,7 +106,9 @@ def decide_stage(own: StageSettings) -> Stage:
             order = decision_order(context.record.offset, len(proposals) - 1)
             expected = yield from _anticipated(message, body, proposal, order, settings)
             if expected is not None:
-                yield Anticipated(expected, None if expected.is_deleted else vector)
+                is_its_text = not expected.is_deleted and proposal.action != "NONE"
+                sources = fact.sources(body.turn)
+                yield Anticipated(expected, vector if is_its_text else None, sources)
         intent = _intent(body, proposals, as_of, context.record.offset, is_first)
         # A message of which a part was decided before, as after a crash, is another one.
         index = "proposals" if len(facts) == len(body.facts) else "remaining proposals"
@@ -164,11 +173,16 @@ def _decide(
     candidates: tuple[ScoredCandidate, ...],
     settings: StageSettings,
 ) -> Asking[Proposal]:
+    # What ended before the fact was stated is neither repeated nor changed by it.
+    candidates = tuple(
+        c for c in candidates if c.valid_until is None or c.valid_until > message.occurred_at
+    )
     proposal = known_by_bands(fact, candidates, settings)
     if proposal is None and settings.decider == "rules":
         source, named = yield from _named(message, body, candidates)
+        later = yield from _as_their_sources_state(message, named)
         decided = decided_by_rules(
-            message.occurred_at, fact, named, settings.near, source, message.recorded
+            message.occurred_at, fact, named, settings.near, source, message.recorded, later
         )
         proposal = decided.model_copy(update={"candidates": candidates})
     if proposal is None:
@@ -200,6 +214,36 @@ def _named(
         for c in candidates
     )
     return source.content, named
+
+
+def _as_their_sources_state(
+    message: Message, candidates: tuple[ScoredCandidate, ...]
+) -> Asking[Mapping[str, str]]:
+    """Returns those of the candidates that were said after the fact, by id, as a source of theirs
+    states them; without those that say more or less than their sources."""
+    now, than = message.recorded, message.occurred_at
+    later = {
+        c.memory_id: c.content
+        for c in candidates
+        if c.occurred_at is not None and is_said_later(c.occurred_at, than, now)
+    }
+    if not later:
+        return {}
+    loaded = yield from Load(message.scope, sources_of=tuple(later))
+    sources: dict[str, list[str]] = {memory_id: [] for memory_id in later}
+    for source in loaded.sources.values():
+        for statement in source.statements:
+            if statement.memory_id in sources:
+                sources[statement.memory_id].append(source.row.content)
+    stated: dict[str, str] = {}
+    for memory_id, content in later.items():
+        # A text that a person asked to remember is its own source.
+        texts = sources[memory_id] or [content]
+        as_said = [said for text in texts if (said := as_stated(text, content)) is not None]
+        if as_said:
+            # The one with its "now", where a source has it.
+            stated[memory_id] = max(as_said, key=lambda said: (len(said), said))
+    return stated
 
 
 def _by_model(
@@ -283,6 +327,7 @@ def _anticipated(
         is_final=body.round >= settings.pipeline.max_reconsiderations,
         source_hash=body.turn.content_hash,
         private=is_private(loaded.privacy, body.turn.speaker, sources, target),
+        by_date=True,
     )
     origin = origin_of(message, body.turn, body.call.model, order)
     row = verdict(proposal, met, origin, least_confidence(body.turn, settings.pipeline)).row
@@ -304,6 +349,7 @@ def _intent(
         decision_order=offset,
         round=body.round,
         warnings=body.warnings,
+        by_date=True,
     )
 
 
@@ -324,10 +370,6 @@ def _failure(failed: list[tuple[Fact, Undecided]]) -> Failure | None:
 
 # What a fact means for existing memories, by bands and rules. Also used to compare shadow deciders
 # with the active one.
-
-
-CLOCKS_DIFFER = timedelta(days=2)
-"""How far ahead a time may lie, because of time zones and of producers' clocks."""
 
 
 def known_by_bands(
@@ -359,6 +401,7 @@ def decided_by_rules(
     near: float,
     source: str | None = None,
     now: datetime | None = None,
+    later: Mapping[str, str] | None = None,
 ) -> Proposal:
     """Decides without a model: proposes to update a contradicted memory, and to add anything else.
 
@@ -366,7 +409,14 @@ def decided_by_rules(
     proposed. And it must not be dated later than the fact, as when an old conversation is imported;
     a memory dated long after `now` has a wrong date, and may be ended. Candidates are examined in
     order, best first. If the text of the `source` is known, a fact ends nothing unless the source
-    states it and no more."""
+    states it and no more.
+
+    `later` has the candidates said after the fact, by id, as their sources state them. Where one
+    contradicts the fact, an UPDATE of it is proposed all the same, which stores the fact as ended.
+    """
+    past = _ending(occurred_at, fact, candidates, near, later or {})
+    if past is not None:
+        return proposed(fact, "UPDATE", candidates, SAID_BEFORE, past)
 
     def dated(candidate: ScoredCandidate) -> datetime | None:
         when = candidate.occurred_at
@@ -386,12 +436,36 @@ def decided_by_rules(
             break
         when = dated(candidate)
         if contradicts(stated, candidate.content, None if when is None else when.date()):
-            others = (each.content for each in candidates if each is not candidate)
-            if is_ambiguous(fact.content, others):
+            if is_ambiguous(fact.content, _contents(candidates, candidate)):
                 break
             reason = "contradicts a known memory"
             return proposed(fact, "UPDATE", candidates, reason, candidate, risk=True)
     return proposed(fact, "ADD", candidates, "similar, yet not the same")
+
+
+def _ending(
+    occurred_at: datetime,
+    fact: Fact,
+    candidates: tuple[ScoredCandidate, ...],
+    near: float,
+    later: Mapping[str, str],
+) -> ScoredCandidate | None:
+    """Returns the candidate, said later, that ends what the fact says: one that holds still, if
+    there is one, else the first of those that have ended themselves."""
+    found = [
+        candidate
+        for candidate in candidates
+        if candidate.memory_id in later
+        and candidate.cosine is not None
+        and candidate.cosine >= near
+        and contradicts(later[candidate.memory_id], fact.content, occurred_at.date())
+        and not is_ambiguous(candidate.content, _contents(candidates, candidate))
+    ]
+    return next((each for each in found if each.valid_until is None), next(iter(found), None))
+
+
+def _contents(candidates: tuple[ScoredCandidate, ...], without: ScoredCandidate) -> Iterable[str]:
+    return (each.content for each in candidates if each is not without)
 
 
 def of_remembered_text(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from palimpsest.schemas.enumerations import OutcomeEvent
@@ -27,10 +28,14 @@ from palimpsest.streams.memory_rows import (
     deleted,
     edge,
     edge_rows,
+    ended,
     fact_memory,
     is_erased,
+    is_past,
+    is_said_later,
     protected,
     restated,
+    said_again,
     skip_reason,
 )
 from palimpsest.streams.settings import Flags, PipelineSettings
@@ -45,6 +50,8 @@ SAID_BY_ITS_SOURCE = "said_by_its_source"
 ORDERS_PER_RECORD = 64
 
 STALE = "decided on what has changed since"
+SAID_BEFORE = "said before what excludes it"
+"""Reason for a statement older than the memory that it contradicts."""
 
 Cause = Literal["target_gone", "version_conflict", "near_duplicate"]
 """Why a proposal no longer fits the store."""
@@ -57,7 +64,8 @@ class Met:
     `source` is its turn, or the remembered text that it was extracted from while that had the hash
     `source_hash` (None for a turn). `target` is the memory that it names, `same` the id of the
     active memory with the fact's content, `newcomer` that of a near duplicate which the decision
-    could not have seen. `is_final`: it may not be sent back again. `by_person`: a person requested
+    could not have seen. `is_final`: it may not be sent back again. `by_date`: what holds follows
+    from when it was said, not from when it arrived. `by_person`: a person requested
     it, `forced` even for a pinned memory. `private`: the privacy level of a person that it is from
     or about allows none of it to be kept."""
 
@@ -71,6 +79,7 @@ class Met:
     by_person: bool = False
     forced: bool = False
     private: bool = False
+    by_date: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +163,10 @@ def _unchanged(proposal: Proposal, met: Met, origin: Origin, min_confidence: flo
         return Verdict("skipped", gone, None)
     cause = out_of_date(proposal, met.target)
     if cause is None:
-        return Verdict("none", proposal.reason, proposal.target_id)
+        again = None
+        if met.by_date and met.target is not None and proposal.reason != SAID_BY_ITS_SOURCE:
+            again = said_again(met.target, origin.occurred_at, origin.at)
+        return Verdict("none", proposal.reason, proposal.target_id, again)
     if met.same is not None:
         return Verdict("none", proposal.reason, met.same)
     why = skip_reason(proposal.fact, min_confidence) or gone
@@ -176,6 +188,13 @@ def _changed(proposal: Proposal, met: Met, origin: Origin, min_confidence: float
     # Checked before the flag: a review pending for a memory that no longer exists would be lost.
     if target is None or cause == "target_gone":
         return _again(proposal, met, origin, min_confidence, "target_gone")
+    if met.by_date:
+        # What excludes an ended memory excludes this statement as well.
+        is_older = origin.occurred_at < (target.valid_until or origin.occurred_at)
+        if is_past(target) and target.valid_until is not None and is_older:
+            return _ended(proposal, target, met, origin, target.valid_until)
+        if is_said_later(target.occurred_at, origin.occurred_at, origin.at):
+            return _ended(proposal, target, met, origin, target.occurred_at)
     if not met.flags.allow_update_delete:
         return Verdict("blocked", "update_delete_not_allowed", target.memory_id)
     if _is_guarded(target, met):
@@ -185,6 +204,19 @@ def _changed(proposal: Proposal, met: Met, origin: Origin, min_confidence: float
     if cause is not None:
         return _again(proposal, met, origin, min_confidence, cause)
     return _carried_out(proposal, target, met.same, origin)
+
+
+def _ended(
+    proposal: Proposal, target: MemoryRow, met: Met, origin: Origin, at: datetime
+) -> Verdict:
+    """What was said later stays as it is, so nothing has to be allowed. The older statement becomes
+    a memory that ended when the later one was made; a DELETE keeps nothing of its statement."""
+    if proposal.action == "DELETE":
+        return Verdict("skipped", SAID_BEFORE, target.memory_id)
+    if met.same is not None:
+        return Verdict("deduped", "same content", met.same)
+    row = ended(fact_memory(origin, proposal), at)
+    return Verdict("created", SAID_BEFORE, row.memory_id, row)
 
 
 def _is_guarded(target: MemoryRow, met: Met) -> bool:
@@ -244,7 +276,7 @@ def source_gone(source: MemoryRow | None, source_hash: str | None) -> str | None
 
 def archive_writes(ruling: Verdict, target: MemoryRow | None, origin: Origin) -> list[Write]:
     """The cold tier's copy of the state that the verdict's row replaces."""
-    if ruling.row is None or target is None or ruling.event == "created":
+    if ruling.row is None or target is None or ruling.event in ("created", "none"):
         return []
     how = "replaced" if ruling.event == "modified" else "deleted"
     by = "the pipeline" if origin.by == "pipeline" else origin.by
@@ -257,8 +289,11 @@ def edge_writes(
     """The edges of the verdict's row: to its sources, and to the state that it replaces. The
     remembered text whose fact deleted a memory replaces that memory; a turn replaces none."""
     row = ruling.row
-    if row is None:
+    if row is None or ruling.event == "none":
         return []
+    if ruling.event == "created" and target is not None and row.valid_from is not None:
+        past = edge(target.memory_id, row.memory_id, "supersedes", row.scope)
+        return [*map(Put, edge_rows(row, source_ids)), Put(past)]
     if ruling.event != "deleted":
         replaced = target if ruling.event == "modified" else None
         return [Put(each) for each in edge_rows(row, source_ids, replaced)]

@@ -134,7 +134,11 @@ class Store:
             flags=self.flags,
             settled=self.settled & {*ask.item_ids, *ask.turn_item_ids},
             write_seq=self.write_seq,
-            held={key: row for key, row in self.held.items() if key in ask.held_ids},
+            held={
+                key: row
+                for key, row in self.held.items()
+                if key in ask.held_ids or row.target_id in ask.held_for
+            },
             facts={k: v for k, v in self.known_facts.items() if k in ask.fact_ids},
             proposed=frozenset(k for k, number in ask.proposed_in if (k, number) in self.proposed),
             derived={k: v for k, v in self.derived.items() if {*v} & {*ask.derived_from}},

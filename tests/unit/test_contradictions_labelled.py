@@ -131,6 +131,27 @@ def test_real_contradictions_are_found(held_out: bool, found: int) -> None:
     assert hits >= found
 
 
+@pytest.mark.parametrize(
+    ("known", "new", "turn"),
+    [
+        ("Ana likes jazz.", "Ana does not like jazz.", "I don't like jazz, actually."),
+        ("Ana likes jazz.", "Ana does not like jazz.", "To be honest, I don't like jazz."),
+        (
+            "Ana is allergic to nuts.",
+            "Ana is not allergic to nuts.",
+            "It turns out I'm not allergic to nuts.",
+        ),
+        (
+            "Ana is allergic to nuts.",
+            "Ana is not allergic to nuts.",
+            "Turns out that I'm not allergic to nuts, after all.",
+        ),
+    ],
+)
+def test_a_retraction_may_be_introduced(known: str, new: str, turn: str) -> None:
+    assert action(known, new, turn) == "UPDATE"
+
+
 SAME = _lines("same_statements.jsonl")
 
 

@@ -1,0 +1,220 @@
+"""What is true follows from when it was said, never from the order of arrival."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.schemas.commands import ApplyProposalsCommand
+from palimpsest.schemas.messages import MemoryWrite, ProposalsIntent
+from palimpsest.schemas.topics import MEMORY_WRITES
+from palimpsest.stores.recall.marks import marks_of
+from palimpsest.streams.decide.proposal_policy import SAID_BEFORE
+from palimpsest.streams.models.base import Prompt, Reply
+from palimpsest.streams.rules.model import RulesLanguageModel
+from palimpsest.streams.settings import Flags
+from palimpsest.streams.stage import Message
+from tests.harness import CAREFUL, FULL, Pipeline, pipeline_settings
+from tests.messages import published, turn
+
+NOW = datetime(2027, 1, 1, tzinfo=UTC)
+NEAR = 0.3
+
+Said = tuple[int, str]
+"""The year in which something was said, and what."""
+
+GRAZ, PORTO, AGAIN = (
+    (2023, "I live in Graz."),
+    (2025, "I live in Porto."),
+    (2026, "I live in Graz."),
+)
+
+
+def loaded(
+    folder: Path, said: Sequence[Said], flags: Flags, batches: Sequence[int] = ()
+) -> Pipeline:
+    """A pipeline that took the statements in this order, in batches that end at these places."""
+    pipeline = Pipeline(folder, pipeline_settings(flags, near=NEAR))
+    ends = [*batches, len(said)]
+    for begin, end in zip([0, *ends], ends, strict=False):
+        say(pipeline, said[begin:end])
+    return pipeline
+
+
+def say(pipeline: Pipeline, said: Sequence[Said]) -> None:
+    turns = [
+        published(turn(text, f"{year} {text}"), occurred_at=datetime(year, 1, 1, tzinfo=UTC))
+        for year, text in said
+    ]
+    pipeline.publish(*turns)
+    pipeline.run()
+
+
+def active(pipeline: Pipeline) -> list[tuple[Any, ...]]:
+    """Contents of the memories that hold, with the years of their first and newest statement."""
+    rows = pipeline.rows(
+        "SELECT content, occurred_at, first_occurred_at FROM memory_rows WHERE NOT is_deleted"
+        " AND type <> 'episodic' AND (valid_until IS NULL OR valid_until > ?) ORDER BY ALL",
+        NOW,
+    )
+    return [
+        (row["content"], (row["first_occurred_at"] or row["occurred_at"]).year,
+         row["occurred_at"].year)
+        for row in rows
+    ]  # fmt: skip
+
+
+def past(pipeline: Pipeline) -> list[tuple[str, int, int]]:
+    """Contents of the memories that ended, with the years from and until which they held."""
+    rows = pipeline.rows(
+        "SELECT content, valid_from, valid_until FROM memory_rows WHERE NOT is_deleted"
+        " AND type <> 'episodic' AND valid_until <= ? ORDER BY ALL",
+        NOW,
+    )
+    return [(row["content"], row["valid_from"].year, row["valid_until"].year) for row in rows]
+
+
+def pending(pipeline: Pipeline) -> list[str]:
+    return pipeline.values(
+        "SELECT h.item_id FROM held_proposals h JOIN outcomes o ON o.item_id = h.item_id"
+        " WHERE o.event = 'blocked' ORDER BY ALL"
+    )
+
+
+def marks(pipeline: Pipeline) -> dict[str, list[tuple[str, str | None]]]:
+    """The marks of the turns, by what and when they were said, without the dates of the marks."""
+    rows = pipeline.rows(
+        "SELECT memory_id, content, occurred_at FROM memory_rows WHERE type = 'episodic'"
+    )
+    said = {row["memory_id"]: f"{row['occurred_at'].year} {row['content']}" for row in rows}
+    with pipeline.shard.reading() as reader:
+        found = marks_of(reader, "ana", None, NOW)
+    return {
+        said[key]: [(mark.kind, mark.text) for mark in each]
+        for key, each in found.items()
+        if key in said
+    }
+
+
+@pytest.mark.parametrize("flags", [CAREFUL, FULL])
+def test_an_older_statement_is_stored_as_ended(tmp_path: Path, flags: Flags) -> None:
+    with loaded(tmp_path, [PORTO, GRAZ], flags, [1]) as pipeline:
+        assert [row[0] for row in active(pipeline)] == ["Ana lives in Porto."]
+        assert past(pipeline) == [("Ana lives in Graz.", 2023, 2025)]
+        assert marks(pipeline) == {"2023 I live in Graz.": [("superseded", "Ana lives in Porto.")]}
+        assert pending(pipeline) == []
+        assert ("created", SAID_BEFORE) in pipeline.facts_settled()
+
+
+def test_the_word_now_of_a_later_source_counts(tmp_path: Path) -> None:
+    said = [(2025, "I now work at Siemens."), (2023, "I work at Bosch.")]
+    for number, order in enumerate((said, said[::-1])):
+        with loaded(tmp_path / str(number), order, FULL) as pipeline:
+            assert [row[0] for row in active(pipeline)] == ["Ana now works at Siemens."]
+
+
+def test_a_later_source_that_says_more_ends_nothing(tmp_path: Path) -> None:
+    said = [(2025, "I live in Porto, as my aunt says."), (2023, "I live in Graz.")]
+    with loaded(tmp_path, said, FULL) as pipeline:
+        assert past(pipeline) == []
+
+
+def test_a_repeat_renews_a_memory_and_settles_what_waits(tmp_path: Path) -> None:
+    with loaded(tmp_path, [GRAZ, PORTO, AGAIN], CAREFUL, [2]) as pipeline:
+        assert active(pipeline) == [("Ana lives in Graz.", 2023, 2026)]
+        assert past(pipeline) == [("Ana lives in Porto.", 2025, 2026)]
+        assert pending(pipeline) == []
+        assert marks(pipeline) == {"2025 I live in Porto.": [("superseded", "Ana lives in Graz.")]}
+        assert pipeline.balance().holds
+
+
+def test_an_older_repeat_settles_nothing(tmp_path: Path) -> None:
+    said = [GRAZ, PORTO, (2024, "I live in Graz.")]
+    with loaded(tmp_path, said, CAREFUL) as pipeline:
+        [waiting] = pending(pipeline)
+        pipeline.command(ApplyProposalsCommand(item_ids=(waiting,), reason="she moved"))
+        pipeline.run()
+        assert [row[0] for row in active(pipeline)] == ["Ana lives in Porto."]
+
+
+SETS: dict[str, list[Said]] = {
+    "homes": [GRAZ, PORTO, AGAIN],
+    "coffee": [
+        (2024, "I like coffee."), (2025, "I don't like coffee anymore."), (2026, "I like coffee."),
+    ],
+    "work": [(2023, "I work at Bosch."), (2024, "I now work at Siemens."), (2025, "I have a dog.")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_order_and_batching_gives_the_same(tmp_path: Path, name: str) -> None:
+    expected = None
+    for number, order in enumerate(permutations(SETS[name])):
+        with loaded(tmp_path / str(number), order, FULL, [1 + number % 2]) as pipeline:
+            found = active(pipeline), marks(pipeline), pending(pipeline)
+        expected = expected or found
+        assert found == expected, order
+
+
+def test_what_is_folded_from_the_log_is_the_same(tmp_path: Path) -> None:
+    with loaded(tmp_path / "a", [AGAIN, PORTO, GRAZ], CAREFUL, [1]) as pipeline:
+        records = pipeline.messages(MEMORY_WRITES)
+        expected = active(pipeline), past(pipeline), marks(pipeline), pending(pipeline)
+    with Pipeline(tmp_path / "b", pipeline.settings) as again:
+        again.publish(*records, topic=MEMORY_WRITES)
+        again.run("apply-writes")
+        assert (active(again), past(again), marks(again), pending(again)) == expected
+
+
+def test_older_records_are_carried_out_in_the_order_of_arrival(tmp_path: Path) -> None:
+    with loaded(tmp_path / "a", [GRAZ, PORTO, AGAIN], CAREFUL) as pipeline:
+        records = [unmarked(message) for message in pipeline.messages(MEMORY_WRITES)]
+    with Pipeline(tmp_path / "b", pipeline.settings) as again:
+        again.publish(*records, topic=MEMORY_WRITES)
+        again.run("apply-writes")
+        assert [row[1:] for row in active(again)] == [(2023, 2023)]
+        assert len(pending(again)) == 1
+
+
+def unmarked(message: Message) -> Message:
+    """The record as it was written before statements were ordered by their dates."""
+    assert isinstance(message.body, MemoryWrite)
+    write = message.body.write
+    if not isinstance(write, ProposalsIntent):
+        return message
+    old = write.model_copy(update={"by_date": None})
+    return message.model_copy(update={"body": message.body.model_copy(update={"write": old})})
+
+
+class Deciding(RulesLanguageModel):
+    """A model that decides the same about every fact's only candidate."""
+
+    def __init__(self, action: str) -> None:
+        self.action = action
+
+    async def generate(self, prompt: Prompt) -> Reply:
+        if prompt.purpose != "decide":
+            return await super().generate(prompt)
+        candidates: Any = prompt.subject["candidates"]
+        decided = {"action": self.action, "targetId": candidates[0]["id"], "confidence": 0.9}
+        return Reply(json.dumps({**decided, "reason": "she moved"}), "scripted-1", "scripted")
+
+
+@pytest.mark.parametrize(
+    ("action", "ended"), [("UPDATE", [("Ana lives in Graz.", 2023, 2025)]), ("DELETE", [])]
+)
+def test_what_a_model_decides_about_something_said_later(
+    tmp_path: Path, action: str, ended: list[tuple[str, int, int]]
+) -> None:
+    """Its UPDATE stores the older statement as ended, its DELETE does nothing."""
+    settings = pipeline_settings(FULL, "model", near=NEAR)
+    with Pipeline(tmp_path, settings, Deciding(action)) as pipeline:
+        say(pipeline, [PORTO, GRAZ])
+        assert active(pipeline)[0][0] == "Ana lives in Porto."
+        assert past(pipeline) == ended
