@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 WIDER = 3
 """Factor on the limit of a keyword search: neighbours of hits are removed from the results."""
 MAX_QUESTION_CHARACTERS: Final = 10_000
-"""Only the beginning of a longer query is searched: more words find no more, and slow down all
-concurrent requests."""
+"""Of a longer query only the part that asks is read, and no more than this: more words find no
+more, and slow down all concurrent requests."""
 
 
 async def recall(sources: Sources, request: Query) -> JsonValue:
@@ -174,16 +174,18 @@ async def _retriever(
     them."""
     from palimpsest.stores.recall.answers import CONSTANTS
     from palimpsest.stores.recall.intent import by_keyword
+    from palimpsest.stores.recall.question import question_of
     from palimpsest.stores.recall.retriever import Retriever
 
+    question = question_of(query.query)
     # One vector space for the whole search: the shard may change to another meanwhile.
     space = sources.shard_of(query.scope).space
     model = sources.embeddings.searching(space.options.embedding_model)
-    embedding = await _embedding(sources, model, query.query)
+    embedding = await _embedding(sources, model, question)
     exemplars = None
     settings = sources.settings
     by_exemplars = settings.recall.intent == "exemplars"
-    if by_exemplars and embedding is not None and by_keyword(query.query).intent == "general":
+    if by_exemplars and embedding is not None and by_keyword(question).intent == "general":
         exemplars = await sources.exemplars.of(model)
     retriever = Retriever(
         space,
@@ -198,12 +200,16 @@ async def _retriever(
 
 
 def _bounded(query: Query) -> Query:
-    """The query with its text cut to the maximum length, at the end of a word if possible."""
+    """The query with its text cut to the maximum length, to what asks in it or else at the end of a
+    word if possible."""
+    from palimpsest.stores.recall.question import question_of
+
     text = query.query.strip()
     if len(text) > MAX_QUESTION_CHARACTERS:
+        text = question_of(text)
+    if len(text) > MAX_QUESTION_CHARACTERS:
         text = text[: MAX_QUESTION_CHARACTERS + 1].rsplit(None, 1)[0][:MAX_QUESTION_CHARACTERS]
-        return replace(query, query=text)
-    return query
+    return query if len(text) == len(query.query.strip()) else replace(query, query=text)
 
 
 async def _embedding(sources: Sources, model: EmbeddingModel, text: str) -> QueryEmbedding | None:

@@ -16,6 +16,7 @@ from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.recall.answers import Retrieval
 from palimpsest.stores.recall.context import Found, Piece, Stems
 from palimpsest.stores.recall.query import Neighbour, RecallResult, in_words
+from palimpsest.stores.recall.question import question_of
 
 COVERED: Final = 0.8
 """The share of a turn's words that a fact must contain to replace the turn."""
@@ -67,10 +68,10 @@ def found_pieces(found: Retrieval, language: str, left_out: frozenset[str]) -> F
         for turn in result.neighbours
         if turn.id not in turns and turn.id not in left_out
     }
-    question = found.answer.query
+    question = question_of(found.answer.query)
     wanted = stems(question) | {*_ORDINAL.findall(question)}
     last = [*map(_turn, neighbors.values()), *map(_piece, rest)]
-    return Found(question, pieces, last, wanted, stems)
+    return Found(found.answer.query, pieces, last, wanted, stems)
 
 
 def _stands_for(fact: RecallResult, turn: RecallResult, stems: Stems) -> bool:
