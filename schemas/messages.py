@@ -142,7 +142,7 @@ class ProposalsIntent(Frozen):
     the position of the deciding record, so that apply can tell what the decider had seen. In a
     log that was repartitioned, `as_of` is past all sequences, or 0 where a proposal was sent back.
     `by_date`: what holds follows from when it was said; older records have no such mark, and are
-    carried out in the order of arrival, also in a rebuild.
+    carried out in the order of delivery, also in a rebuild.
     """
 
     intent: Literal["proposals"] = "proposals"

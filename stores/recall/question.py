@@ -33,7 +33,7 @@ _UNSPACED: Final = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD: Final = re.compile(rf"[{_UNSPACED}]{{1,2}}|[^\W{_UNSPACED}]+(?:['’.-][^\W{_UNSPACED}]+)*")
 """Two characters of a script without spaces count as a word."""
 _SENTENCE: Final = re.compile(
-    r"(?<=[.!?…\u061f\u037e])[\"'”’)\]]?\s+|(?<=[。！？])|\s*\n\s*|\s+(?:[-*•]|\d{1,2}[.)])\s+"
+    r"(?<=[.!?…\u061f\u037e])[\"'”’)\]]?\s+|(?<=[。！？])|\n\s*|(?<!\s)\s++(?:[-*•]|\d{1,2}[.)])\s+"
 )
 _AUXILIARY: Final = (
     "am|are|is|was|were|do|does|did|has|have|had|can|could|will|would|shall|should|may|might|must"

@@ -14,6 +14,7 @@ from palimpsest.schemas.messages import MemoryWrite, ProposalsIntent, ScoredCand
 from palimpsest.schemas.rows.pipeline import FlagsRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from palimpsest.streams.decide.decide import decide_stage
+from palimpsest.streams.decide.proposal_policy import SAID_BEFORE
 from palimpsest.streams.settings import Flags
 from palimpsest.streams.stage import Embed, Generate, ModelUnavailable
 from palimpsest.streams.store_port import Anticipated, FindCandidates
@@ -121,14 +122,16 @@ def test_without_a_cosine_the_rules_propose_nothing_but_to_add() -> None:
     assert (proposal.action, proposal.target_id) == ("ADD", None)
 
 
-def test_what_was_told_earlier_contradicts_nothing_that_was_told_later() -> None:
+def test_what_was_told_earlier_ends_by_what_was_told_later() -> None:
     known = memory("m", "The cache is enabled on the server")
     later = candidate(known).model_copy(update={"occurred_at": BEGIN + timedelta(days=1)})
     body = facts("The cache is not enabled on the server")
     [proposal] = intent(decide(body, finding(later))).proposals
-    assert (proposal.action, proposal.target_id) == ("ADD", None)
+    assert (proposal.action, proposal.target_id, proposal.reason) == ("UPDATE", "m", SAID_BEFORE)
+    assert not proposal.contradiction_risk
     [proposal] = intent(decide(body, finding(later), occurred_at=later.occurred_at)).proposals
     assert (proposal.action, proposal.target_id) == ("UPDATE", "m")
+    assert proposal.contradiction_risk
 
 
 def test_of_several_contradicted_the_first_candidate_is_updated() -> None:

@@ -1,4 +1,4 @@
-"""What is true follows from when it was said, never from the order of arrival."""
+"""What is true follows from when it was said, never from the order of delivery."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_what_is_folded_from_the_log_is_the_same(tmp_path: Path) -> None:
         assert (active(again), past(again), marks(again), pending(again)) == expected
 
 
-def test_older_records_are_carried_out_in_the_order_of_arrival(tmp_path: Path) -> None:
+def test_older_records_are_carried_out_in_the_order_of_delivery(tmp_path: Path) -> None:
     with loaded(tmp_path / "a", [GRAZ, PORTO, AGAIN], CAREFUL) as pipeline:
         records = [unmarked(message) for message in pipeline.messages(MEMORY_WRITES)]
     with Pipeline(tmp_path / "b", pipeline.settings) as again:
