@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from typing import Final
 
 from pydantic import JsonValue
 
@@ -139,6 +140,7 @@ def _known(
     return {**done, "status": "updated", "why": why}
 
 
+_BY_HAND: Final = RememberCommand.model_fields["source_type"].default
 _WISHES = ("pinned", "importance", "tags", "type", "project", "metadata")
 
 
@@ -151,7 +153,14 @@ def _wished(
     tags: tuple[str, ...],
 ) -> MemoryRow:
     """Returns the known memory with what the command says of it beyond its text: nothing that it
-    has gets lost, except for a value that is replaced."""
+    has gets lost, except for a value that is replaced.
+
+    What another program keeps (`source_type`) has type, project and metadata of its own: the memory
+    of another item with the same text does not take them over."""
+    source = (command.source_type, command.source_id)
+    is_same_item = command.source_id is not None and source == (same.source_type, same.source_id)
+    if command.source_type != _BY_HAND and not is_same_item:
+        command = command.model_copy(update={"type": None, "project": None, "metadata": {}})
     is_type_open = not (work.by_machine and protected(same))
     rated = same.importance if importance is None else importance
     if is_guarded(work) and same.importance > EXPLICIT_IMPORTANCE:

@@ -52,6 +52,21 @@ def test_a_known_text_gets_what_the_request_says(
     assert result(again) == {"id": "tea", "deduped": True, "version": 4}
 
 
+@pytest.mark.parametrize("own", [("manual", None), ("shop", None), ("shop", "other")])
+def test_an_item_of_another_program_keeps_its_metadata_apart(own: tuple[str, str | None]) -> None:
+    """Two items with one text: what the second is goes to a memory of its own, if at all."""
+    known = replace(TEA, metadata='{"key": 1}', source_type=own[0], source_id=own[1])
+    wish = {"source_type": "shop", "metadata": {"key": 2, "new": 3}, "project": "p", "type": "rule"}
+    for source_id in (None, "item"):
+        command = RememberCommand(content=TEA.content, source_id=source_id, **wish)
+        driven = carry_out(command, Store.of(known))
+        assert result(driven) == {"id": "tea", "deduped": True, "version": 3}
+        assert driven.rows(MemoryRow) == []
+    same = replace(known, source_type="shop", source_id="item")
+    command = RememberCommand(content=TEA.content, source_id="item", **wish)
+    assert result(carry_out(command, Store.of(same)))["status"] == "updated"
+
+
 def test_nothing_that_a_known_memory_has_gets_lost() -> None:
     known = replace(TEA, pinned=True, importance=1.0, tags=("a",), project="p", metadata='{"k": 1}')
     driven = carry_out(RememberCommand(content=TEA.content), Store.of(known))
