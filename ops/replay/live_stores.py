@@ -228,13 +228,15 @@ _WITHOUT_POSITIONS: Final[dict[tuple[type[Row], str], str]] = {
 
 
 # Hashes, because DuckDB holds one side of a join.
-_VECTORS: Final = f"""
-SELECT m.scope, e.* FROM {{store}}.memory_rows m JOIN (
+_VECTORS: Final = """
+SELECT m.scope, e.* FROM {store}.memory_rows m JOIN (
     SELECT embedding_key, model, len(vector) AS size, hash(vector) AS vector,
         CASE WHEN tokens IS NOT NULL THEN hash(tokens) END AS tokens
-    FROM {{store}}.embeddings WHERE model =
-        (SELECT value FROM {{store}}.shard_state WHERE name = {quoted(EMBEDDING_STATE)})
+    FROM {store}.embeddings WHERE {models}
 ) e USING (embedding_key) WHERE NOT m.is_deleted"""
+_MODEL_IN_USE: Final = (
+    "model = (SELECT value FROM {store}.shard_state WHERE name = " + quoted(EMBEDDING_STATE) + ")"
+)
 # What is incomplete in a live store, and was made again, has not got lost. Stores that have the
 # same text may have other vectors of it, of which one is kept.
 _LOST_VECTORS: Final = """
@@ -292,7 +294,10 @@ def _union(
         query += left if row_type is ShortTermRow else ""
         union = " UNION ALL ".join(query.replace("{store}", store) for store in stores)
         connection.execute(f"CREATE VIEW memory.{side}.{row_type.SOURCE} AS {union}")
-    vectors = " UNION ALL ".join(_VECTORS.replace("{store}", store) for store in stores)
+    # A new store has no worker yet that would write down its model, so all of its vectors count.
+    models = _MODEL_IN_USE if side == "live" else "true"
+    query = _VECTORS.replace("{models}", models)
+    vectors = " UNION ALL ".join(query.replace("{store}", store) for store in stores)
     connection.execute(f"CREATE VIEW memory.{side}.vectors AS {vectors}")
 
 
