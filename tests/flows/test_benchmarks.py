@@ -78,6 +78,7 @@ def test_retrieval_refuses_what_it_cannot_tell_apart(program: Program, data: Pat
     assert "there is no conversation" in said
 
 
+@pytest.mark.soak
 def test_latency_of_real_texts_is_that_of_a_worker(program: Program, data: Path) -> None:
     given = ("--data", str(data), "--memories", "40", "--folder", "kept")
     [first] = program.json("bench", "latency", *given)["latency"]

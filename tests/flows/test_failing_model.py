@@ -71,6 +71,7 @@ def test_a_run_once_ends_where_the_model_refuses_completions(tmp_path: Path) -> 
     assert program.json("sql", "SELECT count(*) AS n FROM turns") == [{"n": 2}]
 
 
+@pytest.mark.soak
 def test_a_failing_model_is_told_once_by_a_run_and_in_the_library(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -53,6 +53,7 @@ def test_a_query_ends_with_its_time_whatever_it_does(running: Served) -> None:
     problem(asked(running, PATIENT), 422, "sql_too_slow")
 
 
+@pytest.mark.soak
 def test_no_query_makes_a_commit_fail(running: Served) -> None:
     greedy = "SELECT len(string_agg(repeat('x', 1000), '')) FROM range(1000000)"
     with ThreadPoolExecutor(3) as pool, running.client() as client:

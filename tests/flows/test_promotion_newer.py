@@ -91,6 +91,7 @@ def test_what_the_branch_drew_and_held_back_is_not_lost(tmp_path: Path) -> None:
     asyncio.run(trying())
 
 
+@pytest.mark.soak
 def test_what_a_promotion_would_lose_is_shown_and_needs_a_flag(tmp_path: Path) -> None:
     async def prepared() -> None:
         made = Lab(tmp_path / "palimpsest-data", said({FIRST: ["Ana has a cup", "Ana is here"]}))

@@ -10,6 +10,7 @@ import sqlite3
 from pathlib import Path
 
 import duckdb
+import pytest
 
 from tests.flows.program import Program
 from tests.servers import ScriptedProvider
@@ -56,6 +57,7 @@ def slow(provider: ScriptedProvider) -> list[str]:
     return [part for name, value in chosen.items() for part in ("--set", f"{name}={value}")]
 
 
+@pytest.mark.soak
 async def test_ctrl_c_at_five_moments_and_each_time_it_is_further_on(tmp_path: Path) -> None:
     program = Program(tmp_path)
     said = (f"I like the town number {number} best." for number in range(TURNS))

@@ -77,6 +77,7 @@ def test_a_producer_that_does_not_trace(tmp_path: Path, kept: Collector) -> None
     assert "publish conversation-turns" not in {span.name for span in spans}
 
 
+@pytest.mark.soak
 def test_a_collector_that_is_away_stops_nothing(tmp_path: Path) -> None:
     away = Collector("http://127.0.0.1:9", tmp_path / "nothing")
     program = Program(tmp_path, afresh=True, **away.environment, OTEL_EXPORTER_OTLP_TIMEOUT="1")

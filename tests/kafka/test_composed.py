@@ -101,6 +101,7 @@ class Composed:
 
 
 @pytest.mark.timeout(500)
+@pytest.mark.soak
 def test_the_services_are_healthy_and_remember_a_turn(tmp_path: Path, broker: Broker) -> None:
     composed = Composed(tmp_path, broker)
     composed.run("topics", *SERVICES["topics"]["command"])

@@ -139,6 +139,7 @@ async def test_lag_counts_what_is_not_acknowledged(cluster: Cluster) -> None:
         assert log.drained()
 
 
+@pytest.mark.soak
 def test_a_broker_that_is_back_is_reached_again_at_once(tmp_path: Path) -> None:
     """Its clients wait ever longer between attempts; an outage must not outlast the broker's."""
     with Broker(tmp_path / "broker") as own:

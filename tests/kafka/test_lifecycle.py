@@ -115,6 +115,7 @@ def reply(call: Call) -> Behaviour | None:
     return next((Text(json.dumps(answer)) for answer in answers), None)
 
 
+@pytest.mark.soak
 async def test_jobs_that_ask_a_model_reach_every_partition_once(lab: Lab) -> None:
     async with ScriptedProvider(refusing=reply) as server:
         lab.choose(

@@ -125,6 +125,7 @@ def test_a_frozen_worker_does_no_harm_when_it_wakes(
     finish(lab, turns, expected)
 
 
+@pytest.mark.soak
 def test_a_rolling_restart_loses_nothing(
     make_lab: MakeLab, turns: list[Outgoing], expected: States
 ) -> None:

@@ -91,6 +91,7 @@ def is_whole(lab: Lab, traffic: Traffic) -> None:
     assert (row["n"], row["ids"]) == (sent, sent)
 
 
+@pytest.mark.soak
 def test_promoted_and_rolled_back_while_turns_come_in_and_processes_are_killed(lab: Lab) -> None:
     for name in ("one", "two"):
         lab.start(name)

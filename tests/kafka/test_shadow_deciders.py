@@ -104,6 +104,7 @@ def shadows(lab: Lab) -> int:
     return sum(int(stored(lab, scope, query)[0][0]) for scope in SCOPES)
 
 
+@pytest.mark.soak
 async def test_deciders_are_compared_and_scopes_earn(lab: Lab) -> None:
     async with ScriptedProvider() as server:
         await asyncio.to_thread(compared_and_earned, lab, of(server))

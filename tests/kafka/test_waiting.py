@@ -114,6 +114,7 @@ def test_a_broker_that_is_killed_ends_no_worker(
         finish(lab, turns, expected)
 
 
+@pytest.mark.soak
 def test_a_gateway_serves_before_its_broker_is_there(tmp_path: Path) -> None:
     with (
         Broker(tmp_path / "broker") as own,
