@@ -195,24 +195,15 @@ def _encoded(line: Fields) -> bytes:
 
 def _lines(reader: duckdb.DuckDBPyConnection, request: ExportRequest) -> Iterator[Fields]:
     for kind, query in _LINES.items():
-        if kind in _WITH_CHOSEN:
-            known = _CHOSEN + (_GRAPH if "named" in query else "")
-            known += f", {_HIDDEN}" if "hidden" in query else ""
-            values = {"scope": request.scope, "deleted": request.deleted}
-            result = reader.execute(f"{known} {query}", values)
-        else:
-            result = reader.execute(query, {"scope": request.scope})
+        # What a query does not refer to is not executed.
+        values = {"scope": request.scope, "deleted": request.deleted}
+        result = reader.execute(f"{_CHOSEN}{_GRAPH}, {_HIDDEN} {query}", values)
         names = [column[0] for column in result.description or ()]
         finished = _FINISHED.get(kind, dict)
         while rows := result.fetchmany(FETCHED_ROWS):
             for row in rows:
                 told = {name: plain(value) for name, value in zip(names, row, strict=True)}
                 yield {"kind": kind, **finished(told)}
-
-
-_WITH_CHOSEN = frozenset(
-    kind for kind, query in _LINES.items() if "chosen" in query or "named" in query
-)
 
 
 def _with_metadata(line: Fields) -> Fields:

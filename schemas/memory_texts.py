@@ -45,7 +45,7 @@ def embedding_text(
 _FIRST_PERSON: Final = re.compile(r"\b(?:I|[Mm]e|[Mm]y|[Mm]ine|[Mm]yself|[Ww]e|[Uu]s|[Oo]urs?)\b")
 
 
-def is_first_person(text: str) -> bool:
+def refers_to_speaker(text: str) -> bool:
     """Whether an English text speaks of the one who says it, so that it needs a name to be read by
     others."""
     return _FIRST_PERSON.search(text) is not None

@@ -17,7 +17,7 @@ from palimpsest.schemas.memory_texts import (
     dedup_key,
     embedding_key,
     embedding_text,
-    is_first_person,
+    refers_to_speaker,
 )
 from palimpsest.schemas.messages import NormalizedTurn, Proposal
 from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
@@ -247,7 +247,7 @@ def is_of_another(row: MemoryRow, owner: str, is_named: bool) -> bool:
     the caller named nobody, only a statement in the first person has an owner."""
     if row.who in _NO_OWNER or row.who.casefold() == owner.casefold():
         return False
-    return is_named or is_first_person(row.content)
+    return is_named or refers_to_speaker(row.content)
 
 
 def owned_hash(content: str, owner: str) -> str:

@@ -296,8 +296,9 @@ def stage_lags(settings: Settings, shards: Mapping[int, Shard], log: LogReader) 
     from palimpsest.streams.topology import stages
 
     read = []
+    processed = stages(settings)
     for partition, shard in shards.items():
-        for stage in stages(settings):
+        for stage in processed:
             offsets = {
                 topic.name: shard.cursor_of(stage.name, topic.name)
                 if stage.stateful

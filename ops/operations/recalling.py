@@ -174,10 +174,9 @@ async def _retriever(
     them."""
     from palimpsest.stores.recall.answers import CONSTANTS
     from palimpsest.stores.recall.intent import by_keyword
-    from palimpsest.stores.recall.question import question_of
     from palimpsest.stores.recall.retriever import Retriever
 
-    question = question_of(query.query)
+    question = query.question
     # One vector space for the whole search: the shard may change to another meanwhile.
     space = sources.shard_of(query.scope).space
     model = sources.embeddings.searching(space.options.embedding_model)
@@ -202,14 +201,12 @@ async def _retriever(
 def _bounded(query: Query) -> Query:
     """The query with its text cut to the maximum length, to what asks in it or else at the end of a
     word if possible."""
-    from palimpsest.stores.recall.question import question_of
-
-    text = query.query.strip()
-    if len(text) > MAX_QUESTION_CHARACTERS:
-        text = question_of(text)
+    if len(query.query.strip()) <= MAX_QUESTION_CHARACTERS:
+        return query
+    text = query.question.strip()
     if len(text) > MAX_QUESTION_CHARACTERS:
         text = text[: MAX_QUESTION_CHARACTERS + 1].rsplit(None, 1)[0][:MAX_QUESTION_CHARACTERS]
-    return query if len(text) == len(query.query.strip()) else replace(query, query=text)
+    return replace(query, query=text)
 
 
 async def _embedding(sources: Sources, model: EmbeddingModel, text: str) -> QueryEmbedding | None:

@@ -229,7 +229,7 @@ _WITHOUT_POSITIONS: Final[dict[tuple[type[Row], str], str]] = {
 
 # Hashes, because DuckDB holds one side of a join.
 _VECTORS: Final = """
-SELECT m.scope, e.* FROM {store}.memory_rows m JOIN (
+SELECT DISTINCT m.scope, e.* FROM {store}.memory_rows m JOIN (
     SELECT embedding_key, model, len(vector) AS size, hash(vector) AS vector,
         CASE WHEN tokens IS NOT NULL THEN hash(tokens) END AS tokens
     FROM {store}.embeddings WHERE {models}
@@ -242,7 +242,8 @@ _MODEL_IN_USE: Final = (
 _LOST_VECTORS: Final = """
 WITH held AS (
     SELECT DISTINCT n.scope, n.embedding_key FROM memory.new.vectors n
-    JOIN memory.live.vectors l USING (embedding_key, model)
+    JOIN (SELECT DISTINCT * EXCLUDE scope FROM memory.live.vectors) l
+        USING (embedding_key, model)
     WHERE n.size <> l.size OR (l.tokens IS NULL AND n.tokens IS NOT NULL)
         OR (n.vector = l.vector AND n.tokens IS NOT DISTINCT FROM l.tokens))
 SELECT scope, count(DISTINCT embedding_key) FROM memory.live.vectors

@@ -16,7 +16,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Final, Literal
 
-from palimpsest.schemas.memory_texts import MONTHS, is_first_person
+from palimpsest.schemas.memory_texts import MONTHS, refers_to_speaker
 
 Section = Literal["profile", "lines"]
 PROFILE_TITLE: Final = "## Profile"
@@ -136,6 +136,7 @@ class _Block:
 
     def __init__(self, found: Found, budget: int) -> None:
         self._found = found
+        self._asked = same_words(found.question)
         self._budget = self._left = budget
         self._profile: list[tuple[str, str]] = []
         self._taken: dict[str, tuple[Piece, str]] = {}
@@ -214,9 +215,9 @@ class _Block:
         """Returns a key that is equal for one statement, empty for the question. "I am allergic
         to kiwi" is another statement of each who says it."""
         words = same_words(piece.text)
-        if words == same_words(self._found.question):
+        if words == self._asked:
             return ""
-        is_own = piece.speaker and is_first_person(piece.text)
+        is_own = piece.speaker and refers_to_speaker(piece.text)
         return f"{piece.speaker}: {words}" if words and is_own else words
 
     def _form(self, piece: Piece, characters: int | None) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Set
 from typing import Final
 
-from palimpsest.schemas.memory_texts import is_first_person
+from palimpsest.schemas.memory_texts import refers_to_speaker
 from palimpsest.schemas.rows.memories import DOCUMENT_CHUNK
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.recall.answers import Retrieval
@@ -111,7 +111,7 @@ _NO_NAMES: Final = ("", "pipeline", "local")
 def owner_of(who: str, content: str) -> str:
     """Returns the person whose words a memory's text is, if it does not make sense without the
     name; else nothing."""
-    return who if who not in _NO_NAMES and is_first_person(content) else ""
+    return who if who not in _NO_NAMES and refers_to_speaker(content) else ""
 
 
 def _turn(turn: RecallResult | Neighbour) -> Piece:

@@ -27,7 +27,6 @@ from palimpsest.stores.index.vector_column import Codes, Vector
 from palimpsest.stores.recall.filters import VisibilityMask, in_sql
 from palimpsest.stores.recall.intent import asks_when
 from palimpsest.stores.recall.query import Query
-from palimpsest.stores.recall.question import question_of
 from palimpsest.stores.recall.ranking import DEFAULTS, RankingParameters, keyword_coverage
 from palimpsest.stores.recall.ranking_steps import Ranking
 from palimpsest.stores.recall.time_words import tells_time
@@ -125,7 +124,7 @@ class PoolSearch:
                 of_assistant=self._of_assistant(turns, facts, links),
             )
             rows.only_questions = _only_questions(rows, texts)
-            if self._settings.when_weight and asks_when(question_of(self._query.query)):
+            if self._settings.when_weight and asks_when(self._query.question):
                 rows.tells_time = np.array([*map(tells_time, texts)], dtype=np.bool_)
             if self._tokens is None:
                 rows.vector = self._cosines(places)

@@ -122,6 +122,14 @@ class Query:
     metadata: tuple[str, ...] = ()
     why_not: tuple[str, ...] = ()
 
+    @property
+    def question(self) -> str:
+        """The part of `query` that asks."""
+        # The operations' catalogue has this class, and loads no more than the standard library.
+        from palimpsest.stores.recall.question import question_of
+
+        return question_of(self.query)
+
 
 @dataclass(frozen=True, slots=True)
 class Scores:

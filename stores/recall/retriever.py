@@ -49,7 +49,6 @@ from palimpsest.stores.recall.query import (
     RecallResult,
     WhyNot,
 )
-from palimpsest.stores.recall.question import question_of
 from palimpsest.stores.recall.ranking_steps import RERANK_STEPS, STEPS, Ranking, RankingContext, run
 from palimpsest.stores.recall.rerank import (
     PairScoring,
@@ -184,7 +183,7 @@ class Retriever:
             rerank = await rerank_by_cosines(vector, texts, self.model, settings)
         elif settings.rerank == "cross-encoder":
             read = [] if ranked.rows is None else readings(ranked.rows, ranked.allowed.index)
-            rerank = await rerank_by_pairs(question_of(query.query), read, self.pairs, settings)
+            rerank = await rerank_by_pairs(query.question, read, self.pairs, settings)
         least = self._min_score(query)
         again = await _in_search_thread(_reranked, found, ranked, rerank, query.limit, least)
         return await _in_search_thread(self._marked, again, query)
@@ -271,8 +270,8 @@ class Retriever:
     ) -> tuple[Retrieval, _Ranked]:
         self._check(query, embedding)
         vector = None if embedding is None else embedding.vector
-        intent = classify(question_of(query.query), vector, self.exemplars)
-        effort = complexity(query.query)
+        intent = classify(query.question, vector, self.exemplars)
+        effort = complexity(query.question)
         scope = self.shard.indexes.scope(query.scope)
         boost = self._boost(scope, query)
         ranked = self._within_times(scope, query, embedding, boost)
@@ -334,7 +333,7 @@ class Retriever:
             return GraphBoost()
         return graph_boost(
             scope.graph,
-            question_of(query.query),
+            query.question,
             self.milliseconds,
             self.settings,
             self.shard.options.search.language,
@@ -355,19 +354,19 @@ class Retriever:
         times = TimeFilter()
         # Explicit time filters replace the times in the query's words.
         if settings.time_words != "off" and query.since is None and query.until is None:
-            times = read_times(question_of(query.query), self._present(query))
+            times = read_times(query.question, self._present(query))
         if not times:
-            return rank(query, question_of(query.query))
+            return rank(query, query.question)
         if settings.time_words == "prefer" and not times.strict:
-            ranked = rank(query, question_of(query.query), times=times)
+            ranked = rank(query, query.question, times=times)
             return replace(ranked, times=times, used="prefer")
         timed = replace(query, since=times.since, until=times.until)
         # Words used as a filter are not searched for, unless there are no others.
-        text = times.rest if _WORD.search(times.rest) else question_of(query.query)
+        text = times.rest if _WORD.search(times.rest) else query.question
         ranked = rank(timed, text)
         if ranked.rows is not None and len(ranked.rows.results) >= self.constants.least_in_time:
             return replace(ranked, times=times, used="filter")
-        ranked = rank(query, question_of(query.query))
+        ranked = rank(query, query.question)
         return replace(ranked, times=times, used="widened")
 
     def _ranked(
@@ -405,7 +404,7 @@ class Retriever:
             time_bonus=self.constants.time_bonus,
             by_tokens=search.is_by_tokens,
             min_score=self._min_score(query),
-            speaker=requested_speaker(question_of(query.query)),
+            speaker=requested_speaker(query.question),
         )
         run(STEPS, rows, context)
         return _Ranked(method, allowed, rows, context)
