@@ -18,7 +18,7 @@ from pydantic import JsonValue, ValidationError
 
 from palimpsest.ops.documents.adding import fitted, text_record
 from palimpsest.ops.errors import CommandError, RequestError, kind_of
-from palimpsest.ops.log_folder import has_log, log_lock, worker_runs
+from palimpsest.ops.log_folder import has_log, log_lock
 from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.pipeline import CommandResult
 from palimpsest.ops.parts import utc_now
@@ -37,6 +37,7 @@ from palimpsest.schemas.commands import (
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import command_digest, document_id
 from palimpsest.schemas.topics import MEMORY_COMMANDS
+from palimpsest.streams.file_lock import is_held
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import published
 from palimpsest.streams.sensitive.policy import PiiRejected, Policy
@@ -269,4 +270,4 @@ def commands_of(
 
 def worker_is_there(settings: Settings) -> bool:
     """Whether a worker executes commands now; on Kafka one is assumed."""
-    return settings.log.kind == "kafka" or worker_runs(log_lock(settings))
+    return settings.log.kind == "kafka" or is_held(log_lock(settings))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from pathlib import Path
 
@@ -37,21 +36,6 @@ def make_private(folder: Path) -> None:
                 path.chmod(0o600)
             for path in folder.rglob("*.duckdb*"):
                 path.chmod(0o600)
-
-
-def worker_runs(lock: Path) -> bool:
-    """Whether a process has the folder's log open for processing."""
-    try:
-        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def write_private(path: Path, text: str) -> None:

@@ -4,13 +4,14 @@ one of its stages at a time uses a store."""
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import heapq
 import itertools
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+from palimpsest.streams.file_lock import acquired
 
 
 class FolderInUse(Exception):
@@ -26,15 +27,13 @@ class FolderLock:
         while not self._lies_at(path):
             self.release()
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+            if not acquired(self._descriptor):
                 owner = os.pread(self._descriptor, 64, 0).decode(errors="replace").strip()
                 self.release()
                 raise FolderInUse(
                     f"{folder} is in use by process {owner or 'unknown'}: only one process may own"
                     f" a {name}; stop that one, or give this one another folder (--data-dir)"
-                ) from error
+                )
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 

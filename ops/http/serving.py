@@ -208,12 +208,11 @@ async def _lacking(own: Waiting, queries: RoutedQueries, partitions: int) -> str
 
 async def without_owner(queries: RoutedQueries, partitions: int) -> str | None:
     """Why reads or writes must wait: partitions without a worker, or workers without a broker."""
-    missing = sorted(set(range(partitions)) - (await queries.owners()).keys())
-    ask = queries.waiting
-    waiting = await (ask("broker", "partitions") if missing else ask("broker"))
+    found = await queries.found(range(partitions))
+    missing = sorted({*range(partitions)} - found.owners.keys())
     if missing:
-        waiting.insert(0, f"no worker has the partitions {', '.join(map(str, missing))} open")
-    return "; ".join(waiting) or None
+        return str(found.without(missing))
+    return "; ".join(found.waiting(["broker"])) or None
 
 
 async def _polled(log: LogReader, position: Position, seconds: float) -> bool:

@@ -18,7 +18,7 @@ from typing import Final, Literal
 from pydantic import Field, ValidationError
 
 from palimpsest.ops.errors import NotFoundError, RequestError
-from palimpsest.ops.log_folder import log_lock, worker_runs
+from palimpsest.ops.log_folder import log_lock
 from palimpsest.ops.opening import number_of
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.replay.log_reading import command_of, decoded, reading_log, recorded
@@ -31,6 +31,7 @@ from palimpsest.schemas.envelope import Frozen
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.stores.durable_files import write_whole
 from palimpsest.stores.lock import FolderInUse, FolderLock
+from palimpsest.streams.file_lock import is_held
 from palimpsest.streams.logs.base import LogReader, Record
 
 BRANCH_FILE = "branch.json"
@@ -279,6 +280,6 @@ def _erases(record: Record) -> bool:
 def drop_unused(settings: Settings, name: str) -> None:
     """Remove a branch. Raises NotFoundError, and RequestError for one that a process works on."""
     branch = read_branch(settings, name)
-    if worker_runs(log_lock(branch_settings(settings, branch))):
+    if is_held(log_lock(branch_settings(settings, branch))):
         raise RequestError(f"a process works on the branch {name}; stop it first")
     drop_branch(settings, name)

@@ -51,7 +51,8 @@ from palimpsest.ops.replay.requests import (
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.durable_files import write_whole
-from palimpsest.stores.lock import FolderInUse, FolderLock
+from palimpsest.stores.lock import FolderLock
+from palimpsest.streams.file_lock import is_held
 
 logger = logging.getLogger(__name__)
 
@@ -182,7 +183,7 @@ def start(settings: Settings, given: JsonObject) -> JsonObject:
     _write(folder / ORDER_FILE, {"order": given, "started_at": rfc3339(started)})
     _spawn(settings, folder)
     for old in _folders(settings)[MOST_KEPT:]:
-        if not _is_locked(old):
+        if not is_held(_lock(old)):
             shutil.rmtree(old, ignore_errors=True)
     return _job(folder)
 
@@ -202,7 +203,7 @@ def stop(settings: Settings, replay_id: str) -> JsonObject:
     NotFoundError."""
     folder = _known(settings, replay_id)
     if _job(folder)["state"] == "running":
-        owner = (folder / f"{LOCK}.lock").read_text().strip()
+        owner = _lock(folder).read_text().strip()
         with contextlib.suppress(ProcessLookupError, ValueError):
             os.kill(int(owner), signal.SIGTERM)
     return _job(folder)
@@ -220,7 +221,7 @@ def forget_quotations(settings: Settings, digest: str) -> int:
     for folder in _folders(settings):
         if _job(folder)["kind"] != "diff":
             continue  # the others quote no memories
-        if _is_locked(folder):
+        if is_held(_lock(folder)):
             running = True
             continue
         ended = _read(folder / END_FILE)
@@ -270,6 +271,11 @@ def _folders(settings: Settings) -> list[Path]:
     return [path.parent for path in orders]
 
 
+def _lock(folder: Path) -> Path:
+    """The file that the replay's process locks, and that has its id."""
+    return folder / f"{LOCK}.lock"
+
+
 def _known(settings: Settings, replay_id: str) -> Path:
     folder = _folder(settings) / replay_id
     if folder not in _folders(settings):
@@ -281,7 +287,7 @@ def _job(folder: Path) -> JsonObject:
     """Returns a replay as `ops.operations.replay.Replay`. One whose process ended without a word
     has failed: what it did is kept, and the same order goes on from there."""
     # Checked first: a replay that ends meanwhile has its end in the file.
-    running = _is_locked(folder)
+    running = is_held(_lock(folder))
     ordered = _read(folder / ORDER_FILE)
     assert ordered is not None
     ended = _read(folder / END_FILE)
@@ -300,14 +306,6 @@ def _last_words(errors: Path) -> str:
     said = errors.read_text(errors="replace").strip() if errors.exists() else ""
     otherwise = "its process ended without a word; the same order goes on from where it was"
     return said[-ERROR_CHARACTERS:] or otherwise
-
-
-def _is_locked(folder: Path) -> bool:
-    try:
-        FolderLock(folder, LOCK).release()
-    except FolderInUse:
-        return True
-    return False
 
 
 def _read(path: Path) -> JsonObject | None:

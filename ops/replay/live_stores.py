@@ -19,7 +19,7 @@ import duckdb
 import numpy as np
 
 from palimpsest.ops.errors import RequestError, UnavailableError
-from palimpsest.ops.log_folder import log_lock, worker_runs
+from palimpsest.ops.log_folder import log_lock
 from palimpsest.ops.parts import (
     EMBEDDING_STATE,
     embedding_model,
@@ -56,6 +56,7 @@ from palimpsest.stores.database.view_columns import quoted
 from palimpsest.stores.index.vector_space import EMBEDDED, embedded_values
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.shard import DATABASE_FILE, StoreError
+from palimpsest.streams.file_lock import is_held
 from palimpsest.streams.logs.base import LogReader, partition_for
 from palimpsest.streams.models.base import Embedding, EmbeddingModel, Vector, embeddings
 from palimpsest.streams.models.hashing import hashed
@@ -131,7 +132,7 @@ async def _copies(
 ) -> list[LiveCopy]:
     """By the workers that have the partitions; by the folder where none has."""
     is_kafka = settings.log.kind == "kafka"
-    if not is_kafka and (alone or not worker_runs(log_lock(settings))):
+    if not is_kafka and (alone or not is_held(log_lock(settings))):
         return [_of_folder(settings, each, folder) for each in partitions]
     copies: list[LiveCopy] = []
     async with queries(settings) as found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 ASKER: Final = "x-asked-by"
 """The header with the id of the actor who asks."""
 TIMEOUT_SECONDS = 60.0
+CONNECT_SECONDS = 2.0
+PING_SECONDS = 5.0
+"""Maximum time for a worker to say that it is there: one that is suspended keeps its port open."""
 COPY_SECONDS = 3600.0
 """Maximum time for a worker to copy its store before it sends the first bytes."""
 
@@ -51,8 +55,13 @@ class RemoteQueries:
         await self._client.aclose()
 
     async def ping(self) -> JsonObject:
-        """Returns the process id and the open partitions of the worker. Raises NotThereError."""
-        response = await self._post("/ping", {})
+        """Returns the process id and the open partitions of the worker. Raises NotThereError, also
+        after `PING_SECONDS`."""
+        try:
+            async with asyncio.timeout(PING_SECONDS):
+                response = await self._post("/ping", {})
+        except TimeoutError as error:
+            raise NotThereError(f"no answer within {PING_SECONDS:g} s") from error
         state: JsonObject = response.json()
         return state
 
@@ -70,7 +79,7 @@ class RemoteQueries:
         return table
 
     async def write_file(self, request: FileRequest, path: Path) -> None:
-        timeout = httpx.Timeout(TIMEOUT_SECONDS, read=COPY_SECONDS)
+        timeout = httpx.Timeout(TIMEOUT_SECONDS, connect=CONNECT_SECONDS, read=COPY_SECONDS)
         try:
             asked = self._client.stream("POST", "/file", json=asdict(request), timeout=timeout)
             async with asked as response:
@@ -87,11 +96,11 @@ class RemoteQueries:
         self, path: str, body: JsonObject, patience: float = TIMEOUT_SECONDS
     ) -> httpx.Response:
         try:
-            timeout = httpx.Timeout(patience, connect=TIMEOUT_SECONDS)
+            timeout = httpx.Timeout(patience, connect=CONNECT_SECONDS)
             headers = {} if asker.get() is None else {ASKER: quote(str(asker.get()))}
             response = await self._client.post(path, json=body, timeout=timeout, headers=headers)
-        except httpx.ConnectError as error:
-            raise NotThereError(str(error)) from error
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise NotThereError(str(error) or "no connection") from error
         except httpx.TimeoutException as error:
             raise UnavailableError(
                 f"the worker did not answer within {patience:g} s; it may be busy, try again"

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from palimpsest.ops.errors import RequestError
+from palimpsest.ops.errors import RequestError, UnavailableError
 from palimpsest.ops.operations.operation import Json, Read
 from palimpsest.ops.requests import FileRequest, SqlRequest
 from palimpsest.stores.lock import FolderInUse
@@ -43,7 +43,8 @@ LOOK_AGAIN_SECONDS = 0.05
 async def queries(settings: Settings) -> AsyncIterator[Queries]:
     """Opens the current owner of the folder for queries. Raises RequestError if there is nothing to
     read, and the errors of opening log and stores."""
-    from palimpsest.ops.log_folder import has_log, log_lock, worker_runs
+    from palimpsest.ops.log_folder import has_log, log_lock
+    from palimpsest.streams.file_lock import is_held
 
     async with contextlib.AsyncExitStack() as undo:
         if settings.log.kind == "kafka":
@@ -63,7 +64,7 @@ async def queries(settings: Settings) -> AsyncIterator[Queries]:
             late = time.monotonic() > deadline
             found = (
                 await _of_worker(settings, undo, late)
-                if worker_runs(log_lock(settings))
+                if is_held(log_lock(settings))
                 else await _of_folder(settings, undo, late)
             )
             if found is not None:
@@ -89,9 +90,9 @@ async def _of_worker(
             undo.push_async_callback(remote.close)
             return remote
     if late:
-        raise RequestError(
-            f"a process works on {settings.data_dir} but does not answer; stop it, or ask from"
-            " where it runs (its local interface listens on this machine only)"
+        raise UnavailableError(
+            f"a process works on {settings.data_dir} but does not answer; if it is busy, try again;"
+            " stop it, or ask from where it runs (its local interface listens on this machine only)"
         )
     return None
 

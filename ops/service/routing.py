@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import pyarrow as pa
 
@@ -24,7 +25,7 @@ from palimpsest.ops.operations.dead_letters import Redrive
 from palimpsest.ops.operations.operation import Json, Read
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.requests import ExportRequest, FileRequest, JsonObject, SqlRequest
-from palimpsest.ops.service.client import NotThereError, RemoteQueries
+from palimpsest.ops.service.client import CONNECT_SECONDS, NotThereError, RemoteQueries
 from palimpsest.ops.service.server import announcements
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sql.processes import QueryProcesses
@@ -48,6 +49,7 @@ class RoutedQueries:
         self._settings = settings
         self._partitions = partitions
         self._clients: dict[str, RemoteQueries] = {}
+        self._lookups: dict[str, asyncio.Future[list[str]]] = {}
         self._sql = QueryProcesses(settings.store)
 
     async def close(self) -> None:
@@ -60,69 +62,84 @@ class RoutedQueries:
 
     async def owners(self) -> dict[int, RemoteQueries]:
         """The worker of every partition that is open now."""
-        return {
-            number: client
-            for client, state in await self._pinged()
-            for number in cast("list[int]", state.get("partitions") or [])
-        }
+        return (await self.found()).owners
 
     async def waiting(self, *awaited: Awaited) -> list[str]:
         """Which of `awaited` the workers wait for now."""
-        waits = [(state["pid"], state.get("waiting")) for _, state in await self._pinged()]
-        return [
-            f"worker {pid} is {wait['text']}"
-            for pid, wait in waits
-            if isinstance(wait, dict) and wait["for"] in awaited
-        ]
+        return (await self.found()).waiting(awaited)
 
-    async def _pinged(self) -> list[tuple[RemoteQueries, JsonObject]]:
-        answers: list[tuple[RemoteQueries, JsonObject]] = []
-        for client in self._reachable():
-            with contextlib.suppress(NotThereError, RequestError):
-                answers.append((client, await client.ping()))
-        return answers
-
-    def _reachable(self) -> list[RemoteQueries]:
-        places = announcements(self._settings.data_dir)
+    async def found(self, needed: Collection[int] = ()) -> Found:
+        """Asks all workers at once; until the partitions that are `needed` have an owner, if there
+        are any, so that one that does not answer delays nobody who does not need it."""
+        found = Found()
         token = self._settings.kafka.worker_token
-        for address in self._settings.kafka.workers:
-            for resolved in _resolved(address):
-                places[resolved] = "" if token is None else token.get_secret_value()
-        for place, secret in places.items():
-            if place not in self._clients:
-                self._clients[place] = RemoteQueries(place, secret)
-        return [self._clients[place] for place in places]
+        secret = "" if token is None else token.get_secret_value()
+        asked: set[asyncio.Task[Found]] = {
+            asyncio.create_task(self._ping(place, own))
+            for place, own in announcements(self._settings.data_dir).items()
+        }
+        looked_up = {
+            asyncio.create_task(self._looked_up(each)) for each in self._settings.kafka.workers
+        }
+        try:
+            while (asked or looked_up) and not (needed and found.owners.keys() >= {*needed}):
+                await asyncio.wait(asked | looked_up, return_when=asyncio.FIRST_COMPLETED)
+                for lookup in [each for each in looked_up if each.done()]:
+                    looked_up.remove(lookup)
+                    asked |= {
+                        asyncio.create_task(self._ping(place, secret)) for place in lookup.result()
+                    }
+                for ping in [each for each in asked if each.done()]:
+                    asked.remove(ping)
+                    found.add(ping.result())
+        finally:
+            for task in asked | looked_up:
+                task.cancel()
+            await asyncio.gather(*asked, *looked_up, return_exceptions=True)
+        return found
+
+    async def _ping(self, place: str, secret: str) -> Found:
+        if not secret:
+            return Found(silent=[f"{place} cannot be asked: kafka.worker_token is not set"])
+        if place not in self._clients:
+            self._clients[place] = RemoteQueries(place, secret)
+        client = self._clients[place]
+        try:
+            state = await client.ping()
+        except NotThereError as error:
+            return Found(silent=[f"{place} does not answer: {error}"])
+        except RequestError as error:
+            return Found(silent=[f"{place} refuses: {error}"])
+        numbers = cast("list[int]", state.get("partitions") or [])
+        return Found(dict.fromkeys(numbers, client), [state])
+
+    async def _looked_up(self, address: str) -> list[str]:
+        """The addresses of all machines behind a host name; none where nothing knows it within
+        `CONNECT_SECONDS`, so that a query of its partitions reports that."""
+        lookup = self._lookups.get(address)
+        if lookup is None or lookup.done():
+            lookup = self._lookups[address] = _lookup(urlsplit(address))
+        done, _ = await asyncio.wait([lookup], timeout=CONNECT_SECONDS)
+        return lookup.result() if done else []
 
     async def _owner(self, partition: int) -> RemoteQueries:
-        owners = await self._awaited(lambda owners: partition in owners)
-        if partition not in owners:
-            raise await self._without([partition])
-        return owners[partition]
+        return (await self._owners([partition]))[partition]
 
     async def _all(self) -> list[RemoteQueries]:
         """All workers, once every partition has one. Raises RequestError if some remain without."""
-        owners = await self._awaited(lambda owners: len(owners) == self._partitions)
-        missing = sorted(set(range(self._partitions)) - owners.keys())
-        if missing:
-            raise await self._without(missing)
-        return list(dict.fromkeys(owners.values()))
+        return list(dict.fromkeys((await self._owners(range(self._partitions))).values()))
 
-    async def _without(self, missing: Sequence[int]) -> UnavailableError:
-        numbers = ", ".join(map(str, missing))
-        which = f"the partitions {numbers}" if len(missing) > 1 else f"partition {numbers}"
-        waiting = await self.waiting("broker", "partitions") or [
-            "start one with `palimpsest run`, or name those of other machines in kafka.workers"
-        ]
-        return UnavailableError("; ".join([f"no worker has {which} open", *waiting]))
-
-    async def _awaited(
-        self, enough: Callable[[dict[int, RemoteQueries]], bool]
-    ) -> dict[int, RemoteQueries]:
+    async def _owners(self, needed: Collection[int]) -> dict[int, RemoteQueries]:
+        """The owners of these partitions at least, once each has one. Raises UnavailableError if
+        some remain without, or there is nobody to ask."""
         deadline = time.monotonic() + self._patience
         while True:
-            owners = await self.owners()
-            if enough(owners) or time.monotonic() > deadline or not self._reachable():
-                return owners
+            found = await self.found(needed)
+            missing = sorted({*needed} - found.owners.keys())
+            if not missing:
+                return found.owners
+            if time.monotonic() > deadline or not (found.states or found.silent):
+                raise found.without(missing)
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
     # --- answers -----------------------------------------------------------------------------
@@ -219,6 +236,36 @@ class RoutedQueries:
         raise refused
 
 
+@dataclass(slots=True)
+class Found:
+    """What workers answered to a ping. `silent`: who gave no answer, in words."""
+
+    owners: dict[int, RemoteQueries] = field(default_factory=dict)
+    states: list[JsonObject] = field(default_factory=list)
+    silent: list[str] = field(default_factory=list)
+
+    def add(self, other: Found) -> None:
+        self.owners |= other.owners
+        self.states += other.states
+        self.silent += other.silent
+
+    def waiting(self, awaited: Collection[Awaited]) -> list[str]:
+        waits = [(state["pid"], state.get("waiting")) for state in self.states]
+        return [
+            f"worker {pid} is {wait['text']}"
+            for pid, wait in waits
+            if isinstance(wait, dict) and wait["for"] in awaited
+        ]
+
+    def without(self, missing: Sequence[int]) -> UnavailableError:
+        numbers = ", ".join(map(str, missing))
+        which = f"the partitions {numbers}" if len(missing) > 1 else f"partition {numbers}"
+        reasons = [*self.waiting(("broker", "partitions")), *self.silent] or [
+            "start one with `palimpsest run`, or name those of other machines in kafka.workers"
+        ]
+        return UnavailableError("; ".join([f"no worker has {which} open", *reasons]))
+
+
 async def _answer_of(worker: RemoteQueries, operation: Read[Any]) -> Json:
     """The worker's answer. Raises UnavailableError if it has just gone."""
     try:
@@ -227,14 +274,24 @@ async def _answer_of(worker: RemoteQueries, operation: Read[Any]) -> Json:
         raise UnavailableError(f"a worker went away meanwhile: {error}") from error
 
 
-def _resolved(address: str) -> list[str]:
-    """The addresses of all machines behind a host name."""
-    url = urlsplit(address)
-    try:
-        found = socket.getaddrinfo(url.hostname, url.port or 80, type=socket.SOCK_STREAM)
-    except OSError:
-        return []  # no such worker now; a query of its partitions reports that
-    hosts = dict.fromkeys(str(entry[4][0]) for entry in found)
-    return [
-        f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{url.port or 80}" for host in hosts
-    ]
+def _lookup(url: SplitResult) -> asyncio.Future[list[str]]:
+    """The addresses of all machines behind a host name. What looks them up cannot be cancelled, so
+    that the process must not have to wait for its end."""
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[list[str]] = loop.create_future()
+
+    def look() -> None:
+        try:
+            known = socket.getaddrinfo(url.hostname, url.port or 80, type=socket.SOCK_STREAM)
+        except OSError:
+            known = []
+        hosts = dict.fromkeys(str(entry[4][0]) for entry in known)
+        places = [
+            f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{url.port or 80}"
+            for host in hosts
+        ]
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(found.set_result, places)
+
+    threading.Thread(target=look, name="lookup", daemon=True).start()
+    return found

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from palimpsest.schemas.topics import ALL_TOPICS, Topic
+from palimpsest.streams.file_lock import acquired
 from palimpsest.streams.logs.base import LogError, LogFull, LogInUse
 
 FILE_NAME: Final = "log.sqlite"
@@ -396,14 +397,12 @@ class FolderLock:
         this one) has it, and if the file cannot be written."""
         descriptor = _open(path)
         while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+            if not acquired(descriptor):
                 os.close(descriptor)
                 raise LogInUse(
                     f"the log in {path.parent} is being processed by {holder(path)};"
                     " stop that process first, or only publish to the log or read it"
-                ) from error
+                )
             if _lies_at(descriptor, path):
                 break
             os.close(descriptor)  # the folder was replaced by another one meanwhile

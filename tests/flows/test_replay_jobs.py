@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 from pathlib import Path
@@ -13,6 +14,7 @@ from palimpsest import Client, Memory, NotFoundError, RequestError
 from palimpsest.ops.errors import UnavailableError
 from palimpsest.ops.replay import jobs
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.streams.file_lock import is_held
 from tests.flows.http_server import server
 from tests.flows.program import until
 
@@ -108,7 +110,9 @@ def owner(settings: Settings, replay_id: str) -> int:
     return int(lock.read_text())
 
 
-def test_one_that_is_stopped_or_killed_goes_on(memory: Memory, tmp_path: Path) -> None:
+def test_one_that_is_stopped_or_killed_goes_on(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A turn takes ten seconds at this rate: both are under way when they end."""
     settings = Settings.model_validate({"data_dir": tmp_path, "embedding": {"provider": "hashing"}})
     slow = {"kind": "reextract", "branch": "slow", "provider": "rules", "rate": 0.1}
@@ -123,6 +127,13 @@ def test_one_that_is_stopped_or_killed_goes_on(memory: Memory, tmp_path: Path) -
     os.kill(owner(settings, third), signal.SIGKILL)
     until(lambda: state(settings, third) != "running")
     killed = jobs.show(settings, third)
+    # Somebody else looks at it at this moment: nobody takes whoever looks for the replay.
+    with (settings.data_dir / "replays" / third / f"{jobs.LOCK}.lock").open("rb") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "kill", lambda *signalled: pytest.fail(f"signalled {signalled}"))
+            assert jobs.stop(settings, third) == killed
+    assert owner(settings, third) != os.getpid()
     assert (killed["state"], killed["result"]) == ("failed", None)
     assert "goes on from where it was" in str(killed["error"])
     last = memory.start_replay("reextract", branch="slow", provider="rules", wait=True)
@@ -151,7 +162,7 @@ def test_old_ones_are_forgotten(
     first = started(settings, kind="diff", branch="none")
     until(lambda: state(settings, first) == "failed")
     # Its process tells how it ended, and ends then.
-    until(lambda: not jobs._is_locked(tmp_path / "replays" / first))
+    until(lambda: not is_held(jobs._lock(tmp_path / "replays" / first)))
     second = started(settings, kind="diff", branch="none")
     assert [path.name for path in (tmp_path / "replays").iterdir()] == [second]
     until(lambda: state(settings, second) == "failed")

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+import json
+import os
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +26,9 @@ from palimpsest.ops.errors import (
     SqlTooSlowError,
     UnavailableError,
 )
+from palimpsest.ops.http.serving import without_owner
 from palimpsest.ops.kafka.application import ShardSet
+from palimpsest.ops.opening import open_log
 from palimpsest.ops.operations.dead_letters import Redrive
 from palimpsest.ops.operations.documents import Documents
 from palimpsest.ops.operations.graph import Entities, GetEntity
@@ -34,12 +40,13 @@ from palimpsest.ops.operations.scopes import Stats
 from palimpsest.ops.operations.selection import PreviewForget
 from palimpsest.ops.operations.sessions import SessionMemory, Sessions
 from palimpsest.ops.requests import CopyRequest, SqlRequest
-from palimpsest.ops.service import routing
+from palimpsest.ops.service import client, routing
+from palimpsest.ops.service import queries as reading
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.local import ListenAddress, local_interface
 from palimpsest.ops.service.routing import RoutedQueries
-from palimpsest.ops.service.server import own_folder
+from palimpsest.ops.service.server import FILE_NAME, own_folder
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
 from palimpsest.stores.shard import Shard
@@ -55,13 +62,23 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routing, "PATIENCE_SECONDS", 0.3)
 
 
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a worker that is suspended: the system accepts connections to it."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
 @contextlib.asynccontextmanager
 async def cluster(
-    folder: Path, announced: Sequence[int] = (PARTITION,)
+    folder: Path,
+    announced: Sequence[int] = (PARTITION,),
+    others: Sequence[str] = (),
+    token: str | None = "shared",
 ) -> AsyncIterator[tuple[RoutedQueries, Sources]]:
     """One worker that has the partition of `ana` alone; the others have no owner, but for those
-    that are `announced`."""
-    settings = Settings(data_dir=folder)
+    that are `announced`. `others`: addresses of workers on other machines."""
+    settings = Settings(data_dir=folder, kafka={"workers": [*others], "worker_token": token})
     with Pipeline(folder / "parts") as pipeline:
         pipeline.say("I work at Globex in Lima.")
         await pipeline.drain()
@@ -180,6 +197,73 @@ async def test_a_worker_that_dies_while_all_are_asked_is_waited_out(
         died.clear()
         with pytest.raises(UnavailableError, match="went away meanwhile"):
             await routed.answer(Redrive(all=True))
+
+
+async def test_who_does_not_answer_delays_only_what_may_be_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: str
+) -> None:
+    monkeypatch.setattr(client, "PING_SECONDS", 3600.0)
+    async with cluster(tmp_path, [*range(PARTITIONS)], [silent]) as (routed, _):
+        assert "Globex" in str(await routed.answer(Recall("Globex", "ana")))
+        assert "'active': 2" in str(await routed.answer(Stats()))
+        table = await routed.table(SqlRequest("SELECT count(*) AS n FROM turns", PARTITION))
+        assert table.to_pylist() == [{"n": 1}]
+        assert await without_owner(routed, PARTITIONS) is None
+
+
+async def test_who_does_not_answer_is_named_where_a_partition_has_no_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: str
+) -> None:
+    monkeypatch.setattr(client, "PING_SECONDS", 0.1)
+    nobody = "http://127.0.0.1:9"
+    async with cluster(tmp_path, others=[silent, nobody]) as (routed, _):
+        with pytest.raises(UnavailableError) as refused:
+            await routed.answer(Stats())
+    told = str(refused.value)
+    assert "no worker has the partitions 1, 2, 3 open" in told
+    assert f"{silent} does not answer: no answer within 0.1 s" in told
+    assert f"{nobody} does not answer" in told
+    async with cluster(tmp_path, others=[silent], token=None) as (routed, _):
+        with pytest.raises(UnavailableError, match=r"kafka\.worker_token is not set"):
+            await routed.answer(Stats())
+
+
+async def test_a_name_that_nothing_resolves_delays_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it asked for again before the first question has an answer."""
+    monkeypatch.setattr(routing, "CONNECT_SECONDS", 0.05)
+    resolve, asked, answered = socket.getaddrinfo, [], threading.Event()
+
+    def waits(host: Any, *rest: Any, **named: Any) -> Any:
+        if host != "away.example":
+            return resolve(host, *rest, **named)
+        asked.append(host)
+        answered.wait()
+        raise socket.gaierror("unknown")
+
+    monkeypatch.setattr(socket, "getaddrinfo", waits)
+    async with cluster(tmp_path, others=["http://away.example:80"]) as (routed, _):
+        assert "Globex" in str(await routed.answer(Recall("Globex", "ana")))
+        with pytest.raises(UnavailableError, match="partitions 1, 2, 3 open"):
+            await routed.answer(Stats())
+        assert len(asked) == 1
+        answered.set()
+
+
+async def test_a_process_that_does_not_answer_is_told_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: str
+) -> None:
+    """On the embedded log, where a worker has the folder."""
+    monkeypatch.setattr(client, "PING_SECONDS", 0.1)
+    monkeypatch.setattr(reading, "PATIENCE_SECONDS", 0.3)
+    settings = Settings(data_dir=tmp_path)
+    with open_log(settings, "process"):
+        announcement = {"pid": os.getpid(), "port": int(silent.rpartition(":")[2]), "token": "t"}
+        (tmp_path / FILE_NAME).write_text(json.dumps(announcement), encoding="utf-8")
+        with pytest.raises(UnavailableError, match="does not answer; if it is busy, try again"):
+            async with reading.queries(settings):
+                pass
 
 
 def test_shards_may_be_closed_while_they_are_listed() -> None:

@@ -30,7 +30,7 @@ from palimpsest.ops.bench.data_sets import DataSet, Question, publish, records
 from palimpsest.ops.bench.measures import judged, ms_since, resident_mib, summary
 from palimpsest.ops.embedded import application
 from palimpsest.ops.errors import RequestError
-from palimpsest.ops.log_folder import log_lock, worker_runs
+from palimpsest.ops.log_folder import log_lock
 from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.lifecycle.embeddings import (
     EmbeddingBack,
@@ -45,6 +45,7 @@ from palimpsest.ops.service.server import announced
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.envelope import derived_id
+from palimpsest.streams.file_lock import is_held
 from palimpsest.streams.logs.base import Outgoing
 from tests.soak.lab import ROOT, told
 
@@ -74,7 +75,7 @@ class Worker:
         self._process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sys.stderr
         )
-        while not worker_runs(log_lock(self._settings)):
+        while not is_held(log_lock(self._settings)):
             assert self._process.poll() is None, "the worker has ended"
             time.sleep(LOOK_SECONDS)
 
