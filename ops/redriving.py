@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
@@ -32,6 +33,13 @@ WHOLE: Final = (
 )
 
 
+_THESE: Final = (
+    " WHERE letter_id IN (SELECT unnest(?)) ORDER BY dead_letter_rows.first_failed_at, letter_id"
+)
+AT_ONCE: Final = 100
+"""How many dead letters, each with its record, are read and sent together."""
+
+
 @dataclass(frozen=True, slots=True)
 class Redriver:
     """Sends dead letters of a partition again, as of `at`. They are rows of `WHOLE`."""
@@ -49,8 +57,18 @@ class Redriver:
 
     def rows(self, ids: Sequence[str]) -> list[Row]:
         """The dead letters with these ids, the oldest first."""
-        by_age = f"{WHOLE} WHERE letter_id IN (SELECT unnest(?)) ORDER BY first_failed_at, 1"
-        return rows(self.shard, by_age, [[*ids]])
+        return rows(self.shard, f"{WHOLE}{_THESE}", [[*ids]])
+
+    async def redrive_all(self, ids: Sequence[str]) -> AsyncIterator[tuple[Row, str | None]]:
+        """Redrives the dead letters with these ids, the oldest first, and yields each with why it
+        cannot be, or None."""
+        query = f"SELECT letter_id AS id FROM dead_letter_rows{_THESE}"
+        found = await asyncio.to_thread(rows, self.shard, query, [[*ids]])
+        for first in range(0, len(found), AT_ONCE):
+            some = [row["id"] for row in found[first : first + AT_ONCE]]
+            whole = await asyncio.to_thread(self.rows, some)
+            for told in zip(whole, await self.redrive(whole), strict=True):
+                yield told
 
     def why_not(self, row: Row) -> str | None:
         """Returns why a dead letter cannot be sent again, or None."""
@@ -68,21 +86,27 @@ class Redriver:
             )
         return None
 
-    async def redrive(self, row: Row) -> str | None:
-        """Appends the record to its topic under a new id, then marks the dead letter; returns why
-        it cannot, or None. A crash between the two is repaired by a repetition: the new id of a
-        record is the same, so the pipeline deduplicates it."""
-        why = self.why_not(row)
-        if why is None:
-            message = self.message(row)
-            number = (message.redrive or 0) + 1
-            again_id = derived_id("redrive", message.id, number)
-            again = message.model_copy(update={"id": again_id, "redrive": number})
-            traced = headers(untraced(again.correlation_id))
-            await self.mark(
-                row, "redriven", self._outgoing(TOPICS[row["topic"]], row, again, traced)
-            )
-        return why
+    async def redrive(self, rows: Sequence[Row]) -> list[str | None]:
+        """Appends the records to their topics under new ids, then marks the dead letters, all at
+        once; returns for each why it cannot, or None. A crash between the two is repaired by a
+        repetition: the new id of a record is the same, so the pipeline deduplicates it."""
+        reasons, records = await asyncio.to_thread(self._again, rows)
+        sent = [row for row, why in zip(rows, reasons, strict=True) if why is None]
+        await self.mark(sent, "redriven", records)
+        return reasons
+
+    def _again(self, rows: Sequence[Row]) -> tuple[list[str | None], list[Outgoing]]:
+        reasons, records = [], []
+        for row in rows:
+            reasons.append(self.why_not(row))
+            if reasons[-1] is None:
+                message = self.message(row)
+                number = (message.redrive or 0) + 1
+                again_id = derived_id("redrive", message.id, number)
+                again = message.model_copy(update={"id": again_id, "redrive": number})
+                traced = headers(untraced(again.correlation_id))
+                records.append(self._outgoing(TOPICS[row["topic"]], row, again, traced))
+        return reasons, records
 
     def message(self, row: Row) -> Message:
         """The message to send again, redacted: an old dead letter may predate today's redaction.
@@ -93,10 +117,29 @@ class Redriver:
         return decode(value, topic, None, self.settings.log.max_record_bytes)
 
     async def mark(
-        self, row: Row, status: Literal["redriven", "dropped"], *before: Outgoing
+        self,
+        rows: Sequence[Row],
+        status: Literal["redriven", "dropped"],
+        before: Sequence[Outgoing] = (),
     ) -> None:
         """Appends records and then the status, from which a rebuild restores it. Sets it at once,
         too: the audit stage, which does the same later, may not be running."""
+        if not rows:
+            return
+        marks = [self._mark(row, status) for row in rows]
+        await asyncio.to_thread(self.append, [*before, *marks])
+
+        def write() -> None:
+            with self.shard.writing() as connection:
+                connection.execute(
+                    "UPDATE dead_letter_rows SET status = ? WHERE letter_id IN (SELECT unnest(?))",
+                    [status, [row["id"] for row in rows]],
+                )
+
+        async with self.shard.lock:
+            await asyncio.to_thread(write)
+
+    def _mark(self, row: Row, status: Literal["redriven", "dropped"]) -> Outgoing:
         mark_id = derived_id("dead-letter-mark", row["id"], status)
         message = Envelope[Frozen](
             id=mark_id,
@@ -107,13 +150,7 @@ class Redriver:
             causation_id=row["id"],
             body=DeadLetterMark(letter_id=row["id"], status=status),
         )
-        self.append([*before, self._outgoing(DEAD_LETTERS, row, message, HEADERS)])
-        async with self.shard.lock:
-            with self.shard.writing() as connection:
-                connection.execute(
-                    "UPDATE dead_letter_rows SET status = ? WHERE letter_id = ?",
-                    [status, row["id"]],
-                )
+        return self._outgoing(DEAD_LETTERS, row, message, HEADERS)
 
     def _outgoing(
         self, topic: Topic, row: Row, message: Message, about: Mapping[str, bytes]

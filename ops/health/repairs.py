@@ -147,8 +147,8 @@ class Repair:
 
     async def redrive(self, plan: Plan) -> bool:
         redriver = self._redriver()
-        for row in redriver.rows([key for _, _, key in plan.findings]):
-            await redriver.redrive(row)
+        async for _ in redriver.redrive_all([key for _, _, key in plan.findings]):
+            pass
         return False
 
     # ---- index ----

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Operation, Read, Surface, Texts
-from palimpsest.ops.operations.rows import Row, all_rows, by_id
+from palimpsest.ops.operations.rows import Row, all_rows, by_id, from_all
 
 if TYPE_CHECKING:
     from palimpsest.ops.redriving import Redriver
@@ -121,11 +121,28 @@ class GetDeadLetter(Read[DeadLetter]):
 def _one(sources: Sources, dead_letter_id: str) -> tuple[Redriver, Row]:
     from palimpsest.ops.redriving import WHOLE, Redriver
 
-    unknown = NotFoundError(
-        f"there is no dead letter {dead_letter_id}; `palimpsest dead-letters list` shows them"
-    )
+    unknown = _unknown(dead_letter_id)
     partition, row = by_id(sources, WHOLE, "letter_id", dead_letter_id, unknown)
     return Redriver.of(sources, partition), row
+
+
+def _chosen(sources: Sources, ids: Sequence[str]) -> dict[int, list[str]]:
+    """The ids of these dead letters, or of all that are dead, by partition."""
+    query = "SELECT letter_id AS id FROM dead_letter_rows"
+    if ids:
+        found = [by_id(sources, query, "letter_id", each, _unknown(each)) for each in ids]
+    else:
+        found = from_all(sources, f"{query} WHERE status = 'dead'")
+    chosen: dict[int, list[str]] = {}
+    for partition, row in found:
+        chosen.setdefault(partition, []).append(row["id"])
+    return chosen
+
+
+def _unknown(dead_letter_id: str) -> NotFoundError:
+    return NotFoundError(
+        f"there is no dead letter {dead_letter_id}; `palimpsest dead-letters list` shows them"
+    )
 
 
 class RefusedRedrive(Answer):
@@ -164,15 +181,18 @@ class Redrive(Read[Redriven]):
             raise RequestError("name the dead letters by their ids, or say all")
 
     async def read(self, sources: Sources) -> Json:
-        dead = "SELECT letter_id AS id FROM dead_letter_rows WHERE status = 'dead'"
+        import asyncio
+
+        from palimpsest.ops.redriving import Redriver
+
         redriven, refused = [], []
-        for each in self.ids or [row["id"] for row in all_rows(sources, dead)]:
-            redriver, row = _one(sources, each)
-            why = await redriver.redrive(row)
-            if why is None:
-                redriven.append(row["id"])
-            else:
-                refused.append({"id": row["id"], "reason": why})
+        for partition, ids in (await asyncio.to_thread(_chosen, sources, self.ids)).items():
+            redriver = Redriver.of(sources, partition)
+            async for row, why in redriver.redrive_all(ids):
+                if why is None:
+                    redriven.append(row["id"])
+                else:
+                    refused.append({"id": row["id"], "reason": why})
         return {"redriven": redriven, "refused": refused}
 
     def parts(self) -> Sequence[Operation[Any]]:
@@ -201,14 +221,16 @@ class AmendDeadLetter(Read[Amended]):
     surface: ClassVar = _SURFACE(("POST", "/api/dead-letters/{dead_letter_id}/amend"), routing="id")
 
     async def read(self, sources: Sources) -> Json:
-        redriver, row = _one(sources, self.dead_letter_id)
+        import asyncio
+
+        redriver, row = await asyncio.to_thread(_one, sources, self.dead_letter_id)
         value = self.record.encode(errors="replace")
         edited = {**row, "value_base64": base64.b64encode(value).decode()}
         why = redriver.why_not(edited)
         if why is None and redriver.message(edited).scope != row["scope"]:
             why = f"its scope is {row['scope']}, and must stay so"
         if why is None and not self.dry_run:
-            why = await redriver.redrive(edited)
+            [why] = await redriver.redrive([edited])
         is_sent = why is None and not self.dry_run
         return {"id": row["id"], "valid": why is None, "reason": why, "redriven": is_sent}
 
@@ -233,12 +255,14 @@ class Discard(Read[Discarded]):
 
     async def read(self, sources: Sources) -> Json:
         """Stored as `dropped`."""
+        import asyncio
+
         discarded = []
         for each in self.ids:
-            redriver, row = _one(sources, each)
+            redriver, row = await asyncio.to_thread(_one, sources, each)
             if row["status"] == "redriven":
                 raise RequestError(f"dead letter {row['id']} was redriven; it is not dead any more")
-            await redriver.mark(row, "dropped")
+            await redriver.mark([row], "dropped")
             discarded.append(row["id"])
         return {"discarded": discarded}
 

@@ -6,9 +6,11 @@ for all, a test that is named in `STATUSES`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
+import traceback
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,7 +25,9 @@ from palimpsest.ops.http.service import UnprocessedBytes
 from palimpsest.ops.operations.catalogue import OPERATIONS as CATALOGUE
 from palimpsest.ops.replay.branches import keep_branch
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.stores.shard import Shard
 from palimpsest.streams.apply import imports as apply_import
+from palimpsest.streams.logs.embedded import EmbeddedLog
 from tests.flows.http_fresh import BRANCH, NUMBERS, dead_letters, fresh, keep_comparison, needs_more
 from tests.flows.http_samples import SAMPLES, Sample
 from tests.flows.http_server import Served, problem, server
@@ -155,9 +159,40 @@ def owner(clients: dict[str, httpx.Client], sample: Sample) -> httpx.Client:
     return clients["all" if sample.of_all else "ben"]
 
 
+@pytest.fixture
+def on_the_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Uses of the store and the log by what answers requests, on the thread that all requests
+    share: nobody else is answered until they end."""
+    found: list[str] = []
+
+    def watched(kind: type, name: str) -> None:
+        called = getattr(kind, name)
+
+        def call(self: Any, *given: Any, **named: Any) -> Any:
+            if asyncio._get_running_loop() is not None:
+                frames = traceback.extract_stack()[:-1]
+                asking = [each for each in frames if ANSWERS.search(each.filename)]
+                found.extend(f"{each.filename}:{each.lineno} {name}" for each in asking[-1:])
+            return called(self, *given, **named)
+
+        monkeypatch.setattr(kind, name, call)
+
+    for name in ("reading", "writing"):
+        watched(Shard, name)
+    for name in ("append", "read", "end_offset"):
+        watched(EmbeddedLog, name)
+    return found
+
+
+ANSWERS = re.compile(r"/ops/(?:operations/|http/(?!serving)|redriving)")
+
+
 @pytest.mark.parametrize("name", SAMPLES)
 def test_what_is_right_is_answered(
-    clients: dict[str, httpx.Client], known: dict[str, str], name: str
+    clients: dict[str, httpx.Client],
+    known: dict[str, str],
+    on_the_loop: list[str],
+    name: str,
 ) -> None:
     sample = SAMPLES[name]
     client = owner(clients, sample)
@@ -165,6 +200,7 @@ def test_what_is_right_is_answered(
     values = fresh(client, "ben", sample) if changes else known
     answer = sent(client, name, sample.request(**values))
     assert answer.status_code == sample.status, answer.text
+    assert on_the_loop == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -226,6 +226,8 @@ class SwitchEmbedding(Read[EmbeddingChanges]):
     surface: ClassVar = OPERATING(("POST", "/api/embedding/switch"), command="embedding switch")
 
     async def read(self, sources: Sources) -> Json:
+        import asyncio
+
         from palimpsest.ops.embedding.tracker import missing
 
         for partition, shard in sources.shards.items():
@@ -234,7 +236,8 @@ class SwitchEmbedding(Read[EmbeddingChanges]):
                 # What has come since the last pass gets its vectors right after the switch.
                 done = shard.progress.get(to.space)
                 through = done.through if done is not None and done.complete else None
-                lacking = missing(shard, to.space, to.dimensions, through).total
+                known = (shard, to.space, to.dimensions, through)
+                lacking = (await asyncio.to_thread(missing, *known)).total
                 if lacking > self.allow_missing:
                     raise RequestError(
                         f"{lacking} memories of partition {partition} have no vector of {to.space}"
