@@ -1,9 +1,12 @@
-"""One real broker for the whole test session, and names for topics that no other test has."""
+"""One real broker for all processes of a run, and names for topics that no other test has."""
 
+import contextlib
 import os
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from kafka import KafkaAdminClient
@@ -17,20 +20,56 @@ REQUIRE = "PALIMPSEST_REQUIRE_KAFKA"
 CreateTopic = Callable[..., str]
 
 
+CLOSING = pytest.StashKey[contextlib.ExitStack]()
+ADDRESS = pytest.StashKey[str]()
+# A broker compiles itself for a minute of processor to become as fast as no test needs it.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """The process that starts those which run the tests has the broker."""
+    with contextlib.suppress(MissingProgramError):  # the fixture tells it
+        node.workerinput["broker"] = _started(node.config)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if CLOSING in config.stash:
+        config.stash[CLOSING].close()
+
+
+def _started(config: pytest.Config) -> str:
+    """The address of the run's broker. Raises MissingProgramError."""
+    if ADDRESS not in config.stash:
+        require_programs()
+        closing = config.stash[CLOSING] = contextlib.ExitStack()
+        folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="kafka-"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
+            started = closing.enter_context(Broker(Path(folder)))
+        config.stash[ADDRESS] = started.bootstrap_servers
+    return config.stash[ADDRESS]
+
+
+class RunningBroker(NamedTuple):
+    bootstrap_servers: str
+
+
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A running broker, the same for all tests; skipped where Java or Maven is missing.
+def broker(pytestconfig: pytest.Config) -> RunningBroker:
+    """A running broker; skipped where Java or Maven is missing.
 
     With PALIMPSEST_REQUIRE_KAFKA=1 the missing program fails the tests instead.
     """
+    given = getattr(pytestconfig, "workerinput", {}).get("broker")
+    if given is not None:
+        return RunningBroker(given)
     try:
-        require_programs()
+        return RunningBroker(_started(pytestconfig))
     except MissingProgramError as missing:
         if os.environ.get(REQUIRE) == "1":
             pytest.fail(f"{REQUIRE}=1, but {missing}", pytrace=False)
         pytest.skip(f"no Kafka broker here: {missing}")
-    with Broker(tmp_path_factory.mktemp("kafka")) as started:
-        yield started
 
 
 @pytest.fixture
