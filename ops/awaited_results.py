@@ -7,12 +7,12 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from palimpsest.ops.errors import NotOpenError
+from palimpsest.ops.operations.operation import Json, Read
 from palimpsest.ops.operations.pipeline import TurnResults, command_results
 from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.service.queries import Queries
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.codec import decode
 from palimpsest.schemas.identity import items_of
@@ -138,8 +138,10 @@ def key_of(record: Outgoing) -> tuple[TurnKey, ConversationTurn]:
     return TurnKey(message.scope, item_id), message.body
 
 
-async def results_of(queries: Queries, keys: Sequence[TurnKey]) -> Mapping[TurnKey, JsonObject]:
-    """Returns the outcomes of the settled turns. Raises RequestError."""
+async def results_of(
+    answer: Callable[[Read[Any]], Awaitable[Json]], keys: Sequence[TurnKey]
+) -> Mapping[TurnKey, JsonObject]:
+    """Returns the outcomes of the settled turns, by the answers to reads. Raises RequestError."""
     by_scope: dict[str, list[str]] = defaultdict(list)
     for key in keys:
         by_scope[key.scope].append(key.item_id)
@@ -147,14 +149,14 @@ async def results_of(queries: Queries, keys: Sequence[TurnKey]) -> Mapping[TurnK
     for scope, ids in by_scope.items():
         for first in range(0, len(ids), AT_ONCE):
             asked = TurnResults(tuple(ids[first : first + AT_ONCE]), scope)
-            turns = cast("JsonObject", await queries.answer(asked))["turns"]
+            turns = cast("JsonObject", await answer(asked))["turns"]
             for turn in cast("list[JsonObject]", turns):
                 found[TurnKey(scope, str(turn["item_id"]))] = turn
     return found
 
 
 def awaited_turns(
-    queries: Queries, shards: Iterable[Shard] = ()
+    answer: Callable[[Read[Any]], Awaitable[Json]], shards: Iterable[Shard] = ()
 ) -> AwaitedResults[TurnKey, JsonObject]:
     """Waits for the outcomes of turns, in this or another process. Raises RequestError."""
-    return AwaitedResults(partial(results_of, queries), shards)
+    return AwaitedResults(partial(results_of, answer), shards)

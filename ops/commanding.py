@@ -42,7 +42,6 @@ from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import published
 from palimpsest.streams.sensitive.policy import PiiRejected, Policy
 
-POLL_SECONDS = 0.05
 MOMENT_SECONDS = 0.5
 """A wait longer than this calls `on_waiting`."""
 
@@ -81,7 +80,7 @@ class Commands:
     `append` appends records to the log durably. `asking` opens a query interface to the stores.
     `works` returns whether a worker executes commands now, `has_results` whether there may be
     results at all. `result_of` waits for a result if the stages run in this process; without it,
-    results are polled.
+    the process that runs them is asked.
     """
 
     def __init__(
@@ -132,13 +131,17 @@ class Commands:
         for record in records:
             self._check_size(record)
         await in_thread_of("append", self._append, records)
-        answer = await self.result(command_id, seconds, on_waiting)
+        answer = await self.result(command_id, order.scope, seconds, on_waiting)
         return SubmittedCommand(
             command_id, None if answer is None else _of(order, command_id, answer)
         )
 
     async def result(
-        self, command_id: str, seconds: float, on_waiting: Callable[[], None] | None = None
+        self,
+        command_id: str,
+        scope: str,
+        seconds: float,
+        on_waiting: Callable[[], None] | None = None,
     ) -> JsonObject | None:
         """Waits for the command's stored result; returns None if no worker is running, or after
         `seconds`."""
@@ -149,23 +152,22 @@ class Commands:
             waiting = asyncio.get_running_loop().call_later(MOMENT_SECONDS, on_waiting)
         try:
             async with asyncio.timeout(seconds):
-                return await self._awaited(command_id)
+                return await self._awaited(command_id, scope, seconds)
         except TimeoutError:
             return None
         finally:
             if waiting is not None:
                 waiting.cancel()
 
-    async def _awaited(self, command_id: str) -> JsonObject | None:
+    async def _awaited(self, command_id: str, scope: str, seconds: float) -> JsonObject | None:
         if self._result_of is not None:
             return await self._result_of(command_id)
         async with self._asking() as asked:
             with self._without_owner():
                 while True:
-                    result = await asked.answer(CommandResult(command_id))
+                    result = await asked.result(command_id, scope, seconds)
                     if result is not None:
-                        return cast("JsonObject", result)
-                    await asyncio.sleep(POLL_SECONDS)
+                        return result
         return None
 
     @contextmanager

@@ -161,7 +161,7 @@ class Importer:
         command_id, first, last = self._given.popleft()
         # If no worker executes commands, do not wait for the others.
         seconds = 0.0 if self.imported.pending else self.seconds
-        answer = await self.commands.result(command_id, seconds)
+        answer = await self.commands.result(command_id, self.scope, seconds)
         if answer is None:
             self.imported.pending.append(command_id)
             return

@@ -24,6 +24,15 @@ class SqlRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ResultRequest:
+    """The stored result of a scope's command, as soon as there is one."""
+
+    command_id: str
+    scope: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class CopyRequest:
     """The stores of one partition as a file."""
 

@@ -109,7 +109,9 @@ def _settle(cli: Cli, tally: Tally, seconds: float) -> None:
         warn("no worker runs; the next `palimpsest run` makes memories of the turns")
         return
     try:
-        found = cli.with_queries(lambda asked: awaited_turns(asked).within(tally.keys, seconds))
+        found = cli.with_queries(
+            lambda asked: awaited_turns(asked.answer).within(tally.keys, seconds)
+        )
     except RequestError as error:
         warn(f"what becomes of the turns is not known: {error}")
         return

@@ -199,7 +199,7 @@ class Service:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self.turns = awaited_turns(self.queries, self.shards)
+        self.turns = awaited_turns(self.queries.answer, self.shards)
         limits = self.settings.http
         self.streams = Streams(limits.streams_per_token)
         limit = limits.unprocessed_bytes_per_token

@@ -191,17 +191,17 @@ class Executor:
             )
         if self.until_erased and self.settings.log.kind == "embedded":
             # On Kafka, files are erased when the partition is opened next.
-            submitted = await self._erased(commands, submitted, seconds)
+            submitted = await self._erased(commands, submitted, scope, seconds)
         return outcome(type(operation), submitted.command_id, submitted.answer)
 
     async def _erased(
-        self, commands: Commands, submitted: SubmittedCommand, seconds: float
+        self, commands: Commands, submitted: SubmittedCommand, scope: str, seconds: float
     ) -> SubmittedCommand:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while submitted.answer is not None and submitted.answer.get("erasure") == "pending":
                     await asyncio.sleep(POLL_SECONDS)
-                    answer = await commands.result(submitted.command_id, seconds)
+                    answer = await commands.result(submitted.command_id, scope, seconds)
                     if answer is None:  # no worker is running
                         break
                     submitted = replace(submitted, answer=answer)

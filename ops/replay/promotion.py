@@ -128,7 +128,7 @@ async def _ends(
     ends = []
     for number, (scope, command_id) in enumerate(given.items()):
         report(Progress(phase, number, len(given), "scopes"))
-        ends.append(_end_of(scope, await commands.result(command_id, wait)))
+        ends.append(_end_of(scope, await commands.result(command_id, scope, wait)))
     report(Progress(phase, len(ends), len(ends), "scopes"))
     return ends
 

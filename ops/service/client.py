@@ -70,6 +70,12 @@ class RemoteQueries:
         response = await self._post(f"/ask/{operation.slug}", operation.set_fields(), patience)
         return response.json()
 
+    async def result(self, command_id: str, scope: str, seconds: float) -> JsonObject | None:
+        asked: JsonObject = {"command_id": command_id, "scope": scope, "seconds": seconds}
+        response = await self._post("/result", asked, seconds + TIMEOUT_SECONDS)
+        found: JsonObject | None = response.json()
+        return found
+
     async def table(self, request: SqlRequest) -> pa.Table:
         from pyarrow import ipc
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from palimpsest.ops.awaited_results import awaited_commands
 from palimpsest.ops.errors import NotOpenError, RequestError
 from palimpsest.ops.exporting import export_scope
 from palimpsest.ops.operations.operation import Json, Read
-from palimpsest.ops.requests import ExportRequest, FileRequest, SqlRequest
+from palimpsest.ops.requests import ExportRequest, FileRequest, JsonObject, SqlRequest
 from palimpsest.ops.sources import Sources
 from palimpsest.ops.sql.queries import sql
 from palimpsest.ops.threads import in_thread_of
@@ -29,6 +30,7 @@ class DirectQueries:
 
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
+        self._results = awaited_commands(sources)
 
     async def answer(self, operation: Read[Any]) -> Json:
         answer = await self._answer(operation)
@@ -44,6 +46,11 @@ class DirectQueries:
             if operation.surface.overview:
                 return await in_thread_of("overview", operation.read, self.sources)
             return await asyncio.to_thread(operation.read, self.sources)
+
+    async def result(self, command_id: str, scope: str, seconds: float) -> JsonObject | None:
+        with _as_request_errors():
+            self.sources.shard_of(scope)
+            return (await self._results.within([command_id], seconds)).get(command_id)
 
     async def table(self, request: SqlRequest) -> pa.Table:
         with _as_request_errors():

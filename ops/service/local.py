@@ -27,14 +27,14 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from palimpsest.ops.errors import RequestError
+from palimpsest.ops.errors import NotOpenError, RequestError
 from palimpsest.ops.lifecycle.accesses import asker
 from palimpsest.ops.maintenance.process import Process
 from palimpsest.ops.operations.catalogue import OPERATIONS
-from palimpsest.ops.operations.operation import Read
+from palimpsest.ops.operations.operation import Json, Read
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.parts import SetupError
-from palimpsest.ops.requests import FileRequest, JsonObject, SqlRequest
+from palimpsest.ops.requests import FileRequest, JsonObject, ResultRequest, SqlRequest
 from palimpsest.ops.service.client import ASKER
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.queries import Queries
@@ -59,6 +59,10 @@ Shown: TypeAlias = "Callable[[str], Awaitable[tuple[bytes, str]]]"
 """Returns metrics in the format of an Accept header, and its media type."""
 Waiting: TypeAlias = "Callable[[], Wait | None]"
 Handler: TypeAlias = "Callable[[HttpRequest], Awaitable[Response]]"
+
+
+RESULT_SECONDS = 60.0
+"""Maximum wait for the result of a command; who wants to wait longer asks again."""
 
 
 class _RefusedError(Exception):
@@ -94,12 +98,15 @@ async def local_interface(
     token = place.token or secrets.token_urlsafe(32)
     with listening(place.host, place.port) as listener:
         announcement = Announcement(os.getpid(), listener.getsockname()[1], token)
-        async with served(interface(queries, token, partitions, folder, shown, waiting), listener):
+        closing = asyncio.Event()
+        routes = interface(queries, token, partitions, folder, shown, waiting, closing)
+        async with served(routes, listener):
             path = announce(folder, announcement)
             try:
                 yield announcement
             finally:
                 path.unlink(missing_ok=True)
+                closing.set()
 
 
 def interface(
@@ -109,10 +116,13 @@ def interface(
     folder: Path | None = None,
     shown: Shown | None = None,
     waiting: Waiting = lambda: None,
+    closing: asyncio.Event | None = None,
 ) -> Starlette:
-    """The routes: `POST /ask/{name}` returns JSON, `POST /sql` an Arrow stream, `POST /file` the
-    file of a FileRequest, which is written in `folder` first; `GET /metrics` returns the metrics
-    from `shown`."""
+    """The routes: `POST /ask/{name}` returns JSON, `POST /result` the result of a command once
+    there is one, `POST /sql` an Arrow stream, `POST /file` the file of a FileRequest, which is
+    written in `folder` first; `GET /metrics` returns the metrics from `shown`. Once `closing` is
+    set, nobody waits for a result any more."""
+    closes = closing or asyncio.Event()
 
     async def ask(http: HttpRequest, body: bytes) -> Response:
         kind = OPERATIONS.get(http.path_params["name"])
@@ -121,6 +131,9 @@ def interface(
         by = http.headers.get(ASKER)
         asker.set(None if by is None else unquote(by)[:256])
         return JSONResponse(await queries.answer(_parsed(kind, body)))
+
+    async def result(_: HttpRequest, body: bytes) -> Response:
+        return JSONResponse(await _result(queries, _parsed(ResultRequest, body), closes))
 
     async def sql(_: HttpRequest, body: bytes) -> Response:
         table = await queries.table(_parsed(SqlRequest, body))
@@ -144,12 +157,27 @@ def interface(
         reason = None if wait is None else wait.as_json()
         return JSONResponse({"pid": os.getpid(), "partitions": [*partitions()], "waiting": reason})
 
-    posted = {"/ask/{name}": ask, "/sql": sql, "/file": file, "/ping": ping}
+    posted = {"/ask/{name}": ask, "/result": result, "/sql": sql, "/file": file, "/ping": ping}
     routes = [
         Route(path, _answered(token, each), methods=["POST"]) for path, each in posted.items()
     ]
     routes.append(Route("/metrics", _answered(token, metrics), methods=["GET"]))
     return Starlette(exception_handlers={Exception: _failed}, routes=routes)
+
+
+async def _result(queries: Queries, wanted: ResultRequest, closes: asyncio.Event) -> Json:
+    """Raises NotOpenError if the interface closes first."""
+    seconds = min(wanted.seconds, RESULT_SECONDS)
+    found = asyncio.ensure_future(queries.result(wanted.command_id, wanted.scope, seconds))
+    closed = asyncio.ensure_future(closes.wait())
+    try:
+        await asyncio.wait((found, closed), return_when=asyncio.FIRST_COMPLETED)
+        if found.done():
+            return found.result()
+        raise NotOpenError(f"the worker stops; command {wanted.command_id} waits in the log")
+    finally:
+        closed.cancel()
+        found.cancel()
 
 
 def _answered(token: str, answer: Callable[[HttpRequest, bytes], Awaitable[Response]]) -> Handler:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from palimpsest.ops.errors import RequestError, UnavailableError
 from palimpsest.ops.operations.operation import Json, Read
-from palimpsest.ops.requests import FileRequest, SqlRequest
+from palimpsest.ops.requests import FileRequest, JsonObject, SqlRequest
 from palimpsest.stores.lock import FolderInUse
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ class Queries(Protocol):
     """Answers reads. All methods raise RequestError."""
 
     async def answer(self, operation: Read[Any]) -> Json: ...
+
+    async def result(self, command_id: str, scope: str, seconds: float) -> JsonObject | None:
+        """Waits for the stored result of a scope's command; None if there is none by then."""
+        ...
 
     async def table(self, request: SqlRequest) -> pa.Table: ...
 

@@ -166,6 +166,10 @@ class RoutedQueries:
                 return operation.merge(answers)
         return operation.merge(await self._from_all(operation))
 
+    async def result(self, command_id: str, scope: str, seconds: float) -> JsonObject | None:
+        number = partition_for(scope, self._partitions)
+        return await self._persisted(number, lambda owner: owner.result(command_id, scope, seconds))
+
     async def table(self, request: SqlRequest) -> pa.Table:
         number = numbered(request, self._partitions)
         if number is not None:

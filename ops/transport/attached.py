@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from palimpsest.ops.awaited_results import awaited_commands, key_of, results_of
 from palimpsest.ops.bootstrap import application
-from palimpsest.ops.commanding import POLL_SECONDS, Commands
+from palimpsest.ops.commanding import Commands
 from palimpsest.ops.embedded import Application
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.opening import publisher
@@ -39,6 +39,7 @@ from palimpsest.streams.sensitive.policy import Policy
 Positions: TypeAlias = Sequence[tuple[int, int]]
 """Partition and offset of appended records."""
 Check: TypeAlias = Callable[[], Awaitable[bool]]
+POLL_SECONDS = 0.05
 MOMENT_SECONDS = 0.5
 """Time after which to check again, even if no batch has ended."""
 
@@ -86,7 +87,7 @@ class Attached:
         keys = {key_of(record)[0] for record in records}
 
         async def stored() -> bool:
-            keys.difference_update(await results_of(self.queries, [*keys]))
+            keys.difference_update(await results_of(self.queries.answer, [*keys]))
             return not keys
 
         return stored

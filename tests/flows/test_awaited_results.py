@@ -138,7 +138,7 @@ async def test_turns_are_waited_for_alone_whatever_else_is_published(pipeline: P
     assert await attached.storing([stored, stored], positions[:1])()
     assert not await attached.storing([stored, later], positions[:2])()
     keys = [key_of(record)[0] for record in (stored, later, stored)]
-    turns = awaited_turns(queries)
+    turns = awaited_turns(queries.answer)
     assert [*await turns.within(keys, 0.5)] == keys[:1]
     assert await turns.within([], None) == {}
     assert not turns._awaited

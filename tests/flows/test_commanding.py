@@ -115,9 +115,9 @@ async def test_a_recall_after_an_answered_write_sees_it(desk: Desk) -> None:
 async def test_what_is_not_waited_for_can_be_asked_later(desk: Desk) -> None:
     given = await desk.commands.submit(CommandRequest("ana", TEA))
     assert (given.answer, given.result()) == (None, None)
-    assert await desk.commands.result(given.command_id, 0.01) is None
+    assert await desk.commands.result(given.command_id, "ana", 0.01) is None
     await desk.pipeline.drain()
-    answer = await desk.commands.result(given.command_id, 1)
+    answer = await desk.commands.result(given.command_id, "ana", 1)
     assert answer is not None
     assert SubmittedCommand(given.command_id, answer).result() == {
         "id": command_memory_id("ana", given.command_id),

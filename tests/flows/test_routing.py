@@ -16,6 +16,8 @@ import duckdb
 import pytest
 from pydantic import JsonValue
 
+from palimpsest.ops import awaited_results
+from palimpsest.ops.commanding import CommandRequest, Commands
 from palimpsest.ops.errors import (
     NotFoundError,
     NotOpenError,
@@ -49,11 +51,13 @@ from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.service.server import FILE_NAME, own_folder
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
+from palimpsest.schemas.commands import RememberCommand
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import partition_for
 from tests.harness import Pipeline
 
 PARTITIONS = 4
+WAITING = 20
 PARTITION = partition_for("ana", PARTITIONS)
 
 
@@ -264,6 +268,82 @@ async def test_a_process_that_does_not_answer_is_told_and_not_waited_for(
         with pytest.raises(UnavailableError, match="does not answer; if it is busy, try again"):
             async with reading.queries(settings):
                 pass
+
+
+async def test_who_waits_for_a_command_asks_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of twenty that wait, all are told after the commit, by one search for all of them."""
+    asked, searched, all_asked = [], [], asyncio.Event()
+    ask, search = DirectQueries.result, awaited_results.command_results
+
+    async def counted(queries: DirectQueries, *given: Any) -> Any:
+        asked.append(given)
+        if len(asked) == WAITING:
+            all_asked.set()
+        return await ask(queries, *given)
+
+    def counted_search(sources: Sources, ids: Sequence[str]) -> Any:
+        searched.append(ids)
+        return search(sources, ids)
+
+    monkeypatch.setattr(DirectQueries, "result", counted)
+    monkeypatch.setattr(awaited_results, "command_results", counted_search)
+    monkeypatch.setattr(awaited_results, "LOOK_SECONDS", 3600.0)
+    settings = Settings(data_dir=tmp_path)
+    with Pipeline(tmp_path / "parts") as pipeline:
+        shards = {PARTITION: pipeline.shard}
+        model, append = pipeline.embedding, pipeline.log.append
+        sources = Sources(settings, pipeline.log, shards, PARTITIONS, model, append)
+        queries = DirectQueries(sources)
+        routed = RoutedQueries(settings, PARTITIONS)
+
+        @contextlib.asynccontextmanager
+        async def asking() -> AsyncIterator[RoutedQueries]:
+            yield routed
+
+        commands = Commands(settings, append, asking)
+        interface = local_interface(queries, own_folder(tmp_path), partitions=lambda: [PARTITION])
+        async with interface:
+            given = await commands.submit(CommandRequest("ana", RememberCommand(content="I ski.")))
+            waiting = [
+                asyncio.create_task(commands.result(given.command_id, "ana", 60.0))
+                for _ in range(WAITING)
+            ]
+            await all_asked.wait()
+            await pipeline.drain()
+            told = await asyncio.gather(*waiting)
+            await routed.close()
+    assert len(asked) == WAITING
+    assert len({str(each) for each in told}) == 1
+    assert told[0] is not None
+    assert told[0]["error"] is None
+    # Each batch that is committed meanwhile is looked at once, whoever waits.
+    assert {ids for each in searched for ids in each} == {given.command_id}
+    assert len(searched) < WAITING
+
+
+async def test_a_worker_that_stops_keeps_nobody_waiting(tmp_path: Path) -> None:
+    async with contextlib.AsyncExitStack() as undo:
+        pipeline = undo.enter_context(Pipeline(tmp_path / "parts"))
+        shards = {PARTITION: pipeline.shard}
+        settings = Settings(data_dir=tmp_path)
+        model, append = pipeline.embedding, pipeline.log.append
+        sources = Sources(settings, pipeline.log, shards, PARTITIONS, model, append)
+        asked = asyncio.Event()
+
+        class Waited(DirectQueries):
+            async def result(self, *given: Any) -> Any:
+                asked.set()
+                return await super().result(*given)
+
+        async with local_interface(Waited(sources), own_folder(tmp_path)) as announced:
+            remote = RemoteQueries.announced(announced)
+            undo.push_async_callback(remote.close)
+            waiting = asyncio.create_task(remote.result("none", "ana", 3600.0))
+            await asked.wait()
+        with pytest.raises(NotOpenError, match="the worker stops; command none waits in the log"):
+            await waiting
 
 
 def test_shards_may_be_closed_while_they_are_listed() -> None:

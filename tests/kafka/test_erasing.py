@@ -69,7 +69,7 @@ def test_erased_texts_leave_stores_files_and_with_a_command_the_broker(lab: Lab)
     lab.start("two")  # which opens the partitions anew
     lab.until_owned(1)
     lab.until_drained()
-    done = asyncio.run(commands.result(given.command_id, 30.0))
+    done = asyncio.run(commands.result(given.command_id, "ana", 30.0))
     assert done is not None
     assert done["erasure"] == "done"
     assert where(lab.folder / "data", SECRET, "flowerpot") == []
