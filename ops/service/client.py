@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import httpx
 
-from palimpsest.ops.errors import ERRORS, RequestError, UnavailableError
+from palimpsest.ops.errors import ERRORS, NotOpenError, RequestError, UnavailableError
 from palimpsest.ops.lifecycle.accesses import asker
 from palimpsest.ops.operations.operation import Json, Read
 from palimpsest.ops.requests import FileRequest, JsonObject, SqlRequest
@@ -71,8 +71,12 @@ class RemoteQueries:
         return response.json()
 
     async def result(self, command_id: str, scope: str, seconds: float) -> JsonObject | None:
+        """Raises NotThereError also when the worker stops first."""
         asked: JsonObject = {"command_id": command_id, "scope": scope, "seconds": seconds}
-        response = await self._post("/result", asked, seconds + TIMEOUT_SECONDS)
+        try:
+            response = await self._post("/result", asked, seconds + TIMEOUT_SECONDS)
+        except NotOpenError as error:
+            raise NotThereError(str(error)) from error
         found: JsonObject | None = response.json()
         return found
 

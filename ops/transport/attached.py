@@ -276,6 +276,9 @@ class InProcess(BackgroundTransport):
     async def answer(self, operation: Read[Any]) -> Json:
         return await self._query(lambda queries: queries.answer(operation))
 
+    async def result(self, command_id: str, scope: str, seconds: float) -> JsonObject | None:
+        return await self._query(lambda queries: queries.result(command_id, scope, seconds))
+
     async def table(self, request: SqlRequest) -> pa.Table:
         return await self._query(lambda queries: queries.table(request))
 

@@ -342,7 +342,7 @@ async def test_a_worker_that_stops_keeps_nobody_waiting(tmp_path: Path) -> None:
             undo.push_async_callback(remote.close)
             waiting = asyncio.create_task(remote.result("none", "ana", 3600.0))
             await asked.wait()
-        with pytest.raises(NotOpenError, match="the worker stops; command none waits in the log"):
+        with pytest.raises(NotThereError, match="the worker stops; command none waits in the log"):
             await waiting
 
 
