@@ -6,10 +6,12 @@ import base64
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from itertools import chain
 from typing import Final, cast
 
+from palimpsest.streams.sensitive.notations import views
 from palimpsest.streams.sensitive.numbers import (
     find_cards,
     find_credentials,
@@ -44,10 +46,9 @@ class Shape:
 
 
 def _shapes() -> Iterator[Shape]:
-    """The shapes of keys and tokens, each a word of its own."""
+    """The shapes of keys and tokens."""
     for kind, hints, pattern in cast("list[tuple[Kind, str, str]]", LEXICON.tables["shapes"]):
-        expression = r"(?<![A-Za-z0-9_-])" + LEXICON.filled(pattern)
-        yield Shape(kind, tuple(hints.split()), re.compile(expression, re.ASCII))
+        yield Shape(kind, tuple(hints.split()), re.compile(LEXICON.filled(pattern), re.ASCII))
 
 
 SHAPES: Final = tuple(_shapes())
@@ -78,7 +79,7 @@ def find_keys(text: str, lowered: str) -> Iterator[Span]:
     """Keys and tokens; `lowered` is the text in lower case, of any length."""
     for shape in dict.fromkeys(shape for hint, shape in _BY_HINT if hint in text):
         for match in shape.pattern.finditer(text):
-            yield Span(*match.span(), shape.kind, SURE)
+            yield Span(*match.span(match.lastgroup or 0), shape.kind, SURE)
     if "-----BEGIN" in text:
         yield from _private_keys(text)
     if "accesskey=" in lowered or "accountkey=" in lowered:
@@ -144,28 +145,6 @@ def _is_name_and_password(encoded: str) -> bool:
     return b":" in decoded and all(32 <= byte < 127 for byte in decoded)
 
 
-_MASKING: Final = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
-    "\u2060-\u206f\u3000\u3164\ufe00-\ufe0f\ufeff\uff01-\uff5e\uffa0]"
-)
-_WIDE: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
-
-
-def unmasked(text: str) -> tuple[str, Sequence[int]]:
-    """The text as it is seen, and where each of its characters stands in the original, with the
-    original's length behind them."""
-    if text.isascii() or _MASKING.search(text) is None:
-        return text, range(len(text) + 1)
-    places = [at for at, each in enumerate(text) if ord(each) in _WIDE or not _MASKING.match(each)]
-    seen = "".join(text[at] for at in places).translate(_WIDE)
-    return seen, [*places, len(text)]
-
-
-def placed(spans: Sequence[Span], places: Sequence[int]) -> list[Span]:
-    """Spans of what is seen, in the original."""
-    return [replace(span, start=places[span.start], end=places[span.end - 1] + 1) for span in spans]
-
-
 _OF_NUMBERS: Final[tuple[tuple[Kind, Callable[[str], Iterator[Span]]], ...]] = (
     ("credit_card", find_cards),
     ("iban", find_ibans),
@@ -192,9 +171,8 @@ def plain(text: str) -> str:
 
 def find(text: str, kinds: Collection[Kind] = KINDS) -> list[Span]:
     """What of these kinds lies in a `plain` text: in order, without overlaps."""
-    seen, places = unmasked(text)
-    spans = _find(seen, kinds)
-    return spans if seen is text else placed(spans, places)
+    found = [view.placed(_find(view.text, kinds)) for view in views(text)]
+    return found[0] if len(found) == 1 else merged(text, chain.from_iterable(found))
 
 
 def _find(text: str, kinds: Collection[Kind]) -> list[Span]:
@@ -238,4 +216,4 @@ def redacted(text: str, kinds: Collection[Kind] = KINDS, names: bool = False) ->
 def is_unclear(text: str) -> bool:
     """Whether a `plain` text speaks of a secret that no span holds, so that nothing but refusing
     the text keeps it out."""
-    return mentions_one(text)
+    return any(mentions_one(view.text) for view in views(text))

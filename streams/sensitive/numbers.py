@@ -159,12 +159,10 @@ def _is_phone(pattern: re.Pattern[str], text: str, match: re.Match[str]) -> bool
 # --- addresses ------------------------------------------------------------------------------
 
 _WITH_PASSWORD: Final = re.compile(
-    r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{1,30}://[^\s/@:\"'<>]{0,128}:([^\s\"'<>@]{1,256}"
+    r"[A-Za-z0-9+.-]://[^\s/@:\"'<>]{0,128}:([^\s\"'<>@]{1,256}"
     r"(?:@[^\s\"'<>@/]{1,256}(?=@)){0,3})@"
 )
-_WITH_TOKEN: Final = re.compile(
-    r"(?<![A-Za-z0-9+.-])https?://(?=[A-Za-z_-]{0,80}\d)([A-Za-z0-9_-]{20,256})@"
-)
+_WITH_TOKEN: Final = re.compile(r"https?://(?=[A-Za-z_-]{0,80}\d)([A-Za-z0-9_-]{20,256})@")
 _EXAMPLES: Final = frozenset({"password", "pass", "pwd", "pw", "secret", "token", "port"})
 """What documentation writes for a password."""
 _EMAIL: Final = re.compile(

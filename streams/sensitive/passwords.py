@@ -23,6 +23,11 @@ _LAST_WORDS: Final = ("key", "schlüssel", "キー", "pass")
 """Hints that a name may end with."""
 _NAME_CHARACTERS: Final = 16
 """Of what a name has before its last word, at most."""
+_NEAR: Final = 80
+"""Characters before a PIN and behind its value in which a word says what it opens."""
+_SENTENCE_END: Final = re.compile(r"[.!?;](?=\s)|\n\n")
+_TAG: Final = 64
+"""Characters of a tag before the name in it, at most."""
 _OPTIONS_OF: Final = {
     "mysql": re.compile(r"(?<![\w-])-p([^\s\"'=-][^\s\"']{2,127})"),
     "sshpass": re.compile(r"(?<![\w-])-p ?['\"]?([^\s\"'=-][^\s\"']{2,127})"),
@@ -73,8 +78,10 @@ def _named(text: str, lowered: str) -> Iterator[Span]:
             continue
         if name.lastgroup in ("password", "pin") and _CONNECTED.match(text, name.end()):
             yield from _told_before(text, name)
-        link = expression("link").match(text, name.end())
-        value = _value(text, name, link) if link is not None else None
+        value = _in_element(text, name)
+        if value is None:
+            link = expression("link").match(text, name.end())
+            value = _value(text, name, link) if link is not None else None
         if value is not None:
             yield value
             done = value.end
@@ -153,19 +160,35 @@ def mentions_one(text: str) -> bool:
     return not text.isascii() and expression("asian_where").search(text) is not None
 
 
+def _in_element(text: str, name: re.Match[str]) -> Span | None:
+    """The value of an element of XML which is called by the name."""
+    if expression("opened").search(text[max(0, name.start() - _TAG) : name.start()]) is None:
+        return None
+    element = expression("element").match(text, name.end())
+    if element is None or not _is_quoted_value(element["value"], str(name.lastgroup), "sign"):
+        return None
+    return Span(*element.span("value"), _kind(name), TOLD)
+
+
+def _kind(name: re.Match[str]) -> Kind:
+    named = name.lastgroup
+    return "token" if named == "token" else "api_key" if named == "api_key" else "password"
+
+
 def _value(text: str, name: re.Match[str], link: re.Match[str]) -> Span | None:
     """What the name stands for, if a value follows the link."""
     named = str(name.lastgroup)
-    kind: Kind = "token" if named == "token" else "api_key" if named == "api_key" else "password"
+    kind = _kind(name)
     before = text[max(0, name.start() - 14) : name.start()].lower().rstrip("_ -")
     if named == "token" and before.endswith(_PAGING):
         return None
     start = link.end()
-    how = "sign" if link["sign"] else "said" if link["said"] else "beside"
+    how = "sign" if link["sign"] or link["paired"] else "said" if link["said"] else "beside"
     close = _QUOTES.get(text[start : start + 1])
     if close is not None:
         end = text.find(close, start + 1, start + 258)
-        if end > start + 1 and _is_quoted_value(text[start + 1 : end], named, how):
+        least = 4 if link["paired"] else 1
+        if end >= start + 1 + least and _is_quoted_value(text[start + 1 : end], named, how):
             return Span(start + 1, end, kind, TOLD)
         return None
     if named == "password" and how != "beside":
@@ -180,6 +203,8 @@ def _value(text: str, name: re.Match[str], link: re.Match[str]) -> Span | None:
     if how != "sign" and _is_of_another_pass(found, name.group(), link["said"] or ""):
         return None
     if not _is_value(found, named, how, text, end):
+        return None
+    if named == "pin" and _is_postal(text, name.start(), start, end):
         return None
     return Span(start, end, kind, GUESSED if how == "beside" else TOLD)
 
@@ -269,12 +294,27 @@ def find_codes(text: str, lowered: str) -> Iterator[Span]:
     for pattern in (code, expression("before"), expression("combination"), expression("words")):
         for match in pattern.finditer(text):
             name = next(n for n, held in match.groupdict().items() if held and n != "name")
-            if pattern is not code or _is_code(match["name"], match["value"]):
+            is_postal = pattern is code and _is_postal(text, match.start(), *match.span(name))
+            if pattern is not code or (_is_code(match["name"], match["value"]) and not is_postal):
                 yield Span(*match.span(name), "password", TOLD)
     for match in expression("cookie").finditer(text):
         found = match["value"]
         if any(map(str.isdigit, found)) and any(map(str.isalpha, found)):
             yield Span(*match.span("value"), "token", TOLD)
+
+
+def _is_postal(text: str, name: int, start: int, end: int) -> bool:
+    """Whether the value of a PIN is the number of a place, as in India: it has its six digits, a
+    place is named in the same sentence, and nothing says that it is a person's or a card's."""
+    number = expression("postal").match(text, start)
+    if number is None or number.end() < end or "PIN" not in text[name:start].upper():
+        return False
+    before = _SENTENCE_END.split(text[max(0, name - _NEAR) : name])[-1]
+    after = _SENTENCE_END.split(text[number.end() : number.end() + _NEAR])[0]
+    said = text[name:start]
+    if any(map(expression("whose_pin").search, (before, said))):
+        return False
+    return any(map(expression("place").search, (before, said, after)))
 
 
 def _is_code(name: str, value: str) -> bool:
