@@ -60,9 +60,11 @@ class FoundMemory:
 
 @dataclass(frozen=True)
 class Memories:
-    """Memories, the best first."""
+    """Memories, the best first. `notices`: filters that nothing can pass, and what was probably
+    meant."""
 
     memories: tuple[FoundMemory, ...]
+    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ async def _search(memory: AsyncMethods, arguments: dict[str, Any]) -> Memories:
     recalled = await memory.recall(**arguments)
     results = [found_memory(each) for each in recalled.results if named is None or each.id in named]
     related = [found_memory(each) for each in recalled.related if named is None or each.id in named]
-    return Memories((*results[:limit], *related[:limit]))
+    return Memories((*results[:limit], *related[:limit]), recalled.notices)
 
 
 def _explained(found: Provenance) -> Explained:

@@ -40,6 +40,15 @@ def _listed(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
+def _split(value: object) -> object:
+    """Separates items at commas."""
+    listed = _listed(value)
+    if not isinstance(listed, tuple | list):
+        return listed
+    parts = (each.split(",") if isinstance(each, str) else [each] for each in listed)
+    return tuple(part.strip() if isinstance(part, str) else part for each in parts for part in each)
+
+
 def _paired(value: object) -> object:
     """Turns an object into `key=value` texts."""
     if not isinstance(value, Mapping):
@@ -73,7 +82,7 @@ def field_type(parameter: Parameter) -> Any:
     bounds = {name: getattr(doc, name) for name in ("ge", "le")}
     if parameter.repeated and doc.model is None:
         item = _annotated(get_args(plain)[0], Field(max_length=doc.item_length))
-        read, taken = _listed, str | list[str]
+        read, taken = _split if doc.split else _listed, str | list[str]
         if doc.pairs:
             item = _annotated(item, AfterValidator(_is_pair))
             read, taken = _paired, taken | dict[str, str | float | bool]

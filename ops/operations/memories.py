@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -12,6 +13,7 @@ from palimpsest.ops.errors import no_memory
 from palimpsest.ops.lifecycle.accesses import Accessed
 from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import StoredMemory
+from palimpsest.ops.operations.notices import notices
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface, Texts
 from palimpsest.ops.operations.rows import (
     Parameters,
@@ -103,6 +105,7 @@ class Recall(Read[Recalled]):
             "explain where these memories (whole ids) are in the ranking, or why they are not",
             max_length=20,
             item_length=64,
+            split=True,
             metavar="ID",
             surfaces=("http", "command", "library"),
         ),
@@ -122,7 +125,9 @@ class Recall(Read[Recalled]):
     async def read(self, sources: Sources) -> Json:
         from palimpsest.ops.operations.recalling import recall
 
-        return await recall(sources, self.as_query())
+        return await recall(sources, self.as_query()) | {
+            "notices": await asyncio.to_thread(notices, sources, self)
+        }
 
     def accessed(self, answer: Json) -> Accessed | None:
         if not self.record or self.as_of is not None:
@@ -163,7 +168,9 @@ class Search(Read[RecallAnswer]):
     async def read(self, sources: Sources) -> Json:
         from palimpsest.ops.operations.recalling import search
 
-        return await search(sources, self.as_query())
+        return await search(sources, self.as_query()) | {
+            "notices": await asyncio.to_thread(notices, sources, self)
+        }
 
 
 class ContextBlock(Answer):
@@ -317,10 +324,12 @@ class Locate(Read[Located]):
 
 
 class MemoryPage(Answer):
-    """Memories, newest first; `next_cursor` is the `cursor` of the next page, None on the last."""
+    """Memories, newest first; `next_cursor` is the `cursor` of the next page, None on the last.
+    `notices`: filters that nothing can pass, and what was probably meant."""
 
     memories: tuple[StoredMemory, ...]
     next_cursor: str | None
+    notices: tuple[str, ...] = ()
 
 
 class List(Read[MemoryPage]):
@@ -344,7 +353,9 @@ class List(Read[MemoryPage]):
     ] = None
     valid_at: shared.ValidAt = None
     deleted: Annotated[bool, Doc("forgotten ones instead", option="--deleted")] = False
-    memory_ids: Annotated[Texts, Doc("only these whole ids", max_length=500, item_length=64)] = ()
+    memory_ids: Annotated[
+        Texts, Doc("only these whole ids", max_length=500, item_length=64, split=True)
+    ] = ()
     limit: shared.Limit = 20
     cursor: shared.Cursor = None
 
@@ -377,7 +388,8 @@ class List(Read[MemoryPage]):
             for shard in sources.shards.values()
             for row in stored_memories(sources, shard, condition, values)
         ]
-        return page(found, self.limit, "memories", _NEWEST)
+        told = notices(sources, self, self.deleted)
+        return page(found, self.limit, "memories", _NEWEST) | {"notices": told}
 
     def merge(self, answers: Sequence[Json]) -> Json:
         return paged(answers, self.limit, "memories", _NEWEST)
@@ -442,7 +454,12 @@ class Embeddings(Read[VectorPage]):
     scope: shared.Scope = ""
     memory_ids: Annotated[
         Texts,
-        Doc("only these whole ids, including forgotten memories", max_length=500, item_length=64),
+        Doc(
+            "only these whole ids, including forgotten memories",
+            max_length=500,
+            item_length=64,
+            split=True,
+        ),
     ] = ()
     limit: shared.Limit = 500
     cursor: shared.Cursor = None

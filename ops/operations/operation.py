@@ -72,7 +72,7 @@ class Doc:
 
     `min_length` and `max_length` count the characters of a text or the items of a tuple;
     `item_length` is the maximum number of characters of an item. `not_blank` refuses a text of
-    spaces only. `pairs`: each item is `key=value`, and an object is accepted, too.
+    spaces only. `split`: a comma separates items. `pairs`: each item is `key=value`, and an object is accepted, too.
     `argument`: positional on the command line. `option`: its spelling there if it differs from the
     field's name. `header`: the HTTP header that carries it. `surfaces`: where it is accepted, None
     for everywhere. `model`: a pydantic class, as "module:name", that describes a JSON object in
@@ -86,6 +86,7 @@ class Doc:
     max_length: int | None = None
     item_length: int | None = None
     not_blank: bool = False
+    split: bool = False
     pairs: bool = False
     argument: bool = False
     option: str | None = None

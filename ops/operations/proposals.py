@@ -66,7 +66,13 @@ class Proposals(Read[PendingProposals]):
 
     scope: shared.AnyScope = None
     ids: Annotated[
-        Texts, Doc("only these ids, or their first 8 characters", max_length=MOST, item_length=64)
+        Texts,
+        Doc(
+            "only these ids, or their first 8 characters",
+            max_length=MOST,
+            item_length=64,
+            split=True,
+        ),
     ] = ()
     limit: shared.LongLimit = 50
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.memories import SAID_AS, SAID_BY, Recall
+from palimpsest.ops.operations.notices import notices
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Record, Surface, Texts
 from palimpsest.ops.operations.rows import Row, rows, where
 
@@ -118,7 +119,8 @@ class ForgetPreview(Answer):
     """The memories that would be forgotten (`candidates`), and those extracted from these alone
     (`cascade`); `hides` are the texts in which they would be hidden. `more`: further memories
     match. `needs_confirmation`: `forget` requires the `confirm_token` for this many memories; it is
-    for these memories at these versions."""
+    for these memories at these versions. `notices`: filters that nothing in the scope can pass, and
+    what was probably meant."""
 
     scope: str
     candidates: tuple[Candidate, ...]
@@ -128,6 +130,7 @@ class ForgetPreview(Answer):
     needs_confirmation: bool
     confirm_token: str
     hides: tuple[HiddenText, ...] = ()
+    notices: tuple[str, ...] = ()
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -269,6 +272,7 @@ def _preview(
         "more": more,
         "needs_confirmation": more or len(found) > FORGOTTEN_UNCONFIRMED,
         "confirm_token": forget_token(request.scope, versions),
+        "notices": notices(sources, request, None if request.hard else False),
     }
 
 

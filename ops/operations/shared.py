@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from palimpsest.ops.operations.operation import Doc, Pairs, Texts
 
 id_doc: Final = functools.partial(Doc, min_length=1, max_length=64, argument=True, metavar="ID")
-ids_doc: Final = functools.partial(Doc, item_length=64, argument=True, metavar="ID…")
+ids_doc: Final = functools.partial(Doc, item_length=64, split=True, argument=True, metavar="ID…")
 text_doc: Final = functools.partial(Doc, min_length=1, max_length=100_000, not_blank=True)
 words_doc: Final = functools.partial(Doc, max_length=50, item_length=256)
 _space: Final = functools.partial(Doc, max_length=256, not_blank=True, option="--scope/-s")
@@ -57,16 +57,18 @@ Recorded = Annotated[
     ),
 ]
 Types = Annotated[
-    Texts, words_doc("of any of these types, for example fact, preference, episodic (a turn)")
+    Texts,
+    words_doc("of any of these types, for example fact, preference, episodic (a turn)", split=True),
 ]
 Tags = Annotated[Texts, words_doc("with any of these tags")]
-Categories = Annotated[Texts, words_doc("of any of these categories")]
+Categories = Annotated[Texts, words_doc("of any of these categories", split=True)]
 Roles = Annotated[
     Texts,
     Doc(
         "from speakers in any of these roles (user, assistant, tool, system)",
         max_length=4,
         item_length=256,
+        split=True,
     ),
 ]
 Who = Annotated[

@@ -111,6 +111,8 @@ def _print(cli: Cli, operation: Operation[Any], answer: Json, as_json: bool) -> 
         from palimpsest.ops.cli.printing import print_answer
 
         print_answer(operation, answer)
+    for notice in answer.get("notices", ()) if isinstance(answer, dict) else ():
+        warn(notice)
     scope = getattr(operation, "scope", None)
     meant = operation.instead() if isinstance(operation, Write) else operation
     if scope and meant is not None and (is_empty(answer) or meant.slug in SAME_WHEN_EMPTY):
@@ -125,7 +127,9 @@ def is_empty(answer: Json) -> bool:
         return False
     if "text" in answer:
         return answer["text"] is None
-    lists = [value for value in answer.values() if isinstance(value, list)]
+    lists = [
+        value for name, value in answer.items() if isinstance(value, list) and name != "notices"
+    ]
     return bool(lists) and not any(lists)
 
 

@@ -214,11 +214,13 @@ class RecallResult:
 class RecallAnswer:
     """Results, best first, ties by id. `method` names the parts used: the legs (`Legs`), with
     `+cosine` or `+cross-encoder` if the first results were reranked by it, with `+mmr` if for
-    variety. Configured parts that did not take part are left out."""
+    variety. Configured parts that did not take part are left out. `notices`: filters that nothing in
+    the scope can pass, and what was probably meant."""
 
     query: str
     method: str
     results: tuple[RecallResult, ...] = field(default=())
+    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
