@@ -6,9 +6,10 @@ import difflib
 import functools
 import importlib
 import json
+import re
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from datetime import UTC, date, datetime, time
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -30,6 +31,9 @@ T = TypeVar("T")
 O = TypeVar("O", bound=Operation[Any])  # noqa: E741
 
 
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+
+
 class Strict(BaseModel):
     """Base of request models. Refuses unknown fields: a misspelled filter would have no effect."""
 
@@ -38,6 +42,22 @@ class Strict(BaseModel):
 
 def _listed(value: object) -> object:
     return (value,) if isinstance(value, str) else value
+
+
+def _dated(value: object) -> object:
+    """A date is its first moment in UTC."""
+    if isinstance(value, str) and _DATE.fullmatch(value.strip()):
+        try:
+            value = date.fromisoformat(value.strip())
+        except ValueError:
+            return value
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return datetime.combine(value, time(), UTC)
+    return value
+
+
+def _lowered(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
 
 
 def _split(value: object) -> object:
@@ -76,12 +96,16 @@ def field_type(parameter: Parameter) -> Any:
     if doc.model is not None:
         plain = _with_model(plain, doc.model)
     elif plain is datetime:
-        plain = AwareDatetime
+        plain = _annotated(AwareDatetime, BeforeValidator(_dated, AwareDatetime | date))
     elif plain == int | datetime:
-        plain = int | AwareDatetime
+        plain = _annotated(int | AwareDatetime, BeforeValidator(_dated, int | AwareDatetime | date))
+    elif plain is str and doc.lower:
+        plain = _annotated(str, BeforeValidator(_lowered, str))
     bounds = {name: getattr(doc, name) for name in ("ge", "le")}
     if parameter.repeated and doc.model is None:
         item = _annotated(get_args(plain)[0], Field(max_length=doc.item_length))
+        if doc.lower:
+            item = _annotated(item, BeforeValidator(_lowered, str))
         read, taken = _split if doc.split else _listed, str | list[str]
         if doc.pairs:
             item = _annotated(item, AfterValidator(_is_pair))

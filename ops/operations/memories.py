@@ -101,11 +101,9 @@ class Recall(Read[Recalled]):
     ] = None
     why_not: Annotated[
         Texts,
-        Doc(
+        shared.some_ids_doc(
             "explain where these memories (whole ids) are in the ranking, or why they are not",
             max_length=20,
-            item_length=64,
-            split=True,
             metavar="ID",
             surfaces=("http", "command", "library"),
         ),
@@ -353,9 +351,7 @@ class List(Read[MemoryPage]):
     ] = None
     valid_at: shared.ValidAt = None
     deleted: Annotated[bool, Doc("forgotten ones instead", option="--deleted")] = False
-    memory_ids: Annotated[
-        Texts, Doc("only these whole ids", max_length=500, item_length=64, split=True)
-    ] = ()
+    memory_ids: Annotated[Texts, shared.some_ids_doc("only these whole ids", max_length=500)] = ()
     limit: shared.Limit = 20
     cursor: shared.Cursor = None
 
@@ -454,12 +450,7 @@ class Embeddings(Read[VectorPage]):
     scope: shared.Scope = ""
     memory_ids: Annotated[
         Texts,
-        Doc(
-            "only these whole ids, including forgotten memories",
-            max_length=500,
-            item_length=64,
-            split=True,
-        ),
+        shared.some_ids_doc("only these whole ids, including forgotten memories", max_length=500),
     ] = ()
     limit: shared.Limit = 500
     cursor: shared.Cursor = None

@@ -72,7 +72,8 @@ class Doc:
 
     `min_length` and `max_length` count the characters of a text or the items of a tuple;
     `item_length` is the maximum number of characters of an item. `not_blank` refuses a text of
-    spaces only. `split`: a comma separates items. `pairs`: each item is `key=value`, and an object is accepted, too.
+    spaces only. `split`: a comma separates items. `lower`: upper case is read as lower
+    case. `pairs`: each item is `key=value`, and an object is accepted, too.
     `argument`: positional on the command line. `option`: its spelling there if it differs from the
     field's name. `header`: the HTTP header that carries it. `surfaces`: where it is accepted, None
     for everywhere. `model`: a pydantic class, as "module:name", that describes a JSON object in
@@ -87,6 +88,7 @@ class Doc:
     item_length: int | None = None
     not_blank: bool = False
     split: bool = False
+    lower: bool = False
     pairs: bool = False
     argument: bool = False
     option: str | None = None

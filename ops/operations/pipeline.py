@@ -47,7 +47,15 @@ class CommandResult(Read[CommandState | None]):
     """
 
     command_id: Annotated[
-        str, Doc("the command's id", min_length=1, max_length=256, argument=True, metavar="ID")
+        str,
+        Doc(
+            "the command's id",
+            min_length=1,
+            max_length=256,
+            lower=True,
+            argument=True,
+            metavar="ID",
+        ),
     ]
     scope: shared.ScopeOfId = None
 

@@ -67,12 +67,7 @@ class Proposals(Read[PendingProposals]):
     scope: shared.AnyScope = None
     ids: Annotated[
         Texts,
-        Doc(
-            "only these ids, or their first 8 characters",
-            max_length=MOST,
-            item_length=64,
-            split=True,
-        ),
+        shared.some_ids_doc("only these ids, or their first 8 characters", max_length=MOST),
     ] = ()
     limit: shared.LongLimit = 50
 

@@ -42,7 +42,7 @@ MAX_QUESTION_CHARACTERS: Final = 10_000
 more, and slow down all concurrent requests."""
 
 
-async def recall(sources: Sources, request: Query) -> JsonValue:
+async def recall(sources: Sources, request: Query) -> JsonObject:
     """Returns the answer in the shape of `recall --json`, with the memories added for the query's
     intent (`related`), where others were left (`why_not`) and, for `explain`, the interpretation
     of the query."""

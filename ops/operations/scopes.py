@@ -250,7 +250,7 @@ class SetFlags(Write[FlagsSet | ScopeFlags]):
     Example: palimpsest flags support --allow-update-delete
     """
 
-    scope: shared.NamedScope
+    scope: shared.OwnScope = ""
     enabled: Annotated[bool | None, Doc("extract from turns")] = None
     shadow_mode: Annotated[bool | None, Doc("decide, but write nothing")] = None
     allow_update_delete: Annotated[bool | None, Doc("apply UPDATE and DELETE")] = None

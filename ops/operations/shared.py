@@ -8,12 +8,15 @@ from typing import Annotated, Final
 
 from palimpsest.ops.operations.operation import Doc, Pairs, Texts
 
-id_doc: Final = functools.partial(Doc, min_length=1, max_length=64, argument=True, metavar="ID")
-ids_doc: Final = functools.partial(Doc, item_length=64, split=True, argument=True, metavar="ID…")
+_id: Final = functools.partial(Doc, lower=True, argument=True)
+id_doc: Final = functools.partial(_id, min_length=1, max_length=64, metavar="ID")
+ids_doc: Final = functools.partial(_id, item_length=64, split=True, metavar="ID…")
+some_ids_doc: Final = functools.partial(Doc, item_length=64, split=True, lower=True)
 text_doc: Final = functools.partial(Doc, min_length=1, max_length=100_000, not_blank=True)
 words_doc: Final = functools.partial(Doc, max_length=50, item_length=256)
 _space: Final = functools.partial(Doc, max_length=256, not_blank=True, option="--scope/-s")
-"""Docs of an id and of several, of a text, of labels, and of a memory space."""
+"""Docs of an id, of several, and of several that are no argument; of a text, of labels, and of a
+memory space."""
 
 Scope = Annotated[str, _space("the memory space; by default the caller's only one, else `default`")]
 """Empty: the default scope of the surface."""
@@ -27,6 +30,16 @@ ScopeOfId = Annotated[
         "the memory space that it must be in; by default any that the caller sees", min_length=1
     ),
 ]
+OwnScope = Annotated[
+    str,
+    Doc(
+        "the memory space; by default the caller's only one, else `default`",
+        max_length=256,
+        not_blank=True,
+        argument=True,
+    ),
+]
+"""As Scope, an argument on the command line."""
 NamedScope = Annotated[
     str,
     Doc("the memory space", min_length=1, max_length=256, not_blank=True, argument=True),

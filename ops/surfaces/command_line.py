@@ -4,6 +4,7 @@ its docstring, JSON or text from its answer."""
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, get_origin
@@ -31,6 +32,9 @@ AnyOperation = type[Operation[Any]]
 Answered: TypeAlias = Callable[[Cli, Any], Any]
 """Executes an operation and returns its answer as JSON."""
 LARGEST_SHOWN = 10**9
+STDIN: Final = "-"
+TEXT_LENGTH: Final = 1_000
+"""Maximum length from which on a field is a text, and no name or id."""
 SAME_WHEN_EMPTY = ("flags", "stats")
 """Reads whose answers do not show that a scope does not exist."""
 
@@ -55,7 +59,8 @@ def as_function(kind: AnyOperation, answered: Answered = Cli.execute) -> Callabl
     taken = [each for each in parameters(kind) if each.on("command")]
 
     def run(cli: Cli, json: bool = False, **values: Any) -> None:
-        execute(cli, kind, {each.name: values[each.name] for each in taken}, json, answered)
+        read = {each.name: _read(each, values[each.name]) for each in taken}
+        execute(cli, kind, read, json, answered)
 
     options = [inspect.Parameter("cli", inspect.Parameter.KEYWORD_ONLY, annotation=Cli)]
     options += [_option(each) for each in sorted(taken, key=lambda each: not each.doc.argument)]
@@ -67,6 +72,20 @@ def as_function(kind: AnyOperation, answered: Answered = Cli.execute) -> Callabl
     run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in options}
     return run
+
+
+def _read(parameter: Parameter, value: Any) -> Any:
+    """The value of a parameter; for `-`, where a text is meant, what standard input has."""
+    is_text = parameter.plain_type is str and (parameter.doc.max_length or 0) >= TEXT_LENGTH
+    if value != STDIN or not is_text or parameter.name == "reason":
+        return value
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8-sig").strip()
+    except UnicodeDecodeError as error:
+        raise usage_error(f"standard input is not UTF-8 at byte {error.start}") from None
+    if not text:
+        raise usage_error(f"{parameter.name}: standard input is empty; pipe the text to it")
+    return text
 
 
 def execute(

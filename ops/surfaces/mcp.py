@@ -9,12 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field
 from pydantic_core import to_jsonable_python
 
-from palimpsest.ops.operations.checking import checked
+from palimpsest.ops.operations.checking import checked, field_type
 from palimpsest.ops.operations.operation import Operation, Parameter, description, parameters
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _all_fields(kind: type[AnyOperation]) -> Iterator[inspect.Parameter]:
     for each in parameters(kind):
         if each.name not in NOT_FOR_AGENTS and each.on("library"):
             bounds = {"ge": each.doc.ge, "le": each.doc.le}
-            yield _argument(each.name, each.type, each.default, each.doc.text, bounds)
+            yield _argument(each.name, _type(each), each.default, each.doc.text, bounds)
 
 
 def _chosen(kind: type[AnyOperation], words: Words) -> Iterator[inspect.Parameter]:
@@ -94,7 +95,13 @@ def _chosen(kind: type[AnyOperation], words: Words) -> Iterator[inspect.Paramete
             "ge": parameter.doc.ge if argument.ge is None else argument.ge,
             "le": parameter.doc.le if argument.le is None else argument.le,
         }
-        yield _argument(name, parameter.type, default, argument.text, bounds)
+        yield _argument(name, _type(parameter), default, argument.text, bounds)
+
+
+def _type(parameter: Parameter) -> Any:
+    """What a tool checks of an argument; other bounds are those of the operation."""
+    is_time = parameter.plain_type in (datetime, int | datetime)
+    return field_type(parameter) if is_time else parameter.type
 
 
 def _argument(

@@ -214,8 +214,8 @@ class RecallResult:
 class RecallAnswer:
     """Results, best first, ties by id. `method` names the parts used: the legs (`Legs`), with
     `+cosine` or `+cross-encoder` if the first results were reranked by it, with `+mmr` if for
-    variety. Configured parts that did not take part are left out. `notices`: filters that nothing in
-    the scope can pass, and what was probably meant."""
+    variety. Configured parts that did not take part are left out. `notices`: filters that nothing
+    in the scope can pass, and what was probably meant."""
 
     query: str
     method: str

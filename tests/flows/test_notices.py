@@ -45,7 +45,8 @@ def test_a_misspelled_type_is_answered_with_the_nearest(memory: Memory) -> None:
     ]
     for answer in asked:
         [notice] = answer.notices
-        assert notice.startswith(PREFERENCE) and notice.endswith("episodic, fact, preference")
+        assert notice.startswith(PREFERENCE)
+        assert notice.endswith("episodic, fact, preference")
     assert memory.recall("tea", types=["preference"]).notices == ()
 
 
@@ -107,7 +108,8 @@ def test_http_and_agents_are_told(tmp_path: Path) -> None:
         [notice] = client.post("/api/memory/recall", json=asked).json()["notices"]
         assert "there is no type fcat in scope ana" in notice
         page = client.get("/api/memories", params={"scope": "ana", "types": "fcat,fact"}).json()
-        assert len(page["memories"]) == 1 and "fcat" in page["notices"][0]
+        assert len(page["memories"]) == 1
+        assert "fcat" in page["notices"][0]
 
 
 def test_agents_are_told(memory: Memory) -> None:

@@ -77,7 +77,7 @@ class SetRetention(Write[RetentionSet]):
     Example: palimpsest retention set support --history-days 30
     """
 
-    scope: shared.NamedScope
+    scope: shared.OwnScope = ""
     deleted_days: Annotated[int | None, _days("forgotten memories, to be recovered")] = None
     history_days: Annotated[int | None, _days("history events")] = None
     completed_days: Annotated[int | None, _days("completed pipeline items")] = None
