@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
+import difflib
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
 from palimpsest.ops.http.problems import KINDS, MEDIA_TYPE, Problem
 
@@ -16,10 +20,15 @@ NDJSON_TYPE: Final = "application/x-ndjson"
 
 
 class _StrictRequest(Request):
-    """Refuses NaN and Infinity, which are not JSON."""
+    """Reads the JSON of a body strictly."""
 
     async def json(self) -> Any:
-        return json.loads(await self.body(), parse_constant=no_constant)
+        return json.loads(without_mark(await self.body()), parse_constant=no_constant)
+
+
+def without_mark(body: bytes) -> bytes:
+    """The body without the byte order mark that some programs write before UTF-8."""
+    return body.removeprefix(codecs.BOM_UTF8)
 
 
 def no_constant(name: str) -> float:
@@ -28,17 +37,46 @@ def no_constant(name: str) -> float:
 
 class StrictRoute(APIRoute):
     """Accepts only JSON bodies: a foreign page could send other types without a preflight
-    request."""
+    request. Refuses parameters of the query that the route does not read: one that is misspelled,
+    or belongs in the body, would have no effect."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
+        known = self._query_names()
 
         async def handler(request: Request) -> Response:
+            if known is not None and (unknown := request.query_params.keys() - known):
+                raise _no_parameter(min(unknown), known)
             if self.body_field is not None:
                 media_type(request, JSON_TYPE)
             return await handle(_StrictRequest(request.scope, request.receive))
 
         return handler
+
+    def _query_names(self) -> frozenset[str] | None:
+        """The parameters of the query; None for a model of them, which refuses others itself."""
+        fields = [field for each in _all(self.dependant) for field in each.query_params]
+        kinds = [each.field_info.annotation for each in fields]
+        if any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds):
+            return None
+        return frozenset(each.alias for each in fields)
+
+
+def _all(dependant: Dependant) -> Iterator[Dependant]:
+    yield dependant
+    for each in dependant.dependencies:
+        yield from _all(each)
+
+
+def _no_parameter(name: str, known: frozenset[str]) -> Problem:
+    why = "there is no such parameter of the query"
+    if near := difflib.get_close_matches(name, known, n=1):
+        why += f"; did you mean {near[0]}?"
+    else:
+        why += f"; there are {', '.join(sorted(known))}" if known else "; there is none here"
+    return Problem(
+        "invalid", f"query.{name}: {why}", errors=[{"where": f"query.{name}", "why": why}]
+    )
 
 
 def media_type(request: Request, *taken: str) -> str:

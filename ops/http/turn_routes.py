@@ -26,6 +26,7 @@ from palimpsest.ops.http.routing import (
     media_type,
     no_constant,
     router,
+    without_mark,
 )
 from palimpsest.ops.http.service import Rememberer, Service, ServiceOf
 from palimpsest.ops.http.tokens import Caller
@@ -89,7 +90,7 @@ async def turns(
     form = media_type(request, JSON_TYPE, NDJSON_TYPE)
     await service.check_room(caller)
     read = _Read(service, caller)
-    body = await request.body()
+    body = without_mark(await request.body())
     single = await in_thread_of("body", read.lines if form == NDJSON_TYPE else read.json, body)
     if single and read.refused:
         why = read.refused[0]["why"]

@@ -1,5 +1,5 @@
-"""Ways to write a value that mean the same: dates, ids in capitals, texts on standard input, and the
-memory's own scope."""
+"""Ways to write a value that mean the same: dates, ids in capitals, texts on standard input, and
+the memory's own scope."""
 
 from __future__ import annotations
 
