@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -121,6 +120,8 @@ class Recall(Read[Recalled]):
         return Query(**{each.name: getattr(self, each.name) for each in fields(Query)})
 
     async def read(self, sources: Sources) -> Json:
+        import asyncio
+
         from palimpsest.ops.operations.recalling import recall
 
         return await recall(sources, self.as_query()) | {
@@ -164,6 +165,8 @@ class Search(Read[RecallAnswer]):
         )
 
     async def read(self, sources: Sources) -> Json:
+        import asyncio
+
         from palimpsest.ops.operations.recalling import search
 
         return await search(sources, self.as_query()) | {

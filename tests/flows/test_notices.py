@@ -67,7 +67,7 @@ def test_other_filters_that_nothing_passes_are_named(
     assert found.startswith(notice)
 
 
-def test_a_known_value_in_other_letters_is_no_mistake(memory: Memory) -> None:
+def test_a_known_value_in_another_case_is_no_mistake(memory: Memory) -> None:
     assert memory.recall("tea", who="ana", roles=["USER"]).notices == ()
     assert memory.recall("tea", types=["fact"], scope="nobody").notices == ()
 
