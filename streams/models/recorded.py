@@ -123,6 +123,13 @@ class RecordedReplies:
             )
         return [None] * len(replies)
 
+    def forget(self, questions: Sequence[Question]) -> None:
+        """Deletes the replies to these requests."""
+        with self._connected() as connection:
+            connection.executemany(
+                "DELETE FROM replies WHERE question = ?", [(each.digest,) for each in questions]
+            )
+
     def erase(self, scopes: Collection[str]) -> None:
         """Deletes all replies of these scopes, with their bytes."""
         with self._connected() as connection:

@@ -28,9 +28,15 @@ MAX_NAME_CHARACTERS: Final = 256
 MAX_CATEGORY_CHARACTERS: Final = 40
 MAX_REASON_CHARACTERS: Final = 1_000
 MAX_WARNINGS: Final = 50
+MAX_NAMED: Final = 8
+"""Names of fields of another form that are told."""
 MAX_ITEMS_READ: Final = 500
 """Items of one list that are looked at, valid or not."""
 DEFAULT_CONFIDENCE: Final = 0.5
+"""Of what has a confidence that is no number."""
+UNRATED_CONFIDENCE: Final = 0.8
+"""Of what has no confidence: a model that rates nothing states it, so that it passes
+`pipeline.min_fact_confidence`."""
 LEAST_COPIED: Final = 16
 """Characters of a sentence that also stands in a turn from which on it was copied."""
 
@@ -116,8 +122,9 @@ def read_extraction(text: str, said_at: datetime) -> ExtractionDraft:
     """The facts and triples in a reply to an extraction prompt about a turn of `said_at`, with the
     offset from UTC of who said it: "next Friday" is counted from there.
 
-    Raises MalformedReply when there is no object with a list `facts` or `entities`, or when
-    such lists are there and hold nothing but what is no object.
+    Raises MalformedReply when there is no object with a list `facts` or `entities`, when such lists
+    are there and hold nothing but what is no object, and when nothing can be used of what they
+    hold, for want of a content or of names: that is another form, not a turn without facts.
     """
     found = find_object(text, ("facts", "entities"))
     if found is None:
@@ -127,8 +134,21 @@ def read_extraction(text: str, said_at: datetime) -> ExtractionDraft:
     entities = _list_of_objects(found.value, "entities", notes)
     if facts is None and entities is None:
         raise MalformedReply('neither "facts" nor "entities" of the reply is a usable list')
-    kept = _facts(facts or (), said_at, notes)
-    return ExtractionDraft(kept, _triples(entities or (), notes), notes.all())
+    kept, triples = _facts(facts or (), said_at, notes), _triples(entities or (), notes)
+    if not kept and not triples:
+        _check_form("facts", ("content",), facts or ())
+        _check_form("entities", ("source", "relationship", "target"), entities or ())
+    return ExtractionDraft(kept, triples, notes.all())
+
+
+def _check_form(key: str, names: Sequence[str], items: Sequence[tuple[int, JsonObject]]) -> None:
+    """Raises MalformedReply for a list of objects of which none has one of these names."""
+    if items and not any(name in item for _, item in items for name in names):
+        given = ", ".join(sorted({name for _, item in items for name in item})[:MAX_NAMED])
+        raise MalformedReply(
+            f'none of the "{key}" of the reply has {" or ".join(names)};'
+            f" they have {_shown(given) if given else 'nothing'}"
+        )
 
 
 def read_consolidation(
@@ -144,6 +164,7 @@ def read_consolidation(
     items = _list_of_objects(found.value, "facts", notes)
     if items is None:
         raise MalformedReply('"facts" of the reply is no usable list')
+    _check_form("facts", ("content",), items)
     said = _plain("\n".join(text for _, text in shown.values()))
     valid = []
     for number, item in items:
@@ -401,6 +422,9 @@ def _number(
 
 
 def _confidence(where: str, value: JsonValue, notes: _Warnings) -> float:
+    if value is None:
+        notes.add(f"{where}: no confidence, {UNRATED_CONFIDENCE} taken")
+        return UNRATED_CONFIDENCE
     number = _number(where, "confidence", value, (0, 1), notes)
     if number is None:
         notes.add(f"{where}: confidence is not a number, {DEFAULT_CONFIDENCE} taken")

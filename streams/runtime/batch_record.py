@@ -4,13 +4,22 @@ records cannot share a batch."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.runtime.failures import StageRaised
 from palimpsest.streams.runtime.time_limit import bounded
 from palimpsest.streams.runtime.tracing import Span
-from palimpsest.streams.stage import Answer, Ask, Failure, Message, ModelUnavailable, Process, Step
+from palimpsest.streams.stage import (
+    Answer,
+    Ask,
+    Failure,
+    Generate,
+    Message,
+    ModelUnavailable,
+    Process,
+    Step,
+)
 from palimpsest.streams.store_port import (
     Anticipated,
     EraseGraph,
@@ -33,6 +42,8 @@ class RecordRun:
     process: Process | None = None
     ask: Ask | Anticipated | None = None
     step: Step | None = None
+    generated: list[Generate] = field(default_factory=list)
+    """The requests to a language model that were answered."""
     span: Span | None = None
 
     def resume(self, answer: Answer | ModelUnavailable) -> None:

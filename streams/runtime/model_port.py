@@ -152,6 +152,14 @@ class ModelPort:
             await self._keeping.ask(Kept(request, scope, reply, erasures))
         return reply
 
+    async def forget(self, asks: Sequence[Generate]) -> None:
+        """Removes the recorded replies to these requests. Raises LogError."""
+        if self.replies is not None and asks:
+            requests = [
+                question(self.language, self.address, ask.prompt, ask.attempt) for ask in asks
+            ]
+            await asyncio.to_thread(self.replies.forget, requests)
+
     async def generate(self, prompt: Prompt, advisory: bool) -> Reply | None:
         """Returns a reply; None if the first attempt at an advisory request failed.
 

@@ -364,6 +364,7 @@ class StageRunner:
         async with asyncio.TaskGroup() as group:
             for of_scope in by_scope.values():
                 group.create_task(self._settle_scope(unit, of_scope, space))
+        await forget_useless(runs, self.models)
 
     async def _settle_scope(self, unit: UnitPort, runs: Sequence[RecordRun], space: str) -> None:
         for run in runs:
@@ -504,12 +505,22 @@ async def ask_models(
         async with asyncio.TaskGroup() as group:
             for run in asking:
                 group.create_task(converse(run, models, space))
+        await forget_useless(asking, models)
 
 
 def _begin(runs: Sequence[RecordRun]) -> None:
     for run in runs:
         if run.step is None:
             run.resume(None)
+
+
+async def forget_useless(runs: Sequence[RecordRun], models: ModelPort) -> None:
+    """Replies that no stage can read are not read again: a model that was mended would not be asked
+    by who repeats the record."""
+    for run in runs:
+        dead = None if run.step is None else run.step.dead
+        if dead is not None and dead.failure == "malformed-output":
+            await models.forget(run.generated)
 
 
 async def converse(run: RecordRun, models: ModelPort, space: str) -> None:
@@ -520,6 +531,7 @@ async def converse(run: RecordRun, models: ModelPort, space: str) -> None:
                 embedded = await models.embed(run.ask.texts, run.ask.required, space)
             run.resume(embedded)
             continue
+        run.generated.append(run.ask)
         try:
             with working_on((run,)):
                 reply = await models.answer(run.ask, run.message.scope if run.message else "")

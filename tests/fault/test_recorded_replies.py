@@ -115,6 +115,28 @@ async def test_a_reply_that_cannot_be_read_is_asked_for_again(tmp_path: Path) ->
             assert app.shards[0].cursor_of("audit", "dead-letters") == 2
 
 
+async def test_what_no_stage_can_read_is_not_read_again_by_who_repeats_the_record(
+    tmp_path: Path,
+) -> None:
+    """A model that gave nothing usable in all attempts has been mended: it is asked."""
+    other = Text(json.dumps({"facts": [{"text": "Ana adopted a dog."}]}))
+    good = Text(json.dumps({"facts": [{"content": "Ana adopted a dog."}], "entities": []}))
+    async with ScriptedProvider([other]) as server:
+        settings = settings_of(tmp_path, server, "worker.max_attempts=2")
+        async with application(settings) as app:
+            say(app, "I adopted a dog.")
+            await app.run(until_drained=True)
+            assert kept(tmp_path) == 0
+            [(reason,)] = app.shards[0].fetch("SELECT reason FROM dead_letter_rows")
+            assert "of the reply has content; they have 'text'" in reason
+        server.script = [good]
+        async with application(settings) as app:
+            say(app, "I adopted a dog.", first=1)
+            await app.run(until_drained=True)
+            stated = "SELECT count(*) FROM memory_rows WHERE content = 'Ana adopted a dog.'"
+            assert app.shards[0].fetch(stated) == [(1,)]
+
+
 async def test_erasing_takes_the_recorded_replies_of_the_scope(tmp_path: Path) -> None:
     async with ScriptedProvider() as server:
         settings = settings_of(tmp_path, server)

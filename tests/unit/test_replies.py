@@ -12,6 +12,7 @@ from palimpsest.streams.prompting.replies import (
     read_contradiction,
     read_decision,
 )
+from palimpsest.streams.settings import PipelineSettings
 from tests.unit.reply_texts import FACT, GOOD, IDS, TRIPLE, one, read_extraction, reply
 
 
@@ -90,6 +91,32 @@ def test_nothing_to_keep_is_no_failure() -> None:
     assert read_extraction('{"facts": []}').warnings == ("entities is missing",)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"facts": [{"text": "Ana adopted a dog."}]},
+        {"facts": [{}], "entities": []},
+        {"facts": [], "entities": [{"from": "Ana", "to": "Oscar"}]},
+        {"facts": [{"fact": "Ana adopted a dog."}], "entities": [{"subject": "Ana"}]},
+    ],
+)
+def test_a_reply_in_another_form_is_no_turn_without_facts(other: object) -> None:
+    with pytest.raises(MalformedReply, match="of the reply has"):
+        read_extraction(json.dumps(other))
+
+
+def test_what_is_usable_of_a_reply_in_two_forms_is_taken() -> None:
+    entities = [{"from": "Ana", "to": "Oscar"}]
+    assert len(read_extraction(reply(FACT, {"text": "x"}, entities=entities)).facts) == 1
+    assert read_extraction(json.dumps({"facts": [{"content": "Ok."}]})).facts == ()
+
+
+def test_a_fact_without_a_confidence_passes_the_least_one() -> None:
+    stated = {name: value for name, value in FACT.items() if name != "confidence"}
+    [fact] = read_extraction(reply(stated)).facts
+    assert fact.confidence >= PipelineSettings().min_fact_confidence
+
+
 def test_a_cut_reply_keeps_its_whole_items() -> None:
     second = {**FACT, "content": "Ana moved to Lisbon."}
     text = reply(FACT, second)
@@ -122,7 +149,7 @@ def test_ill_nested_brackets_keep_what_came_before() -> None:
         (95, 1.0, True),
         (10**4_000, 1.0, True),
         ("0.9", 0.5, True),
-        (None, 0.5, True),
+        (None, 0.8, True),
         (True, 0.5, True),
         ([0.9], 0.5, True),
         (float("nan"), 0.5, True),
