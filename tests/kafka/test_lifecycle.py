@@ -59,6 +59,7 @@ def until_searching_with(lab: Lab, model: str) -> None:
     asyncio.run(asyncio.wait_for(look(), SECONDS))
 
 
+@pytest.mark.soak
 def test_jobs_and_a_migration_reach_every_partition(lab: Lab) -> None:
     assert len(SCOPES) == 2
     lab.choose("pipeline.recovery_days=0")

@@ -37,6 +37,7 @@ def feed(lab: Lab) -> Reextracted:
     return asyncio.run(reextract(lab.settings, asked))
 
 
+@pytest.mark.soak
 def test_a_branch_is_fed_beside_the_worker(lab: Lab) -> None:
     commands = commands_of(lab.settings)
     lab.start("one")

@@ -94,6 +94,7 @@ def test_the_gateway_routes_by_scope_and_outlives_its_workers(lab: Lab) -> None:
     lab.stop("gateway")
 
 
+@pytest.mark.soak
 def test_the_example_of_a_cache_follows_the_topic(lab: Lab) -> None:
     url = lab.serve("gateway")
     lab.start("one")
@@ -104,6 +105,7 @@ def test_the_example_of_a_cache_follows_the_topic(lab: Lab) -> None:
         forgets_what_changes(url, process)
 
 
+@pytest.mark.soak
 def test_documents_sessions_and_secrets_behind_a_gateway(broker: Broker, tmp_path: Path) -> None:
     name = f"p{uuid.uuid4().hex[:8]}"
     reachable = ("documents.allow_private=true",)

@@ -74,6 +74,7 @@ def again(record: Record, scope: str) -> Outgoing:
     return Outgoing(record.topic, scope, record.key or b"", record.value, record.headers)
 
 
+@pytest.mark.soak
 async def test_each_session_has_one_end_and_one_summary(lab: Lab) -> None:
     writer = Writer()
     async with ScriptedProvider(refusing=writer) as server:

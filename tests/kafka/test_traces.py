@@ -14,6 +14,7 @@ from tests.soak.lab import MakeLab
 pytest.importorskip("opentelemetry.sdk")
 
 
+@pytest.mark.soak
 def test_one_turn_through_all_stages_in_three_processes(
     make_lab: MakeLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

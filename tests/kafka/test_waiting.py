@@ -80,6 +80,7 @@ def waiting_metrics(lab: Lab) -> dict[str, set[float]]:
     return found
 
 
+@pytest.mark.soak
 def test_a_broker_that_is_killed_ends_no_worker(
     tmp_path: Path, turns: list[Outgoing], expected: States
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_gateway_serves_before_its_broker_is_there(tmp_path: Path) -> None:
         assert lab.stop("gateway") < 30.0
 
 
+@pytest.mark.soak
 def test_workers_that_are_stopped_without_a_broker_leave_nothing_undone(
     tmp_path: Path, turns: list[Outgoing], expected: States
 ) -> None:
@@ -156,6 +158,7 @@ def test_workers_that_are_stopped_without_a_broker_leave_nothing_undone(
         finish(lab, turns, expected)
 
 
+@pytest.mark.soak
 def test_a_worker_that_is_killed_during_a_rebalance_ends_no_other(
     make_lab: MakeLab, turns: list[Outgoing], expected: States
 ) -> None:
@@ -265,6 +268,7 @@ async def test_an_error_of_the_group_that_passes_ends_no_member(
             await running
 
 
+@pytest.mark.soak
 async def test_a_client_that_does_not_stop_is_left(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
