@@ -16,6 +16,7 @@ from tests.fault.stops import Stop, distinct, run_and_copy
 from tests.harness import FULL, Pipeline, differing, pipeline_settings
 from tests.spoken_model import ScriptedModel, spoken
 
+soak = pytest.mark.soak
 TALK = (
     "Ana lives in Oslo / Ana > lives_in > Oslo",
     "Ana likes POISON / Ana > likes > POISON",
@@ -53,7 +54,13 @@ def prepare(folder: Path, stage: str, batch: int) -> Pipeline:
     return pipeline
 
 
-@pytest.mark.parametrize("stage", STAGE_NAMES)
+@pytest.mark.parametrize(
+    "stage",
+    [
+        pytest.param(name, marks=() if name in ("normalize", "decide", "apply-writes") else soak)
+        for name in STAGE_NAMES
+    ],
+)
 def test_one_record_that_a_stage_fails_at_shows_nowhere_else(stage: str, tmp_path: Path) -> None:
     """It is dead and counted, whatever the batches and wherever the process ends."""
 
