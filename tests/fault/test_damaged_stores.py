@@ -82,7 +82,9 @@ def test_a_store_cut_anywhere_says_what_is_right_or_what_to_do(sound: Path, tmp_
     assert TRIES / 2 < refused < TRIES
 
 
-@pytest.mark.parametrize("damage", ["cut", "removed", "emptied"])
+@pytest.mark.parametrize(
+    "damage", ["cut", "removed", pytest.param("emptied", marks=pytest.mark.soak)]
+)
 def test_a_store_that_is_lost_is_made_again_and_until_then_refused(
     sound: Path, tmp_path: Path, damage: str
 ) -> None:
