@@ -253,7 +253,14 @@ def reaching(settings: Settings, told: Connection) -> None:
     tell(told, "")
 
 
-def test_killed_on_the_way_the_next_worker_ends_it(past: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "moments",
+    [(1, 8, 99), pytest.param((5, 10, 12), marks=pytest.mark.soak)],
+    ids=["few", "others"],
+)
+def test_killed_on_the_way_the_next_worker_ends_it(
+    past: Path, tmp_path: Path, moments: tuple[int, ...]
+) -> None:
     begun = tmp_path / "begun"
     shutil.copytree(past, begun)
     for path in (begun / "branches").iterdir():
@@ -262,7 +269,7 @@ def test_killed_on_the_way_the_next_worker_ends_it(past: Path, tmp_path: Path) -
     live = Live(live_settings(begun), commands=9)
     erase(live)
     asyncio.run(live.run())
-    for after in (1, 5, 8, 10, 12, 99):
+    for after in moments:
         folder = tmp_path / str(after)
         shutil.copytree(begun, folder)
         settings = live.settings.model_copy(update={"data_dir": folder})
