@@ -16,8 +16,8 @@ from tests.examples import examples
 from tests.harness import FULL, Pipeline, pipeline_settings
 from tests.schema_values import SchemaValues, read_schema
 
-EXAMPLES = examples(300)
-AT_ONCE = 100
+EXAMPLES = examples(150)
+AT_ONCE = 75
 SCOPES = ("ana", "ben", "embedding-0")
 TURNS = ("t1", "t2", "t3")
 MEMORIES = [turn_memory_id(scope, turn) for scope in SCOPES for turn in TURNS]
