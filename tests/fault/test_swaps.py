@@ -55,7 +55,7 @@ def killed_at(folder: Path, step: int, doing: str) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("again", [0, 1, 3])
+@pytest.mark.parametrize("again", [0, pytest.param(1, marks=pytest.mark.soak), 3])
 def test_all_are_exchanged_or_none_wherever_it_is_killed(tmp_path: Path, again: int) -> None:
     ends = []
     for step in range(STEPS):

@@ -267,6 +267,7 @@ def sweep_and_tell(folder: Path, told: Connection) -> None:
     driver.tell(told, "")
 
 
+@pytest.mark.soak
 def test_kill_9_at_every_step_ends_the_same(tmp_path: Path) -> None:
     ends, places = [], []
     for folder in (tmp_path / "whole", tmp_path / "killed"):
