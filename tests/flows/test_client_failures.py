@@ -107,7 +107,13 @@ def test_of_a_lost_answer_the_retry_gets_the_refusal_of_the_first(relay: Relay) 
         assert memory.get(kept.id).version == 1
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before it answers", "after it answered"])
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(False, id="before it answers", marks=pytest.mark.soak),
+        pytest.param(True, id="after it answered"),
+    ],
+)
 def test_a_write_goes_on_when_its_server_is_killed_and_started_anew(
     tmp_path: Path, after: bool
 ) -> None:
@@ -214,6 +220,7 @@ def free_port() -> Iterator[int]:
 # --- following --------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_events_are_followed_over_a_restart_of_the_service(tmp_path: Path) -> None:
     """Without a gap, and none twice: also what happened while nobody could be reached."""
     program = Program(tmp_path)
