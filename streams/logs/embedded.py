@@ -12,6 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from pathlib import Path
@@ -112,6 +113,7 @@ class EmbeddedLog:
         # One thread, so that concurrent commits are appended in the order of their calls.
         self._thread = ThreadPoolExecutor(1, "log")
         self._notifier = Notifier()
+        self._watches: dict[asyncio.AbstractEventLoop, _Watch] = {}
         self._closed = False
         self._dead: dict[str, int] = {}
 
@@ -339,20 +341,47 @@ class EmbeddedLog:
             check_position(position, self._partitions)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
-        seen: tuple[int, int] | None = None
-        with self._notifier.listen() as notified:
+        with self._notifier.listen() as notified, self._watched():
             while True:
                 notified.clear()
-                version = self._reader.version()
-                if version != seen and any(map(self.has_record, wanted)):
+                if any(map(self.has_record, wanted)):
                     return True
-                seen = version
                 remaining = deadline - loop.time()
                 if remaining <= 0:
                     return False
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(remaining, POLL_SECONDS)):
+                    async with asyncio.timeout(remaining):
                         await notified.wait()
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Notifies of appends of other processes for as long as the context lasts. One task looks
+        for all who wait in an event loop: with six stages that each looked, a worker without work
+        took twice the processor."""
+        loop = asyncio.get_running_loop()
+        watch = self._watches.get(loop)
+        if watch is None:
+            task = loop.create_task(self._watch(self._reader.version()), name="log")
+            watch = self._watches[loop] = _Watch(task)
+        watch.waiting += 1
+        try:
+            yield
+        finally:
+            watch.waiting -= 1
+            if watch.waiting == 0:
+                watch.task.cancel()
+                del self._watches[loop]
+
+    async def _watch(self, seen: tuple[int, int]) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            # Who waits reads next, and gets the error.
+            version = None
+            with contextlib.suppress(LogError):
+                version = self._reader.version()
+            if version is None or version != seen:
+                seen = version or seen
+                self._notifier.notify()
 
     # --- removing -------------------------------------------------------------------------
 
@@ -464,6 +493,14 @@ def _make_folder(folder: Path) -> None:
 
 
 # Waking tasks of any event loop from any thread.
+
+
+@dataclass(slots=True)
+class _Watch:
+    """A task that looks for appends of other processes, and how many wait for them."""
+
+    task: asyncio.Task[None]
+    waiting: int = 0
 
 
 class Notifier:

@@ -383,6 +383,31 @@ async def test_an_append_of_another_process_wakes(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_one_task_looks_for_all_who_wait(tmp_path: Path) -> None:
+    def looking() -> int:
+        return sum(task.get_name() == "log" for task in asyncio.all_tasks())
+
+    with open_log(tmp_path) as log, open_log(tmp_path, "publish") as publisher:
+        waiting = [asyncio.create_task(log.wait([ann(0)], 60)) for _ in range(6)]
+        await asyncio.sleep(0)
+        assert looking() == 1
+        waiting.pop().cancel()
+        publisher.append([outgoing("a")])
+        assert await asyncio.gather(*waiting) == [True] * 5
+        await asyncio.sleep(0)
+        assert looking() == 0
+
+
+@pytest.mark.asyncio
+async def test_who_waits_for_a_log_that_is_closed_is_told(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        waiting = asyncio.create_task(log.wait([ann(0)], 60))
+        await asyncio.sleep(0)
+    with pytest.raises(LogError):
+        await waiting
+
+
+@pytest.mark.asyncio
 async def test_waiting_is_not_woken_by_records_that_have_gone(log: EmbeddedLog) -> None:
     log.append([outgoing("a"), outgoing("b")])
     log.erase(TURNS, ANN, [1])
