@@ -12,10 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from palimpsest.schemas.envelope import Envelope, Frozen
+from palimpsest.schemas.limits import DEFAULT_MAX_RECORD_BYTES
 from palimpsest.schemas.messages import SCHEMAS
 from palimpsest.schemas.topics import Topic
 
-DEFAULT_MAX_RECORD_BYTES: Final = 1024 * 1024
 CONTENT_TYPE: Final = "application/json"
 MAX_DEPTH: Final = 64
 """Levels that the objects and arrays of a producer's record may be nested. The pipeline wraps what

@@ -10,6 +10,7 @@ from palimpsest.schemas.aspects import ClassifyFactsCommand, WeighAspectsCommand
 from palimpsest.schemas.enumerations import Privacy
 from palimpsest.schemas.envelope import Frozen, Share, Triple, UtcTime
 from palimpsest.schemas.extraction import FactsExtracted
+from palimpsest.schemas.limits import CHUNK_CHARACTERS, CHUNK_OVERLAP
 from palimpsest.schemas.portable import NumberedLine
 from palimpsest.schemas.promotions import Id, PromotionChange
 
@@ -78,9 +79,6 @@ class RollbackPromotionCommand(Frozen):
 
 DocumentKind = Literal["text", "url", "file"]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-
-CHUNK_CHARACTERS = 2_000
-CHUNK_OVERLAP = 200
 
 
 class AddDocumentCommand(Frozen):

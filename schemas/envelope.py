@@ -81,7 +81,8 @@ class Frozen(BaseModel):
     """Base of all that is said: immutable, and unknown fields are kept and passed on."""
 
     # Not a number and infinite have no JSON: refused where they arise, not lost on the way.
-    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
+    # A validator is built when it is first used: a program uses few of some 150 models.
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
 
 
 BodyT = TypeVar("BodyT", bound=Frozen)

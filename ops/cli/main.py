@@ -15,6 +15,15 @@ from typing import Annotated, Any, Final, cast, get_args
 # writer slow each other down. Set before numpy reads it; a value that is set already stays.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+if gc.isenabled():
+    # Objects made before Python looks for cycles, and how many such looks before a wider one. The
+    # usual 700 make it go through all resident indexes again and again, a fifth of a worker's time;
+    # what stages leave behind is freed without it. Set here, as imports make most objects.
+    gc.set_threshold(100_000, 20, 50)
+if "httpx._main" not in sys.modules:
+    # The command line of httpx is most of what httpx imports, and httpx can do without it.
+    sys.modules["httpx._main"] = cast("Any", None)
+
 import typer
 from typer.core import TyperGroup
 
@@ -126,15 +135,8 @@ def _program(
     pass
 
 
-GARBAGE_AFTER = (100_000, 20, 50)
-"""Objects made before Python looks for cycles, and how many such looks before a wider one. The
-usual 700 make it go through all resident indexes again and again, a fifth of a worker's time;
-what stages leave behind is freed without it."""
-
-
 def main() -> None:
     """Entry point. Exit code 0 ok, 1 failed, 2 incorrect usage."""
-    gc.set_threshold(*GARBAGE_AFTER)
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character gets its number, and no traceback.
         if isinstance(stream, io.TextIOWrapper):

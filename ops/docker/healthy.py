@@ -11,8 +11,8 @@ import sys
 import httpx
 
 from palimpsest.ops.errors import RequestError
+from palimpsest.ops.service.announcement import announced, announcements
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
-from palimpsest.ops.service.server import announced, announcements
 from palimpsest.ops.settings.sources import SettingsError, load_settings
 
 

@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from palimpsest.schemas.commands import CHUNK_CHARACTERS, CHUNK_OVERLAP
+from palimpsest.schemas.limits import CHUNK_CHARACTERS, CHUNK_OVERLAP
 from palimpsest.schemas.section import Section
 
 

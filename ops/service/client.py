@@ -18,7 +18,7 @@ from palimpsest.ops.requests import FileRequest, JsonObject, SqlRequest
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from palimpsest.ops.service.server import Announcement
+    from palimpsest.ops.service.announcement import Announcement
 
 ASKER: Final = "x-asked-by"
 """The header with the id of the actor who asks."""

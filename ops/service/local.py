@@ -35,10 +35,11 @@ from palimpsest.ops.operations.operation import Json, Read
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.requests import FileRequest, JsonObject, ResultRequest, SqlRequest
+from palimpsest.ops.service.announcement import Announcement, announce, own_folder
 from palimpsest.ops.service.client import ASKER
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.queries import Queries
-from palimpsest.ops.service.server import Announcement, announce, listening, own_folder, served
+from palimpsest.ops.service.server import listening, served
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
 from palimpsest.ops.sql.output import ARROW_TYPE, as_arrow

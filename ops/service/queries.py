@@ -80,8 +80,8 @@ async def queries(settings: Settings) -> AsyncIterator[Queries]:
 async def _of_worker(
     settings: Settings, undo: contextlib.AsyncExitStack, late: bool
 ) -> Queries | None:
+    from palimpsest.ops.service.announcement import announced
     from palimpsest.ops.service.client import NotThereError, RemoteQueries
-    from palimpsest.ops.service.server import announced
 
     announcement = announced(settings.data_dir)
     if announcement is not None:

@@ -25,8 +25,8 @@ from palimpsest.ops.operations.dead_letters import Redrive
 from palimpsest.ops.operations.operation import Json, Read
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.requests import ExportRequest, FileRequest, JsonObject, SqlRequest
+from palimpsest.ops.service.announcement import announcements
 from palimpsest.ops.service.client import CONNECT_SECONDS, NotThereError, RemoteQueries
-from palimpsest.ops.service.server import announcements
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sql.processes import QueryProcesses
 from palimpsest.ops.sql.queries import joined, limits_of, numbered, refusals_told, rest

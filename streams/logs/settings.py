@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from palimpsest.schemas.codec import DEFAULT_MAX_RECORD_BYTES
+from palimpsest.schemas.limits import DEFAULT_MAX_RECORD_BYTES
 from palimpsest.schemas.section import Section
 
 

@@ -22,8 +22,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
-from palimpsest.schemas.codec import DEFAULT_MAX_RECORD_BYTES, InvalidRecord, decode
+from palimpsest.schemas.codec import InvalidRecord, decode
 from palimpsest.schemas.identity import message_key
+from palimpsest.schemas.limits import DEFAULT_MAX_RECORD_BYTES
 from palimpsest.schemas.topics import TOPICS
 from palimpsest.streams.logs.base import (
     LogReader,

@@ -15,10 +15,11 @@ from palimpsest.ops.http.metrics import Metrics
 from palimpsest.ops.http.service import Rates, Service
 from palimpsest.ops.http.serving import pipeline_status, without_owner
 from palimpsest.ops.http.tokens import Tokens
+from palimpsest.ops.service.announcement import own_folder
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.local import local_interface
 from palimpsest.ops.service.routing import RoutedQueries
-from palimpsest.ops.service.server import listening, own_folder, served
+from palimpsest.ops.service.server import listening, served
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
 from palimpsest.streams.logs.base import partition_for

@@ -44,11 +44,11 @@ from palimpsest.ops.operations.sessions import SessionMemory, Sessions
 from palimpsest.ops.requests import CopyRequest, SqlRequest
 from palimpsest.ops.service import client, routing
 from palimpsest.ops.service import queries as reading
+from palimpsest.ops.service.announcement import FILE_NAME, own_folder
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.local import ListenAddress, local_interface
 from palimpsest.ops.service.routing import RoutedQueries
-from palimpsest.ops.service.server import FILE_NAME, own_folder
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import RememberCommand

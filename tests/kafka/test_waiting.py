@@ -27,8 +27,8 @@ from palimpsest.ops.errors import UnavailableError
 from palimpsest.ops.http.serving import without_owner
 from palimpsest.ops.kafka.application import kafka_application
 from palimpsest.ops.kafka.broker import Broker
+from palimpsest.ops.service.announcement import announcements
 from palimpsest.ops.service.routing import RoutedQueries
-from palimpsest.ops.service.server import announcements
 from palimpsest.streams.kafka import faust_agents
 from palimpsest.streams.kafka.cluster import STORE
 from palimpsest.streams.kafka.faust_client import _ConsumerThread

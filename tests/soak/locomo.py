@@ -18,7 +18,7 @@ from pathlib import Path
 from palimpsest.ops.ingest.base import Bad, ReadOptions
 from palimpsest.ops.ingest.locomo import read_locomo
 from palimpsest.ops.kafka.broker import Broker
-from palimpsest.schemas.codec import DEFAULT_MAX_RECORD_BYTES
+from palimpsest.schemas.limits import DEFAULT_MAX_RECORD_BYTES
 from palimpsest.streams.kafka.cluster import ROLES, STATELESS, STORE
 from palimpsest.streams.logs.base import Outgoing, partition_for
 from tests.soak.lab import Lab, different, embedded_states, told

@@ -40,8 +40,8 @@ from palimpsest.ops.operations.lifecycle.embeddings import (
 from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.operations.pipeline import Status
+from palimpsest.ops.service.announcement import announced
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
-from palimpsest.ops.service.server import announced
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.envelope import derived_id

@@ -179,7 +179,8 @@ def loaded_by(name: str) -> set[str]:
     """The top-level modules that importing `name` loads, in a new process."""
     program = (
         f"import sys; import palimpsest; before = {{*sys.modules}}\nimport {name}\n"
-        "print(*sorted({name.partition('.')[0] for name in {*sys.modules} - before}))"
+        "loaded = [name for name in {*sys.modules} - before if sys.modules[name] is not None]\n"
+        "print(*sorted({name.partition('.')[0] for name in loaded}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
