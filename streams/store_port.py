@@ -93,13 +93,16 @@ class AnsweredBy(Generic[AnswerT]):
 @dataclass(frozen=True, slots=True)
 class FindCandidates(AnsweredBy["Candidates"]):
     """Requests the active memories of the scope (raw turns excluded) closest to a fact, best first,
-    without those that score below `min_score`."""
+    without those that score below `min_score`; and up to `limit_by_words` that contain most of
+    `words`, however far they are from the fact."""
 
     scope: str
     text: str
     vector: Vector | None
     limit: int
     min_score: float
+    words: str = ""
+    limit_by_words: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,7 @@ class Candidates:
 
     found: tuple[ScoredCandidate, ...]
     as_of: int
+    by_words: tuple[ScoredCandidate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from palimpsest.stores.writing.scope_caches import Newest, NewestFacts
 from palimpsest.streams.store_port import Candidates, FindCandidates, NearDuplicates
 
 POOL = 20
-"""Candidates taken from each leg before blending."""
+"""Candidates taken from each leg before blending, unless more are requested."""
 
 
 class SearchShard(Protocol):
@@ -92,7 +92,11 @@ class CandidateSearch:
         index = self._indexes.search(self._plan(request))
         with index.lock:
             found = self._search(index, request)
-        return Candidates(found, as_of)
+        if not request.words:
+            return Candidates(found, as_of)
+        limit = request.limit_by_words
+        by_words = FindCandidates(request.scope, request.words, None, limit, 0.0)
+        return Candidates(found, as_of, self.candidates(by_words, as_of).found)
 
     def near_duplicates(self, request: NearDuplicates, as_of: int) -> Candidates:
         """Returns memories that the decision could not have seen and that have nearly the same
@@ -136,7 +140,8 @@ class CandidateSearch:
         if isinstance(request, NearDuplicates):
             return replace(plan, written_after=request.as_of)
         # Rows that the batch hides must not take the places of others.
-        return replace(plan, vector=request.vector, count=POOL + len(hidden))
+        count = max(POOL, request.limit) + len(hidden)
+        return replace(plan, vector=request.vector, count=count)
 
     def _word_shares(
         self,
@@ -185,7 +190,7 @@ class CandidateSearch:
         if request.vector is not None:
             query = request.vector[None, :]
             legs.append([segment.codes.products(query)[0] for segment in segments])
-        pools = best_of_legs(segments, legs, masks, POOL)
+        pools = best_of_legs(segments, legs, masks, max(POOL, request.limit))
         scored: list[_Score] = []
         for segment, found, places in zip(segments, sums, pools, strict=True):
             if len(places):

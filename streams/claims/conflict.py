@@ -261,6 +261,34 @@ def _status(stated: Stated) -> str:
     return next(found, "")
 
 
+def is_unlike_favourite(one: str, other: str) -> bool:
+    """Whether two statements name favourites of one kind that share no word, and neither only says
+    something of the favourite. They may both be true where one is a kind of the other."""
+    stated = [_stated(each) for each in (one, other)]
+    new, known = stated
+    if new is None or known is None or not (new.slot == known.slot == "favourite"):
+        return False
+    kinds = [_kind_of(each) for each in (new, known)]
+    values = [set(each.value.split()) for each in (new, known)]
+    if new.holder != known.holder or kinds[0] != kinds[1] or kinds[0].endswith("s"):
+        return False
+    if not (new.claim.holds and known.claim.holds and values[0].isdisjoint(values[1])):
+        return False
+    return not any(
+        expression("said_of_it").search(_own(each)) or _ADJECTIVE.fullmatch(each.value)
+        for each in (new, known)
+    )
+
+
+def _kind_of(stated: Stated) -> str:
+    return _SAME_KIND.get(stated.claim.key, stated.claim.key)
+
+
+def _own(stated: Stated) -> str:
+    """What is said after "is"."""
+    return stated.said.partition(" is ")[2]
+
+
 def _older(new: Stated, known: Stated) -> bool:
     years = (new.value, known.value)
     return all(map(str.isdecimal, years)) and int(years[0]) > int(years[1])
@@ -288,7 +316,7 @@ def _other_diet(new: Stated, known: Stated) -> bool:
 
 
 def _other_favourite(new: Stated, known: Stated) -> bool:
-    kinds = [_SAME_KIND.get(each.claim.key, each.claim.key) for each in (new, known)]
+    kinds = [_kind_of(each) for each in (new, known)]
     if kinds[0] != kinds[1] or kinds[0].endswith("s") or _tells_more(new.value, known.value):
         return False
     values = {new.value, known.value}
@@ -417,6 +445,25 @@ def is_ambiguous(statement: str, others: Iterable[str]) -> bool:
     )
 
 
+def are_of_one_slot(one: str, other: str) -> bool:
+    """Whether both are statements about one holder in one slot that has one value at a time."""
+    left = _stated(one)
+    right = None if left is None else _stated(other)
+    if left is None or right is None:
+        return False
+    return (left.slot, left.holder) == (right.slot, right.holder)
+
+
+def words_of_its_slot(statement: str) -> str:
+    """Words by which to find all that is known in the slot of the statement, of its holder; empty
+    where it has no slot of one value."""
+    stated = _stated(statement)
+    if stated is None:
+        return ""
+    claim = stated.claim
+    return " ".join((claim.holder, claim.key, claim.value, ENGLISH["sought"][stated.slot]))
+
+
 def _competes(new: str, known: str, known_on: date | None) -> bool:
     one = _stated(new)
     other = None if one is None else _stated(known)
@@ -485,6 +532,15 @@ def _date_of(found: re.Match[str]) -> tuple[int, ...]:
     if found["month"]:
         return int(found["year"]), MONTHS.index(found["month"]) + 1
     return (int(found["year"]),)
+
+
+def time_beside(statement: str) -> tuple[str, tuple[int, ...]]:
+    """A statement, without full stop, without the date at its end, and the date."""
+    plain = _AS_OF.sub("", statement)
+    dated = expression("dated").search(plain.casefold())
+    if dated is None:
+        return plain, ()
+    return plain[: dated.start()], _date_of(dated)
 
 
 def _is_later(when: tuple[int, ...], known_on: date | None) -> bool:

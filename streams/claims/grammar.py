@@ -250,6 +250,10 @@ def _is_left_out(reading: _Reading, today: date | None) -> bool:
         return True  # what did not happen says little
     if said.verb == "get" and pattern.slot == "likes" and value.startswith(("a ", "an ", "the ")):
         return True  # "got into a fight"
+    if pattern.key == "year" and any(
+        time.words.lower().startswith("on ") for time in reading.times
+    ):
+        return True  # "born on June 4" tells no year: the day is the value
     if pattern.kind == "plain deed" and pattern.slot == "event":
         days = [time for time in reading.times if time.kind == "point"]
         if not any(_THESE_DAYS.search(time.words) is None for time in days):

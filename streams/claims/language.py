@@ -32,6 +32,7 @@ class English(TypedDict):
     bare: dict[str, str]
     headings: dict[str, str]
     frames: dict[str, str]
+    sought: dict[str, str]
     slots: dict[str, SlotFacts]
     words: dict[str, str]
     patterns: dict[str, str]

@@ -14,10 +14,17 @@ from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
-from palimpsest.streams.claims.conflict import contradicts, is_ambiguous
+from palimpsest.streams.claims.conflict import (
+    are_of_one_slot,
+    contradicts,
+    is_ambiguous,
+    words_of_its_slot,
+)
 from palimpsest.streams.claims.grammar import USER
+from palimpsest.streams.claims.polarity import opposes, words_of_its_topics
 from palimpsest.streams.claims.source import as_stated, in_third_person, is_first_person
 from palimpsest.streams.decide.proposal_policy import (
+    MAY_EXCLUDE,
     SAID_BEFORE,
     SAID_BY_ITS_SOURCE,
     Met,
@@ -61,6 +68,9 @@ from palimpsest.streams.store_port import Anticipated, Candidates, FindCandidate
 from palimpsest.streams.text.contradiction import same_fact, shared_tokens, words_oppose
 
 MIN_SHARED_FOR_SEMANTIC_CHECK = 3
+MAX_BY_WORDS = 50
+"""Maximum number of memories among which those are looked for that a fact meets by its slot or its
+topic."""
 WITHOUT_A_VECTOR = "decided without a vector: the embedding model refuses the text"
 
 
@@ -133,13 +143,20 @@ def _candidates_of(
     vector: Vector | None,
     settings: DecisionSettings,
 ) -> Asking[Candidates]:
-    """Returns the nearest memories, without the remembered text that the fact was extracted from:
-    it would hide the older memory that the fact contradicts."""
+    """Returns the nearest memories and, however near they are, those in the same slot of one value,
+    without the remembered text that the fact was extracted from: it would hide the older memory
+    that the fact contradicts."""
     text = storage_content(fact.content)
     limit = settings.candidates + (1 if body.turn.is_remembered else 0)
-    found = yield from FindCandidates(message.scope, text, vector, limit, settings.min_score)
-    others = tuple(c for c in found.found if c.memory_id != body.turn.memory_id)
-    return replace(found, found=others[: settings.candidates])
+    words = words_of_its_slot(text) or words_of_its_topics(text)
+    found = yield from FindCandidates(
+        message.scope, text, vector, limit, settings.min_score, words, MAX_BY_WORDS
+    )
+    own = body.turn.memory_id
+    nearest = tuple(c for c in found.found if c.memory_id != own)[: settings.candidates]
+    seen = {own, *(c.memory_id for c in nearest)}
+    met = tuple(c for c in found.by_words if c.memory_id not in seen and _meet(text, c.content))
+    return replace(found, found=nearest + met)
 
 
 def _undecided_facts(
@@ -389,7 +406,8 @@ def known_by_bands(
             return proposed(fact, "NONE", candidates, "duplicate_exact", candidate)
     cosine = max(candidate.cosine or 0.0 for candidate in candidates)
     by_keyword = any((c.keyword or 0.0) >= settings.decision.min_score for c in candidates)
-    if cosine < settings.near and not by_keyword:
+    in_slot = any(_meet(fact.content, c.content) for c in candidates)
+    if cosine < settings.near and not by_keyword and not in_slot:
         return proposed(fact, "ADD", candidates, "distinct")
     return None
 
@@ -405,15 +423,17 @@ def decided_by_rules(
 ) -> Proposal:
     """Decides without a model: proposes to update a contradicted memory, and to add anything else.
 
-    The memory must also be near in meaning: without a cosine that is unknown, and only ADD is
-    proposed. And it must not be dated later than the fact, as when an old conversation is imported;
+    The memory must also be about the same holder in the same slot of one value, or near in meaning:
+    without a cosine that is unknown, and only ADD is proposed. And it must not be dated later than
+    the fact, as when an old conversation is imported;
     a memory dated long after `now` has a wrong date, and may be ended. Candidates are examined in
     order, best first. If the text of the `source` is known, a fact ends nothing unless the source
     states it and no more.
 
     `later` has the candidates said after the fact, by id, as their sources state them. Where one
     contradicts the fact, an UPDATE of it is proposed all the same, which stores the fact as ended.
-    """
+
+    What may contradict the fact is proposed to a person."""
     past = _ending(occurred_at, fact, candidates, near, later or {})
     if past is not None:
         return proposed(fact, "UPDATE", candidates, SAID_BEFORE, past)
@@ -425,9 +445,8 @@ def decided_by_rules(
         return None if is_wrong else when
 
     def may_be_ended(candidate: ScoredCandidate) -> bool:
-        is_near = candidate.cosine is not None and candidate.cosine >= near
         when = dated(candidate)
-        return is_near and (when is None or when <= occurred_at)
+        return _is_near(fact, candidate, near) and (when is None or when <= occurred_at)
 
     known = list(filter(may_be_ended, candidates))
     stated = fact.content if source is None or not known else as_stated(source, fact.content)
@@ -440,7 +459,26 @@ def decided_by_rules(
                 break
             reason = "contradicts a known memory"
             return proposed(fact, "UPDATE", candidates, reason, candidate, risk=True)
+    opposed = _opposed(occurred_at, fact, candidates)
+    if opposed is not None:
+        return proposed(fact, "UPDATE", candidates, MAY_EXCLUDE, opposed, risk=True)
     return proposed(fact, "ADD", candidates, "similar, yet not the same")
+
+
+def _opposed(
+    occurred_at: datetime, fact: Fact, candidates: tuple[ScoredCandidate, ...]
+) -> ScoredCandidate | None:
+    """Returns the first candidate that may not hold beside the fact, whichever was said later."""
+    for candidate in candidates:
+        when = candidate.occurred_at
+        is_later = when is not None and when > occurred_at
+        new, known, at = fact.content, candidate.content, when
+        if is_later:
+            new, known, at = known, new, occurred_at
+        others = _contents(candidates, candidate)
+        if opposes(new, known, None if at is None else at.date()) and not is_ambiguous(new, others):
+            return candidate
+    return None
 
 
 def _ending(
@@ -456,12 +494,22 @@ def _ending(
         candidate
         for candidate in candidates
         if candidate.memory_id in later
-        and candidate.cosine is not None
-        and candidate.cosine >= near
+        and _is_near(fact, candidate, near)
         and contradicts(later[candidate.memory_id], fact.content, occurred_at.date())
         and not is_ambiguous(candidate.content, _contents(candidates, candidate))
     ]
     return next((each for each in found if each.valid_until is None), next(iter(found), None))
+
+
+def _is_near(fact: Fact, candidate: ScoredCandidate, near: float) -> bool:
+    if candidate.cosine is not None and candidate.cosine >= near:
+        return True
+    return _meet(fact.content, candidate.content)
+
+
+def _meet(one: str, other: str) -> bool:
+    """Whether two statements are compared however far apart they are in meaning."""
+    return are_of_one_slot(one, other) or opposes(one, other)
 
 
 def _contents(candidates: tuple[ScoredCandidate, ...], without: ScoredCandidate) -> Iterable[str]:

@@ -52,6 +52,9 @@ ORDERS_PER_RECORD = 64
 STALE = "decided on what has changed since"
 SAID_BEFORE = "said before what excludes it"
 """Reason for a statement older than the memory that it contradicts."""
+MAY_EXCLUDE = "may not hold beside a known memory"
+"""Reason for a change that only a person may make: both may be true, or the one may not be all
+that was said."""
 
 Cause = Literal["target_gone", "version_conflict", "near_duplicate"]
 """Why a proposal no longer fits the store."""
@@ -188,6 +191,8 @@ def _changed(proposal: Proposal, met: Met, origin: Origin, min_confidence: float
     # Checked before the flag: a review pending for a memory that no longer exists would be lost.
     if target is None or cause == "target_gone":
         return _again(proposal, met, origin, min_confidence, "target_gone")
+    if proposal.reason == MAY_EXCLUDE and not met.by_person:
+        return Verdict("blocked", "needs_a_person", target.memory_id)
     if met.by_date:
         # What excludes an ended memory excludes this statement as well.
         is_older = origin.occurred_at < (target.valid_until or origin.occurred_at)

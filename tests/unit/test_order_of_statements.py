@@ -148,6 +148,9 @@ SETS: dict[str, list[Said]] = {
     "coffee": [
         (2024, "I like coffee."), (2025, "I don't like coffee anymore."), (2026, "I like coffee."),
     ],
+    "own name": [
+        (2021, "My name is Petra."), (2022, "I live in Graz."), (2024, "I moved to Linz."),
+    ],
     "work": [(2023, "I work at Bosch."), (2024, "I now work at Siemens."), (2025, "I have a dog.")],
 }  # fmt: skip
 
@@ -218,3 +221,40 @@ def test_what_a_model_decides_about_something_said_later(
         say(pipeline, [PORTO, GRAZ])
         assert active(pipeline)[0][0] == "Ana lives in Porto."
         assert past(pipeline) == ended
+
+
+FAR = 0.999
+"""A band that no two statements of another wording reach."""
+OTHER_THINGS = ["I have a dog.", "I like hiking.", "My sister is called Rita.", "I play chess."]
+
+
+@pytest.mark.parametrize(
+    ("known", "new"),
+    [
+        ("I live in Graz.", "I moved to Linz."),
+        ("I work at Bosch.", "I now work at Siemens."),
+        ("I am married.", "I got divorced."),
+        ("I am a vegan.", "I eat meat."),
+        ("I'm 41 years old.", "I turned 42."),
+        ("My birthday is on 3 May.", "I was born on June 4."),
+    ],
+)
+@pytest.mark.parametrize("name", ["Petra", "Jonas"])
+def test_statements_in_one_slot_meet_however_far_apart_they_are_in_meaning(
+    tmp_path: Path, name: str, known: str, new: str
+) -> None:
+    said = [f"My name is {name}.", known, *OTHER_THINGS, new]
+    settings = pipeline_settings(CAREFUL, near=FAR, min_score=1.0)
+    with Pipeline(tmp_path, settings) as pipeline:
+        say(pipeline, [(2020 + number, text) for number, text in enumerate(said)])
+        assert len(pending(pipeline)) == 1
+
+
+def test_statements_meet_among_many_that_are_nearer(tmp_path: Path) -> None:
+    towns = "Porto Oslo Rome Lyon Bern Kyoto Perth Lima Cusco Quito Turin Split".split()
+    nearer = [f"I want to move to {town}." for town in towns]
+    nearer += [f"I visited {town}." for town in towns]
+    said = ["I live in Graz.", *nearer, "I moved to Linz."]
+    with Pipeline(tmp_path, pipeline_settings(CAREFUL, near=FAR, min_score=1.0)) as pipeline:
+        say(pipeline, [(2000 + number, text) for number, text in enumerate(said)])
+        assert len(pending(pipeline)) == 1

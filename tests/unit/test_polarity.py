@@ -1,0 +1,83 @@
+"""What may not hold beside a known memory becomes a proposal to a person, never a second fact."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from palimpsest.streams.claims.polarity import opposes
+from tests.harness import CAREFUL, FULL, Pipeline, pipeline_settings
+from tests.unit.test_order_of_statements import FAR, active, pending, say
+
+RETRACTIONS = [
+    ("I like jazz.", "I don't like jazz, actually."),
+    ("I like jazz.", "I'm not into jazz anymore."),
+    ("I like jazz.", "I'm tired of jazz."),
+    ("I like jazz.", "I've stopped liking jazz."),
+    ("I like jazz.", "I used to like jazz."),
+    ("I am allergic to nuts.", "It turns out I'm not allergic to nuts."),
+    ("I am allergic to nuts.", "I'm not allergic to nuts after all."),
+    ("I'm allergic to nuts and milk.", "I'm not allergic to milk."),
+    ("I like drinking coffee.", "I don't like coffee anymore, I like drinking tea now."),
+    ("I like drinking coffee.", "I don't drink coffee."),
+    ("I like coffee and tea.", "I don't like coffee."),
+    ("I don't like coffee.", "I like coffee and tea."),
+    ("I drink coffee.", "I don't drink coffee anymore, I drink tea now."),
+    ("I eat meat.", "I don't eat meat, I eat fish now."),
+    ("I play tennis.", "I don't play tennis anymore, I play padel now."),
+    ("My favourite food is pizza.", "My favourite food is sushi now."),
+    ("My favourite drink is green tea.", "My favourite drink is black coffee."),
+    ("My favorite music is jazz.", "My favorite music is techno now."),
+]
+
+
+@pytest.mark.parametrize(("known", "new"), RETRACTIONS)
+def test_a_retraction_waits_for_a_person(tmp_path: Path, known: str, new: str) -> None:
+    with Pipeline(tmp_path, pipeline_settings(CAREFUL, near=FAR, min_score=1.0)) as pipeline:
+        say(pipeline, [(2020, known)])
+        before = [row[0] for row in active(pipeline)]
+        say(pipeline, [(2022, new)])
+        assert len(pending(pipeline)) == 1
+        now = [row[0] for row in active(pipeline)]
+        assert set(before) <= set(now)
+        assert not [one for one in now for other in now if opposes(one, other)]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_what_is_not_sure_waits_in_every_order_and_with_all_flags(
+    tmp_path: Path, order: tuple[int, int]
+) -> None:
+    said = [(2020, "I'm allergic to nuts and milk."), (2022, "I'm not allergic to milk.")]
+    with Pipeline(tmp_path, pipeline_settings(FULL)) as pipeline:
+        for place in order:
+            say(pipeline, [said[place]])
+        assert len(pending(pipeline)) == 1
+        assert len(active(pipeline)) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Ana likes tea.", "Ana does not like green tea."),
+        ("Ana likes jazz.", "Ana's sister does not like jazz."),
+        ("Ana likes jazz.", "Ana does not like rock."),
+        ("Ana drinks coffee.", "Ana does not drink coffee with milk."),
+        ("Ana does not eat meat.", "Ana eats fish."),
+        ("Ana is allergic to peanuts.", "Ana is not allergic to walnuts."),
+        ("Ana likes dogs.", "Ana is afraid of dogs."),
+        ("Ana's favourite food is pasta.", "Ana's favourite food is pasta with clams."),
+        ("Ana's favourite mug is blue.", "Ana's favourite mug is broken."),
+        ("Ana's favourite food is pizza.", "Ben's favourite food is sushi."),
+        ("Ana's favourite food is pizza.", "Ana's favourite drink is tea."),
+    ],
+)
+def test_what_is_surely_compatible_is_added(one: str, other: str) -> None:
+    assert not opposes(one, other)
+    assert not opposes(other, one)
+
+
+def test_what_had_ended_before_is_compatible() -> None:
+    assert not opposes("Ana quit smoking in 2020.", "Ana smokes.", date(2021, 5, 1))
+    assert opposes("Ana quit smoking in 2020.", "Ana smokes.", date(2019, 5, 1))
