@@ -79,9 +79,9 @@ def commands() -> Iterator[Listed]:
     """Every command, in the order of the help."""
     from typer.main import get_command
 
-    from palimpsest.ops.cli.main import app
+    from palimpsest.ops.cli.main import whole
 
-    program: Any = get_command(app)
+    program: Any = get_command(whole())
     for name in program.list_commands(None):
         found = program.commands[name]
         for words, command in _below(found, name):

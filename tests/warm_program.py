@@ -31,8 +31,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any, NoReturn
 
-import typer.main
-
 from tests.made_once import load_models, load_routes, share_routes, share_sessions
 
 ROOT = Path(__file__).parents[1]
@@ -262,9 +260,6 @@ def _serve(path: str) -> None:
         importlib.import_module(module)
     with contextlib.suppress(ImportError):  # an extra
         importlib.import_module("palimpsest.ops.mcp.server")
-    # To make all commands of their functions takes longer than most of them run.
-    typer.main.get_command = functools.cache(typer.main.get_command)
-    typer.main.get_command(sys.modules["palimpsest.ops.cli.main"].app)
     for make in (share_sessions, load_models, share_routes, load_routes):
         make()
     # To make a store's tables takes longer than most commands run, too.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import io
 import os
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, cast, get_args
 
@@ -26,6 +28,8 @@ if "httpx._main" not in sys.modules:
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command_name
+from typer.models import CommandInfo
 
 from palimpsest.ops.cli import (
     demo,
@@ -55,6 +59,10 @@ PANEL_OF: Final[dict[str, Panel]] = {
 """The headings of commands that are no operations, where that is not "Run and operate"."""
 
 
+HAND_WRITTEN: Final = (demo, publishing, running, serving, sql, transfer)
+"""Modules with commands that are no operations."""
+
+
 class Program(TyperGroup):
     """All commands, by heading. With --json, incorrect usage is reported as JSON, too."""
 
@@ -76,17 +84,6 @@ class Program(TyperGroup):
             raise
 
 
-app = typer.Typer(
-    name="palimpsest",
-    cls=Program,
-    help="Long-term memory for AI agents: turns in, memories out, every decision explained."
-    "\n\nStart with: palimpsest demo",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
-
 GROUPS: Final = {
     "documents": "Documents: add texts, files and URLs, list, show and delete them.",
     "proposals": "Changes that were held back: look at them, apply or dismiss them.",
@@ -98,22 +95,6 @@ GROUPS: Final = {
 }
 """The sub-programs to which operations belong."""
 
-for module in (demo, publishing, running, serving, sql, transfer):
-    module.register(app)
-groups = {name: typer.Typer(help=text, no_args_is_help=True) for name, text in GROUPS.items()}
-documents.register(groups["documents"])
-replay.register(groups["replay"])
-command(groups["dead-letters"])(publishing.record)
-command_line.register(app, groups, OPERATIONS.values())
-for name, group in groups.items():
-    app.add_typer(group, name=name)
-setup.register(app)
-command(app)(serving.gateway)
-if (Path(__file__).parents[1] / "bench").exists():  # in a checkout, not in a wheel
-    from palimpsest.ops.bench.commands import group as benchmarks
-
-    app.add_typer(benchmarks, name="bench")
-
 
 def _version(is_set: bool) -> None:
     if is_set:
@@ -123,7 +104,6 @@ def _version(is_set: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _program(
     _: Annotated[
         bool,
@@ -133,6 +113,69 @@ def _program(
     ] = False,
 ) -> None:
     pass
+
+
+def _empty() -> typer.Typer:
+    app = typer.Typer(
+        name="palimpsest",
+        cls=Program,
+        help="Long-term memory for AI agents: turns in, memories out, every decision explained."
+        "\n\nStart with: palimpsest demo",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+    )
+    app.callback()(_program)
+    return app
+
+
+def _add_groups(app: typer.Typer, names: Iterable[str]) -> dict[str, typer.Typer]:
+    groups = {name: typer.Typer(help=GROUPS[name], no_args_is_help=True) for name in names}
+    for name, group in groups.items():
+        app.add_typer(group, name=name)
+    return groups
+
+
+@functools.cache
+def whole() -> typer.Typer:
+    """The program with all commands."""
+    app = _empty()
+    for module in HAND_WRITTEN:
+        module.register(app)
+    groups = _add_groups(app, GROUPS)
+    documents.register(groups["documents"])
+    replay.register(groups["replay"])
+    command(groups["dead-letters"])(publishing.record)
+    command_line.register(app, groups, OPERATIONS.values())
+    setup.register(app)
+    command(app)(serving.gateway)
+    if (Path(__file__).parents[1] / "bench").exists():  # in a checkout, not in a wheel
+        from palimpsest.ops.bench.commands import group as benchmarks
+
+        app.add_typer(benchmarks, name="bench")
+    return app
+
+
+def asked(words: Sequence[str]) -> typer.Typer:
+    """The program with only the command that the words begin with: to prepare all of them takes
+    longer than most of them run. The whole program where they name none, as for help."""
+    for kind in OPERATIONS.values():
+        named = (kind.surface.command or "").split()
+        if named and [*words[: len(named)]] == named:
+            app = _empty()
+            command_line.register(app, _add_groups(app, named[:-1]), [kind])
+            return app
+    app = _empty()
+    for module in HAND_WRITTEN:
+        module.register(app)
+    named = [*words[:1]]
+    app.registered_commands = [e for e in app.registered_commands if [_name_of(e)] == named]
+    return app if app.registered_commands else whole()
+
+
+def _name_of(info: CommandInfo) -> str:
+    return info.name or get_command_name(getattr(info.callback, "__name__", ""))
 
 
 def main() -> None:
@@ -145,7 +188,7 @@ def main() -> None:
     codes: list[int] = []
     atexit.register(_end, codes)  # registered first, called last
     try:
-        app()
+        asked(sys.argv[1:])()
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             codes.append(end.code or 0)

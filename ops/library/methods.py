@@ -10,7 +10,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from palimpsest.ops.library.examples import EXAMPLES
@@ -163,11 +163,20 @@ def _coroutine(kind: type[Operation[R]]) -> Callable[..., Coroutine[Any, Any, R]
 def _signature(kind: type[Operation[Any]]) -> inspect.Signature:
     known = {each.name: each for each in parameters(kind)}
     values = [
-        each.replace(
-            annotation=known[name].type,
-            default=each.empty if known[name].required else known[name].default,
+        inspect.Parameter(
+            each.name,
+            each_kind,
+            annotation=known[each.name].type,
+            default=inspect.Parameter.empty
+            if known[each.name].required
+            else known[each.name].default,
         )
-        for name, each in inspect.signature(kind).parameters.items()
+        for keyword_only, each_kind in (
+            (False, inspect.Parameter.POSITIONAL_OR_KEYWORD),
+            (True, inspect.Parameter.KEYWORD_ONLY),
+        )
+        for each in fields(kind)
+        if each.kw_only is keyword_only
     ]
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return inspect.Signature([itself, *values], return_annotation=answer_type(kind))

@@ -12,7 +12,7 @@ import functools
 import operator
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from datetime import datetime
 from typing import (
     TYPE_CHECKING,
@@ -142,7 +142,43 @@ class Record:
 
     def __init_subclass__(cls, kw_only: bool = False) -> None:
         super().__init_subclass__()
-        dataclass(frozen=True, kw_only=kw_only)(cls)
+        # A dataclass compiles six functions of its own. A program that starts has two hundred of
+        # them and makes objects of two or three, so they share what can be written once; not with
+        # a dataclass from elsewhere, which brings its own.
+        own = not any(is_dataclass(e) and not issubclass(e, Record) for e in cls.__mro__)
+        made = {"init": False, "repr": False, "eq": False} if own else {}
+        dataclass(frozen=True, kw_only=kw_only, **made)(cls)
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        kind = type(self)
+        own: tuple[Field[Any], ...] = fields(kind)  # type: ignore[arg-type]
+        places = [each.name for each in own if not each.kw_only]
+        values = dict(zip(places, given, strict=False))
+        extra = [str(each) for each in given[len(places) :]]
+        extra += [name for name in named if name in values or all(name != e.name for e in own)]
+        if extra:
+            raise TypeError(f"{kind.__name__} was given too much: {', '.join(extra)}")
+        values |= named
+        for each in own:
+            if each.name not in values:
+                if each.default_factory is not MISSING:
+                    values[each.name] = each.default_factory()
+                elif each.default is not MISSING:
+                    values[each.name] = each.default
+                else:
+                    raise TypeError(f"{kind.__name__} was given no {each.name}")
+        # In the order of the fields, as what is printed has it.
+        self.__dict__.update({each.name: values[each.name] for each in own})
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *vars(self).values()))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__qualname__}({shown})"
 
 
 class Answer(Record):

@@ -14,7 +14,7 @@ import yaml
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from palimpsest.ops.cli.main import app
+from palimpsest.ops.cli.main import whole
 from palimpsest.ops.ingest.base import ReadOptions
 from palimpsest.ops.ingest.lines import Watch, turn_of
 from palimpsest.ops.kafka.application import roles_of
@@ -115,7 +115,7 @@ def test_no_setting_of_the_broker_is_left_to_an_image_that_drops_them() -> None:
 
 def understood(*words: str) -> None:
     """Fails where the command line has no such command or option."""
-    command, given = get_command(app), [*words]
+    command, given = get_command(whole()), [*words]
     while isinstance(command, TyperGroup):
         assert given[0] in command.commands, f"palimpsest {' '.join(words)}"
         command = command.commands[given.pop(0)]

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from palimpsest.ops.cli.main import app as program
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.maintenance.shadow_deciding import Earning, Judged, change_of
 from palimpsest.ops.operations.replay import Agreement
@@ -124,7 +123,7 @@ async def test_deciders_are_compared_with_the_live_one_and_with_people(tmp_path:
             assert await agreement(app, "ana") == found
             assert await agreement(app, "nobody") == {}
         words = ["replay", "agreement", "--json", "--data-dir", str(tmp_path)]
-        said = await asyncio.to_thread(CliRunner().invoke, program, words)
+        said = await asyncio.to_thread(CliRunner().invoke, whole(), words)
         assert said.exit_code == 0, said.output
         assert {row["decider"]: row for row in json.loads(said.stdout)["deciders"]} == found
         live, rules, model = found["live"], found["rules"], found[of(server)]

@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from palimpsest.ops.cli.main import app
+from palimpsest.ops.cli.main import whole
 from palimpsest.schemas.commands import ForgetCommand
 from tests.replayed import Live, live_settings
 
@@ -18,7 +18,7 @@ LIVE = {"PALIMPSEST_EMBEDDING__PROVIDER": "hashing"}
 
 
 def replay(folder: Path, *arguments: str, code: int = 0) -> str:
-    told = CliRunner().invoke(app, ["replay", *arguments, "--data-dir", str(folder)], env=LIVE)
+    told = CliRunner().invoke(whole(), ["replay", *arguments, "--data-dir", str(folder)], env=LIVE)
     assert told.exit_code == code, (told.output, told.exception)
     return told.output
 

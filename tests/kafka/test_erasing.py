@@ -8,7 +8,7 @@ import asyncio
 import pytest
 from typer.testing import CliRunner
 
-from palimpsest.ops.cli.main import app
+from palimpsest.ops.cli.main import whole
 from palimpsest.ops.commanding import CommandRequest, commands_of
 from palimpsest.schemas.commands import ForgetCommand, RememberCommand
 from palimpsest.schemas.topics import ALL_TOPICS, MEMORY_HISTORY
@@ -39,7 +39,7 @@ def topics_with(lab: Lab, text: str) -> set[str]:
 def delete_records(lab: Lab, *flags: str) -> str:
     """What the command says."""
     place = ["--data-dir", str(lab.folder / "data"), *(f"--set={each}" for each in lab._flags())]
-    told = CliRunner().invoke(app, ["topics", "delete-records", *flags, *place])
+    told = CliRunner().invoke(whole(), ["topics", "delete-records", *flags, *place])
     assert told.exit_code == 0, told.output
     return told.output
 

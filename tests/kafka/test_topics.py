@@ -12,7 +12,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from typer.testing import CliRunner
 
-from palimpsest.ops.cli.main import app
+from palimpsest.ops.cli.main import whole
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.kafka.topics import configuration, create_topics, describe_topics
 from palimpsest.schemas.topics import ALL_TOPICS, MEMORY_HISTORY
@@ -85,14 +85,14 @@ def test_the_command_line_makes_and_describes(
         f"--set=kafka.topic_prefix={cluster.settings.topic_prefix}",
     ]
     runner = CliRunner()
-    missing = runner.invoke(app, ["topics", "describe", *chosen])
+    missing = runner.invoke(whole(), ["topics", "describe", *chosen])
     assert missing.exit_code == 1
     assert "memory-writes is missing: topics create makes it" in missing.output
     assert log_of(runner, chosen)["ok"] is False
-    made = runner.invoke(app, ["topics", "create", "--json", *chosen])
+    made = runner.invoke(whole(), ["topics", "create", "--json", *chosen])
     assert made.exit_code == 0, made.output
     assert {topic["topic"] for topic in json.loads(made.stdout)} == {t.name for t in ALL_TOPICS}
-    assert runner.invoke(app, ["topics", "describe", *chosen]).exit_code == 0
+    assert runner.invoke(whole(), ["topics", "describe", *chosen]).exit_code == 0
     assert log_of(runner, chosen)["ok"] is True
     monkeypatch.setattr(log, "TRY_SECONDS", 1.0)
     monkeypatch.setattr(log, "TRY_MILLISECONDS", 1_000)
@@ -101,14 +101,14 @@ def test_the_command_line_makes_and_describes(
     assert away["ok"] is False
     assert time.monotonic() - began < 25  # the client by itself would wait for half a minute
     assert "127.0.0.1:9" in str(away["found"])
-    other = runner.invoke(app, ["topics", "describe", *chosen, "--set=log.partitions=5"])
+    other = runner.invoke(whole(), ["topics", "describe", *chosen, "--set=log.partitions=5"])
     assert other.exit_code == 1
-    assert runner.invoke(app, ["topics", "create"]).exit_code == 2
+    assert runner.invoke(whole(), ["topics", "create"]).exit_code == 2
 
 
 def log_of(runner: CliRunner, chosen: list[str]) -> dict[str, object]:
     """What `doctor` finds of the log."""
-    findings = json.loads(runner.invoke(app, ["doctor", "--json", *chosen]).stdout)
+    findings = json.loads(runner.invoke(whole(), ["doctor", "--json", *chosen]).stdout)
     return next(finding for finding in findings if finding["check"] == "log")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from palimpsest.ops.cli.main import app
+from palimpsest.ops.cli.main import whole
 from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.operation import example, parameters
 from palimpsest.ops.reference import (
@@ -98,7 +98,7 @@ def test_every_command_takes_the_options_of_settings() -> None:
         for command in group.commands.values():
             yield from below(command) if hasattr(command, "commands") else [command]
 
-    for command in below(get_command(app)):
+    for command in below(get_command(whole())):
         options = {option for parameter in command.params for option in parameter.opts}
         assert {"--data-dir", "--config", "--set"} <= options, command.name
 
