@@ -6,19 +6,20 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from palimpsest.ops.folder_swap import unexchanged
 from palimpsest.ops.log_folder import log_folder, make_private
 from palimpsest.ops.parts import SetupError, embedding_model, open_shard, shard_options, utc_now
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_CHANGES
-from palimpsest.stores.database.damage import REBUILD
 from palimpsest.stores.settings import ShardOptions
-from palimpsest.stores.shard import Shard, StoreError
 from palimpsest.streams.logs.base import LogReader, Outgoing
 from palimpsest.streams.logs.embedded import EmbeddedLog, Mode
-from palimpsest.streams.models.base import EmbeddingModel
+
+if TYPE_CHECKING:
+    from palimpsest.stores.shard import Shard
+    from palimpsest.streams.models.base import EmbeddingModel
 
 
 def open_log(
@@ -89,6 +90,9 @@ def is_of_another(shard: Shard, log: EmbeddedLog) -> bool:
 def check_shard(log: EmbeddedLog, partition: int, shard: Shard) -> None:
     """Raises StoreError for an empty store if the log shows that a store had content, since
     processing the log again would repeat model calls; and for a store built from another log."""
+    from palimpsest.stores.database.damage import REBUILD
+    from palimpsest.stores.shard import StoreError
+
     # An empty log may be that of a branch, whose stores come from the live log.
     has_more = log.end_offset(MEMORY_CHANGES.name, partition) > 0
     if shard.is_untouched and has_more:

@@ -8,22 +8,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from palimpsest.ops.folder_swap import unexchanged
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.settings import ShardOptions
-from palimpsest.stores.shard import Shard, StoreError
-from palimpsest.streams.logs.base import LogSender
-from palimpsest.streams.models.base import EmbeddingModel, LanguageModel, PermanentModelError
 from palimpsest.streams.models.settings import LOCAL_ENGLISH, LlmSettings
-from palimpsest.streams.privacy import is_withheld
-from palimpsest.streams.runtime.model_port import ModelPort
-from palimpsest.streams.runtime.partition_task import Interrupted, PartitionTask
-from palimpsest.streams.runtime.runner import Counts, StageRunner
 from palimpsest.streams.runtime.tracing import installed
-from palimpsest.streams.store_port import StorePort
+
+if TYPE_CHECKING:
+    # Who only appends to the log needs neither DuckDB nor numpy: stores, stages and models are
+    # imported by the functions that make them.
+    from palimpsest.stores.shard import Shard
+    from palimpsest.streams.logs.base import LogSender
+    from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
+    from palimpsest.streams.runtime.model_port import ModelPort
+    from palimpsest.streams.runtime.partition_task import PartitionTask
+    from palimpsest.streams.runtime.runner import Counts, StageRunner
+    from palimpsest.streams.store_port import StorePort
 
 MODEL_STAGES = ("extract", "decide")
 CHECK_AGAIN_SECONDS = 5.0
@@ -46,6 +49,8 @@ def utc_now() -> datetime:
 
 def language_model(settings: LlmSettings) -> LanguageModel:
     """The language model as set. Raises SetupError for settings that no model can be made of."""
+    from palimpsest.streams.models.base import PermanentModelError
+
     try:
         model = _language_model(settings)
     except (PermanentModelError, ValueError) as error:
@@ -83,6 +88,8 @@ def _language_model(settings: LlmSettings) -> LanguageModel:
 
 def embedding_model(settings: Settings) -> EmbeddingModel:
     """The embedding model as set; a heavy one is loaded by its first use. Raises SetupError."""
+    from palimpsest.streams.models.base import PermanentModelError
+
     try:
         return _embedding_model(settings)
     except (PermanentModelError, ValueError) as error:
@@ -166,6 +173,8 @@ class ModelGate:
 
     async def opened(self) -> None:
         """Wait for the language model. Raises Interrupted when the worker stops meanwhile."""
+        from palimpsest.streams.runtime.partition_task import Interrupted
+
         while self.unusable is not None:
             waited = 0.0
             while waited < CHECK_AGAIN_SECONDS:
@@ -190,6 +199,8 @@ def shard_options(settings: Settings, embedding: EmbeddingModel) -> ShardOptions
 def open_shard(settings: Settings, partition: int, options: ShardOptions) -> Shard:
     """The stores of one partition. Raises StoreError, also for a folder that cannot be written,
     and FolderInUse when another process keeps it."""
+    from palimpsest.stores.shard import Shard, StoreError
+
     deadline = time.monotonic() + LOCK_PATIENCE_SECONDS
     folder = shard_folder(settings, partition)
     while True:
@@ -255,6 +266,7 @@ def check_stages(names: Sequence[str]) -> None:
 
 def known_private(shards: Mapping[int, Shard]) -> Callable[[str, str], bool]:
     """Whether a shard that is open knows a speaker of a scope as one of whom nothing is kept."""
+    from palimpsest.streams.privacy import is_withheld
 
     def is_known(scope: str, speaker: str) -> bool:
         levels = (shard.privacy.get(scope, {}) for shard in shards.values())
@@ -277,6 +289,8 @@ def stage_runner(
     """The runner of a partition task; extraction waits at the `gate` for the language model.
     `partitions` is how many every topic has where a producer may choose among them; `counts` goes
     on with those of a runner before."""
+    from palimpsest.streams.runtime.runner import Counts, StageRunner
+
     stage = task.stage
     return StageRunner(
         stage=stage,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from palimpsest.schemas.codec import CONTENT_TYPE, encode
 from palimpsest.schemas.envelope import MAX_SCOPE_CHARACTERS, Envelope, Frozen, derived_id
@@ -20,8 +20,10 @@ from palimpsest.schemas.messages import DeadLetter
 from palimpsest.schemas.topics import DEAD_LETTERS, TOPICS, Topic
 from palimpsest.streams.logs.base import LogReader, Outgoing, Record, blocks
 from palimpsest.streams.runtime import tracing
-from palimpsest.streams.stage import Emit, Failure, Message
-from palimpsest.streams.store_port import Outbound
+
+if TYPE_CHECKING:  # they import numpy, which who only publishes does without
+    from palimpsest.streams.stage import Emit, Failure, Message
+    from palimpsest.streams.store_port import Outbound
 
 LOOKED_BACK_RECORDS: Final = 1_000
 """Other writers may have appended to the topic meanwhile; records further back are sent again."""

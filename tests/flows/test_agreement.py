@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from palimpsest.ops.cli.main import whole
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.maintenance.shadow_deciding import Earning, Judged, change_of
 from palimpsest.ops.operations.replay import Agreement

