@@ -159,12 +159,42 @@ class StandingProfile:
 
 
 def _persons(question: str, speakers: Sequence[str]) -> Sequence[str] | None:
-    """The speakers whom the question names, else the only one; None if there is neither."""
-    question_words = set(_WORD.findall(question.casefold()))
-    named = [who for who in speakers if (words := _words(who)) and words[0] in question_words]
+    """The speakers whom the question names, else the only one; None if there is neither. Of several
+    with one first word ("user_1", "Dr Lee", two Victors) it names those whose other words it has,
+    too; where it has nobody's, all of them, unless the word is a title or a number follows it."""
+    asked = _words(question)
+    question_words = set(asked)
+    named = {who for who in speakers if (words := _words(who)) and question_words.issuperset(words)}
+    # "Victor Hugo" is not "Victor", who speaks here, too.
+    longest: dict[str, int] = {}
+    for words in map(_words, named):
+        longest[words[0]] = max(len(words), longest.get(words[0], 0))
+    named = {who for who in named if len(_words(who)) == longest[_words(who)[0]]}
+    for who in speakers:
+        words = _words(who)
+        if not words or words[0] in longest:
+            continue
+        alike = [other for other in speakers if _words(other)[:1] == words[:1]]
+        own = set(words[1:]) - {each for other in alike if other != who for each in _words(other)}
+        is_known = words[0] not in _TITLES
+        by_first = is_known and words[0] in question_words and _may_be(words, asked)
+        by_rest = (len(alike) > 1 or not is_known) and not own.isdisjoint(question_words)
+        if by_first or by_rest:
+            named.add(who)
     if named:
-        return named
+        return [who for who in speakers if who in named]
     return speakers if len(speakers) < 2 else None
+
+
+_TITLES: Final = frozenset("dr mr mrs ms miss prof professor sir user the".split())
+"""First words by which nobody is known."""
+
+
+def _may_be(words: Sequence[str], asked: Sequence[str]) -> bool:
+    """Whether the question does not give another second name after the first one."""
+    at = asked.index(words[0])
+    after = asked[at + 1] if at + 1 < len(asked) else ""
+    return not after.isdecimal() or after in words
 
 
 def _words(name: str) -> list[str]:
@@ -175,9 +205,13 @@ def _is_of(fact: _Fact, persons: Sequence[str], speakers: Sequence[str]) -> bool
     """Returns whether a fact is about the persons: statements of others are about others."""
     if fact.who in persons:
         return True
-    about = _words(fact.piece.text)[:1]
-    if any(_words(person)[:1] == about for person in persons):
-        return True
+    about = _words(fact.piece.text)
+    whole = [who for who in speakers if (words := _words(who)) and about[: len(words)] == words]
+    if whole:
+        return max(whole, key=lambda who: len(_words(who))) in persons
+    first = [who for who in speakers if _words(who)[:1] == about[:1]]
+    if first and about[0] not in _TITLES:
+        return len(first) == 1 and first[0] in persons
     return len(speakers) < 2
 
 

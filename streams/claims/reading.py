@@ -50,6 +50,8 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
     text = expression("subject_dropped").sub("I ", text)
     text = expanded(text).rstrip(" .!?~")
     text = _GIVEN.sub("", _without_lead(text))
+    if expression("told_in").search(text):
+        return []
     by_the_way = [] if expression("invented").search(text) else _mentioned(text, speaker, today)
     found: list[Claim] = []
     if is_question:

@@ -438,3 +438,38 @@ def test_how_one_lives_is_no_place(said: str) -> None:
 def test_what_holds_now_is_a_fact_without_the_now() -> None:
     assert texts("My favourite colour is blue now.") == ["Ana's favourite colour is blue."]
     assert texts("I stopped playing the cello.") == ["Ana stopped playing the cello."]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "In my novel I live in Rome and I have a horse.",
+        "In my dream I have a boat, and I live in Oslo.",
+        "I live in Rome and I have a horse in my short story.",
+        "In the game I am a nurse and I have two dogs.",
+        "In this story I am vegan, but I love steak.",
+    ],
+)
+def test_what_is_told_in_a_fiction_holds_of_nobody(said: str) -> None:
+    assert texts(said) == []
+
+
+def test_what_stands_beside_a_book_is_no_fiction() -> None:
+    assert texts("In my book club I have two friends, and I live in Rome.") == [
+        "Ana lives in Rome."
+    ]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Yes, he does, but I do not.",
+        "Yes, she does, I don't.",
+        "Right, my brother does, but not me.",
+        "Yes, but I don't.",
+        "True, though I never did.",
+    ],
+)
+def test_who_agrees_for_somebody_else_does_not_agree(said: str) -> None:
+    assert texts(said, before="So you live in Oslo?") == []
+    assert texts("Yes, I do. My brother does not.", before="So you live in Oslo?")
