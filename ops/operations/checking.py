@@ -93,13 +93,14 @@ def field_type(parameter: Parameter) -> Any:
     doc: Any = parameter.doc
     plain: Any = parameter.plain_type
     is_optional = plain is not parameter.type
+    is_text = plain is str
     if doc.model is not None:
         plain = _with_model(plain, doc.model)
     elif plain is datetime:
         plain = _annotated(AwareDatetime, BeforeValidator(_dated, AwareDatetime | date))
     elif plain == int | datetime:
         plain = _annotated(int | AwareDatetime, BeforeValidator(_dated, int | AwareDatetime | date))
-    elif plain is str and doc.lower:
+    elif is_text and doc.lower:
         plain = _annotated(str, BeforeValidator(_lowered, str))
     bounds = {name: getattr(doc, name) for name in ("ge", "le")}
     if parameter.repeated and doc.model is None:
@@ -112,7 +113,7 @@ def field_type(parameter: Parameter) -> Any:
             read, taken = _paired, taken | dict[str, str | float | bool]
         several: Any = tuple.__class_getitem__((item, ...))
         plain = _annotated(several, BeforeValidator(read, json_schema_input_type=taken))
-    if plain is str or parameter.repeated or get_origin(plain) is tuple:
+    if is_text or parameter.repeated or get_origin(plain) is tuple:
         bounds |= {"min_length": doc.min_length, "max_length": doc.max_length}
     limits = {name: value for name, value in bounds.items() if value is not None}
     bounded = _annotated(plain, Field(**limits)) if limits else plain

@@ -124,11 +124,11 @@ def test_a_service_on_a_full_disk_stays_up_and_goes_on_once_there_is_room(
             )
             assert refused.status_code in (202, 503), refused.text
             turns = "".join(
-                f'{{"turn_id": "{attempt}-{number}", "content": "{text}"}}\n'
+                f'{{"turn_id": "{attempt}-{number}", "scope": "home", "content": "{text}"}}\n'
                 for number, text in enumerate(long_texts(150, attempt))
             )
             added = client.post(
-                "/api/turns?scope=home",
+                "/api/turns",
                 content=turns,
                 headers={"Content-Type": "application/x-ndjson"},
             )

@@ -161,7 +161,7 @@ SAMPLES: Final[dict[str, Sample]] = {
     "POST /api/flags": Sample(
         "/api/flags",
         {"scope": "{scope}", "self_teaching_enabled": True},
-        wrong={"scope": ""},
+        wrong={"scope": " "},
         asks=False,
     ),
     "GET /api/dead-letters": Sample("/api/dead-letters", of_all=True, wrong="limit=0"),

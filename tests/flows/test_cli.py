@@ -30,7 +30,7 @@ def test_ingest_run_recall_explain_status(tmp_path: Path) -> None:
 
     asked = ("where does Ana live?", "--scope", "home", "--no-record")
     answer = afresh.json("recall", *asked)
-    assert set(answer) == {"query", "method", "results", "related"}
+    assert set(answer) == {"query", "method", "results", "related", "notices"}
     best = answer["results"][0]
     assert "Lisbon" in best["content"]
     for name in ("id", "content", "type", "score", "source", "scope", "who", "session_id"):

@@ -20,8 +20,17 @@ REQUIRE = "PALIMPSEST_REQUIRE_KAFKA"
 CreateTopic = Callable[..., str]
 
 
+class RunningBroker(NamedTuple):
+    """A broker that another process may have started."""
+
+    folder: Path
+    bootstrap_servers: str
+    port: int
+    pid: int
+
+
 CLOSING = pytest.StashKey[contextlib.ExitStack]()
-ADDRESS = pytest.StashKey[str]()
+RUNNING = pytest.StashKey[RunningBroker]()
 # A broker compiles itself for a minute of processor to become as fast as no test needs it.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 
@@ -30,7 +39,8 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 def pytest_configure_node(node: Any) -> None:
     """The process that starts those which run the tests has the broker."""
     with contextlib.suppress(MissingProgramError):  # the fixture tells it
-        node.workerinput["broker"] = _started(node.config)
+        found = _started(node.config)
+        node.workerinput["broker"] = (str(found.folder), *found[1:])
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -38,21 +48,20 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[CLOSING].close()
 
 
-def _started(config: pytest.Config) -> str:
-    """The address of the run's broker. Raises MissingProgramError."""
-    if ADDRESS not in config.stash:
+def _started(config: pytest.Config) -> RunningBroker:
+    """The run's broker. Raises MissingProgramError."""
+    if RUNNING not in config.stash:
         require_programs()
         closing = config.stash[CLOSING] = contextlib.ExitStack()
         folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="kafka-"))
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
             started = closing.enter_context(Broker(Path(folder)))
-        config.stash[ADDRESS] = started.bootstrap_servers
-    return config.stash[ADDRESS]
-
-
-class RunningBroker(NamedTuple):
-    bootstrap_servers: str
+        assert started.pid is not None
+        config.stash[RUNNING] = RunningBroker(
+            started.folder, started.bootstrap_servers, started.port, started.pid
+        )
+    return config.stash[RUNNING]
 
 
 @pytest.fixture(scope="session")
@@ -63,9 +72,9 @@ def broker(pytestconfig: pytest.Config) -> RunningBroker:
     """
     given = getattr(pytestconfig, "workerinput", {}).get("broker")
     if given is not None:
-        return RunningBroker(given)
+        return RunningBroker(Path(given[0]), *given[1:])
     try:
-        return RunningBroker(_started(pytestconfig))
+        return _started(pytestconfig)
     except MissingProgramError as missing:
         if os.environ.get(REQUIRE) == "1":
             pytest.fail(f"{REQUIRE}=1, but {missing}", pytrace=False)
