@@ -369,7 +369,8 @@ class EmbeddedLog:
         finally:
             watch.waiting -= 1
             if watch.waiting == 0:
-                watch.task.cancel()
+                if not loop.is_closed():  # it closed with all that still waited in it
+                    watch.task.cancel()
                 del self._watches[loop]
 
     async def _watch(self, seen: tuple[int, int]) -> None:
