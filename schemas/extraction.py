@@ -16,7 +16,8 @@ CONSOLIDATION: Final = "consolidate-"
 class Fact(Frozen):
     """One statement that a model drew from a turn. `item_id` identifies it in every balance.
     `drawn_from`: the other turns that it rests on (their memories), where it was drawn from a
-    session as a whole."""
+    session as a whole. `answers`: the turn without which its own says nothing of it, the question
+    to which that is the answer."""
 
     item_id: str
     content: str
@@ -27,10 +28,12 @@ class Fact(Frozen):
     valid_until: UtcTime | None = None
     categories: tuple[str, ...] = ()
     drawn_from: tuple[str, ...] | None = None
+    answers: str | None = None
 
     def sources(self, turn: TurnReference) -> tuple[str, ...]:
         """Returns the memories that it rests on, that of its extraction's `turn` first."""
-        return (turn.memory_id, *(self.drawn_from or ()))
+        question = () if self.answers is None else (self.answers,)
+        return (turn.memory_id, *(self.drawn_from or ()), *question)
 
 
 class TurnReference(Frozen):

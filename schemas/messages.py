@@ -49,12 +49,14 @@ class ConversationTurn(Frozen):
 
 class ContextTurn(Frozen):
     """An earlier turn of the session, shown to a model so that names and pronouns can be told.
-    `role` is its speaker's; older records have none, which is as a user's."""
+    `role` is its speaker's, `memory_id` its memory; older records have none, which is as a
+    user's."""
 
     speaker: str
     role: Role | None = None
     occurred_at: UtcTime
     content: str
+    memory_id: str | None = None
 
 
 class NormalizedTurn(ConversationTurn):

@@ -9,6 +9,7 @@ from palimpsest.schemas.identity import fact_item_id, item_id_of, turn_memory_id
 from palimpsest.schemas.messages import NormalizedTurn
 from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.topics import FACTS_EXTRACTED, TURNS_NORMALIZED
+from palimpsest.streams.claims.turn import rests_on
 from palimpsest.streams.models.base import Reply
 from palimpsest.streams.prompting.prompts import (
     EXTRACTION_PROMPT_VERSION,
@@ -115,11 +116,23 @@ def _extracted(
             explicit_intent=turn.explicit_long_term_memory_intent,
             content_hash=None if turn.memory_id is None else turn.content_hash,
         ),
-        facts=tuple(fact_of(fact, item_id(index)) for index, fact in enumerate(draft.facts)),
+        facts=tuple(
+            fact_of(fact, item_id(index)).model_copy(update={"answers": _question(turn, fact)})
+            for index, fact in enumerate(draft.facts)
+        ),
         triples=draft.triples,
         warnings=draft.warnings,
         call=model_call(reply, EXTRACTION_PROMPT_VERSION, attempt),
     )
+
+
+def _question(turn: NormalizedTurn, fact: FactDraft) -> str | None:
+    """Returns the memory of the turn right before, where the turn agrees to it and the fact says
+    what only that one says."""
+    before = turn.context[-1] if turn.context else None
+    if before is None or not rests_on(fact.content, turn.content, before.content):
+        return None
+    return before.memory_id
 
 
 def fact_of(draft: FactDraft, item_id: str, drawn_from: tuple[str, ...] = ()) -> Fact:

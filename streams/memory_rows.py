@@ -356,13 +356,23 @@ def edge(
 
 
 def edge_rows(
-    row: MemoryRow, sources: Iterable[str], superseded: MemoryRow | None = None
+    row: MemoryRow,
+    sources: Iterable[str],
+    superseded: MemoryRow | None = None,
+    answers: str | None = None,
 ) -> list[EdgeRow]:
-    """The edges from a memory to its sources, and to the state that it replaces."""
-    ends = [(source, "derived_from") for source in sources]
+    """The edges from a memory to its sources, and to the state that it replaces. The edge to the
+    question that its first source `answers` names that source in its evidence."""
+    sources = tuple(sources)
+    found = [
+        edge(row.memory_id, source, "derived_from", row.scope)
+        if source != answers
+        else edge(row.memory_id, source, "derived_from", row.scope, evidence=sources[0])
+        for source in sources
+    ]
     if superseded is not None:
-        ends.append((archived_id(superseded), "supersedes"))
-    return [edge(row.memory_id, end, relation, row.scope) for end, relation in ends]
+        found.append(edge(row.memory_id, archived_id(superseded), "supersedes", row.scope))
+    return found
 
 
 def archived_id(row: MemoryRow) -> str:

@@ -177,7 +177,8 @@ class Loaded:
     `facts` are those of `fact_ids` that were recorded before, `proposed` the ids of those of
     `proposed_in` that have a proposal. `fading` are the ids requested by `fading_after`, in
     order. `derived` holds all sources of every memory derived from one of `derived_from`: what it
-    was derived from, and what repeated it; `sources` holds the sources of the memories
+    was derived from, and what repeated it; `answers` are, by a memory and a source of it, the
+    questions without which that source says nothing; `sources` holds the sources of the memories
     `sources_of`, by id. `entities` maps known names to their ids; some of these names may occur
     in the text only as part of a word. `write_seq` is the shard's write sequence before this
     record; `privacy` are the levels of the scope. `retention` are the windows that were set for
@@ -196,6 +197,7 @@ class Loaded:
     held: Mapping[str, PendingProposalRow] = field(default_factory=dict)
     facts: Mapping[str, FactRow] = field(default_factory=dict)
     derived: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    answers: Mapping[tuple[str, str], str] = field(default_factory=dict)
     open_sessions: tuple[SessionRow, ...] = ()
     short_term: ShortTermRow | None = None
     privacy: Levels = field(default_factory=dict)

@@ -331,7 +331,7 @@ def _left(request: PreviewForget) -> str:
 
 def _cascade(shard: Shard, scope: str, ids: Sequence[str], left: str) -> list[Row]:
     """The memories that would be removed with these, each with its sources in `drawn_from`."""
-    from palimpsest.stores.database.derivations import by_memory, said_by, sources_of
+    from palimpsest.stores.database.derivations import answers_of, by_memory, said_by, sources_of
     from palimpsest.streams.apply.forget import drawn_from_nothing_else
 
     sources: dict[str, tuple[str, ...]] = {}
@@ -342,11 +342,12 @@ def _cascade(shard: Shard, scope: str, ids: Sequence[str], left: str) -> list[Ro
             visited |= frontier
             sources.update(by_memory(*sources_of(reader, scope, said_by(reader, scope, frontier))))
             frontier = sources.keys() - visited
+        answers = answers_of(reader, scope, sources)
     named = {*ids, *sources, *(source for known in sources.values() for source in known)}
     these = (
         f"SELECT {_COLUMNS} FROM memory_rows WHERE scope = ? AND {left}"
         " AND memory_id IN (SELECT unnest(?))"
     )
     known = {row["id"]: row for row in rows(shard, these, [scope, sorted(named)])}
-    going = drawn_from_nothing_else(ids, sources, known.keys())
+    going = drawn_from_nothing_else(ids, sources, known.keys(), answers)
     return [known[key] | {"drawn_from": [*sources[key]]} for key in going]

@@ -15,6 +15,10 @@ Pairs = set[tuple[str, str]]
 _EDGES = """
 SELECT source_id, target_id FROM memory_edges
 WHERE relation_type = 'derived_from' AND scope = $scope AND {column} IN (SELECT unnest($ids))"""
+_ANSWERS = """
+SELECT source_id, evidence, target_id FROM memory_edges
+WHERE relation_type = 'derived_from' AND scope = $scope AND evidence <> ''
+    AND source_id IN (SELECT unnest($ids))"""
 _FACTS = f"""
 SELECT DISTINCT o.memory_id, f.turn_memory_id
 FROM outcomes o JOIN fact_rows f ON f.item_id = o.item_id
@@ -39,6 +43,15 @@ def sources_of(
     drawn = reader.execute(_EDGES.format(column="source_id"), given).fetchall()
     again = reader.execute(_FACTS.format(column="o.memory_id"), given).fetchall()
     return set(drawn), set(again)
+
+
+def answers_of(
+    reader: duckdb.DuckDBPyConnection, scope: str, ids: Iterable[str]
+) -> dict[tuple[str, str], str]:
+    """Returns, by each of these memories and a source of it, the question that the source answers,
+    where it says nothing without."""
+    found = reader.execute(_ANSWERS, {"scope": scope, "ids": sorted(ids)}).fetchall()
+    return {(memory_id, answer): question for memory_id, answer, question in found}
 
 
 def by_memory(drawn: Pairs, again: Pairs) -> dict[str, tuple[str, ...]]:

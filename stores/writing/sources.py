@@ -12,6 +12,7 @@ from palimpsest.schemas.rows.pipeline import FactRow, OutcomeRow, SweepRow
 from palimpsest.stores.database.derivations import (
     SAID_AGAIN,
     Pairs,
+    answers_of,
     by_memory,
     said_by,
     sources_of,
@@ -49,6 +50,23 @@ def sources_of_derived(
     drawn |= {pair for pair in edges if pair[0] in wanted}
     again |= {pair for pair in stated if pair[0] in wanted}
     return by_memory(drawn, again)
+
+
+def answers_of_derived(
+    shard: ShardState, rows: BatchRows, scope: str, ids: Iterable[str]
+) -> dict[tuple[str, str], str]:
+    """Returns, by each of these memories and a source of it, the question that the source answers,
+    where it says nothing without."""
+    wanted = set(ids)
+    if not wanted:
+        return {}
+    with shard.reading() as reader:
+        found = answers_of(reader, scope, wanted)
+    return found | {
+        (edge.source_id, edge.evidence): edge.target_id
+        for edge in rows.staged(EdgeRow)
+        if edge.relation_type == "derived_from" and edge.scope == scope and edge.evidence
+    }
 
 
 def sources_with_statements(

@@ -60,7 +60,11 @@ from palimpsest.stores.writing.erased_graph import erased_ids
 from palimpsest.stores.writing.erasures import BatchRemovals
 from palimpsest.stores.writing.memory_texts import TextSearch
 from palimpsest.stores.writing.scope_caches import NameView
-from palimpsest.stores.writing.sources import sources_of_derived, sources_with_statements
+from palimpsest.stores.writing.sources import (
+    answers_of_derived,
+    sources_of_derived,
+    sources_with_statements,
+)
 from palimpsest.stores.writing.sweeps import STEPS, is_gone, is_swept
 from palimpsest.streams.store_port import (
     Anticipated,
@@ -177,6 +181,7 @@ class UnitOfWork:
         memories = {key: self._memory(key, ask.scope) for key in ids}
         retention = self._row(RetentionRow, ask.scope) if ask.retention else None
         session = None if ask.session_id is None else (ask.scope, ask.session_id)
+        derived = sources_of_derived(self._shard, self._rows, ask.scope, ask.derived_from)
         return Loaded(
             memories={key: row for key, row in memories.items() if row is not None},
             by_hash=self._active(ask.scope, ask.content_hashes, self._by_hash),
@@ -203,7 +208,8 @@ class UnitOfWork:
             ),
             categories=self._rows.categories(ask.scope) if ask.categories else (),
             dead_letter=self._row(DeadLetterRow, ask.letter_id),
-            derived=sources_of_derived(self._shard, self._rows, ask.scope, ask.derived_from),
+            derived=derived,
+            answers=answers_of_derived(self._shard, self._rows, ask.scope, derived),
             sources=sources_with_statements(self._shard, self._rows, ask.scope, ask.sources_of),
             fading=fading,
             retention=retention,

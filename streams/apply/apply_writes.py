@@ -160,6 +160,7 @@ def _context(scope: str, session: SessionRow | None, limit: int) -> Asking[tuple
             role=cast(Role, row.role or "user"),
             occurred_at=row.occurred_at,
             content=context_text(row.role, row.content),
+            memory_id=row.memory_id,
         )
         for row in rows
         if not (row.is_deleted or is_withheld(loaded.privacy, row.who))

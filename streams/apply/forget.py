@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from types import MappingProxyType
 
 from pydantic import JsonValue
 
@@ -40,34 +41,38 @@ from palimpsest.streams.text.hiding import Hidden, without_sentences, without_st
 
 Sources = Mapping[str, tuple[str, ...]]
 """The memories that each memory was derived from, by id."""
+Answers = Mapping[tuple[str, str], str]
+"""By a memory and a source of it, the question without which that source says nothing."""
 
 
-def _load_derived(work: Work, command: ForgetCommand) -> Asking[Sources]:
+def _load_derived(work: Work, command: ForgetCommand) -> Asking[tuple[Sources, Answers]]:
     """Loads the sources of everything derived directly from the command's memories, with a cascade
     also indirectly; adds the rows found to those of `work`."""
     sources: dict[str, tuple[str, ...]] = {}
+    answers: dict[tuple[str, str], str] = {}
     visited: set[str] = set()
     frontier = tuple(key for key in command.memory_ids if key in work.memories)
     while frontier:
         visited.update(frontier)
         found = yield from Load(work.scope, derived_from=frontier)
         sources.update(found.derived)
+        answers.update(found.answers)
         is_deep = command.cascade or command.confirm_token
         frontier = tuple(sorted(found.derived.keys() - visited)) if is_deep else ()
     named = {*sources, *(source for known in sources.values() for source in known)}
     missing = tuple(sorted(named - work.memories.keys()))
     if missing:
         work.add((yield from Load(work.scope, memory_ids=missing)))
-    return sources
+    return sources, answers
 
 
 def forget(work: Work, command: ForgetCommand) -> Asking[JsonValue]:
     """Returns the result for each named memory, then for each that is forgotten with them. Hides
     what was forgotten in its sources; an erasure removes only what it names."""
     yield from work.begin(command.memory_ids)
-    sources = yield from _load_derived(work, command)
+    sources, answers = yield from _load_derived(work, command)
     refuse_frozen(work)
-    results = _forget_all(work, command, sources)
+    results = _forget_all(work, command, sources, answers)
     return results if command.hard else (yield from _with_sources(work, results, command.reason))
 
 
@@ -81,18 +86,20 @@ def _with_sources(work: Work, result: JsonValue, reason: str) -> Asking[JsonValu
     return told_hiding(result, (yield from hide_or_show(work, touched, reason)))
 
 
-def _forget_all(work: Work, command: ForgetCommand, sources: Sources) -> list[JsonValue]:
+def _forget_all(
+    work: Work, command: ForgetCommand, sources: Sources, answers: Answers
+) -> list[JsonValue]:
     if command.confirm_token is not None:
-        _check_token(work, command, sources)
+        _check_token(work, command, sources, answers)
     if command.cascade and work.intent.guards:
-        _refuse_half(work, command, sources)
+        _refuse_half(work, command, sources, answers)
     before = dict(work.memories)
     results = [_forget(work, memory_id, command) for memory_id in command.memory_ids]
     if command.cascade:
         gone = [
             key for key in command.memory_ids if key in work.memories and not _active(work, key)
         ]
-        going = drawn_from_nothing_else(gone, sources, _left(work, command))
+        going = drawn_from_nothing_else(gone, sources, _left(work, command), answers)
         # The version belongs to the named memory.
         each = command.model_copy(update={"if_version": None})
         results += [_forget(work, key, each, sources[key]) for key in going]
@@ -116,12 +123,12 @@ def _forget_profiles(work: Work, command: ForgetCommand, sources: Sources) -> li
     ]
 
 
-def _refuse_half(work: Work, command: ForgetCommand, sources: Sources) -> None:
+def _refuse_half(work: Work, command: ForgetCommand, sources: Sources, answers: Answers) -> None:
     """Raises Refused if part of a cascade would stay: an erasure cannot be undone, so the rest of
     the cascade must not have been removed before."""
     left = _left(work, command)
     named = [key for key in command.memory_ids if key in left]
-    for key in (*named, *drawn_from_nothing_else(named, sources, left)):
+    for key in (*named, *drawn_from_nothing_else(named, sources, left, answers)):
         row = work.memories[key]
         if work.by_machine and protected(row):
             raise Refused(f"forbidden: nothing was forgotten: of memory {key}, {PROTECTED}")
@@ -140,10 +147,10 @@ def _left(work: Work, command: ForgetCommand) -> set[str]:
     return {key for key, row in work.memories.items() if not is_erased(row)}
 
 
-def _check_token(work: Work, command: ForgetCommand, sources: Sources) -> None:
+def _check_token(work: Work, command: ForgetCommand, sources: Sources, answers: Answers) -> None:
     left = _left(work, command)
     named = [key for key in command.memory_ids if key in left]
-    going = drawn_from_nothing_else(named, sources, left) if command.cascade else ()
+    going = drawn_from_nothing_else(named, sources, left, answers) if command.cascade else ()
     versions = {key: work.memories[key].version for key in (*named, *going)}
     if command.confirm_token != forget_token(work.scope, versions):
         raise Refused(
@@ -381,12 +388,24 @@ def told_hiding(result: JsonValue, hidden: Mapping[str, list[str]]) -> JsonValue
 
 
 def drawn_from_nothing_else(
-    gone: Collection[str], sources: Mapping[str, Collection[str]], active: Collection[str]
+    gone: Collection[str],
+    sources: Mapping[str, Collection[str]],
+    active: Collection[str],
+    answers: Answers = MappingProxyType({}),
 ) -> tuple[str, ...]:
     """Returns the memories of `sources`, sorted, all of whose sources are `gone`, inactive, or
     forgotten with them in turn. `sources` maps each memory to those that it was derived from or
-    that repeated it; `active` are the memories among all these that are not forgotten."""
+    that repeated it; `active` are the memories among all these that are not forgotten. A source
+    that `answers` a question is as good as gone without it, and a question says nothing alone."""
     going = set(gone)
+    asked = {(memory_id, question) for (memory_id, _), question in answers.items()}
+
+    def is_left(memory_id: str, source: str) -> bool:
+        question = answers.get((memory_id, source))
+        needed = (source,) if question is None else (source, question)
+        is_there = all(each in active and each not in going for each in needed)
+        return is_there and (memory_id, source) not in asked
+
     while True:
         more = {
             memory_id
@@ -394,7 +413,7 @@ def drawn_from_nothing_else(
             if memory_id in active
             and memory_id not in going
             and not going.isdisjoint(known)
-            and all(source in going or source not in active for source in known)
+            and not any(is_left(memory_id, source) for source in known)
         }
         if not more:
             return tuple(sorted(going - set(gone)))

@@ -46,12 +46,16 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
     text = " ".join(expression("marks").sub(" ", sentence.replace("\u2019", "'")).split())
     if not text or len(text) > MAX_SENTENCE_CHARACTERS or not is_english(text):
         return []
+    if is_fiction(text):
+        return [
+            claim
+            for part in _outside_fiction(text)
+            for claim in claims_in(part, speaker, today, about)
+        ]
     is_question = "?" in text
     text = expression("subject_dropped").sub("I ", text)
     text = expanded(text).rstrip(" .!?~")
     text = _GIVEN.sub("", _without_lead(text))
-    if expression("told_in").search(text):
-        return []
     by_the_way = [] if expression("invented").search(text) else _mentioned(text, speaker, today)
     found: list[Claim] = []
     if is_question:
@@ -88,6 +92,25 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
         if f"{claim.key} {claim.value}" not in named and f"'s {claim.key} " not in named
     ]
     return _consistent(found)
+
+
+def is_fiction(text: str) -> bool:
+    """Whether a part of the sentence tells what holds in a story, a game or a dream."""
+    return expression("fiction").search(text.rstrip(" .!?~")) is not None
+
+
+def _outside_fiction(text: str) -> list[str]:
+    """The parts of a sentence that are said to be so in reality: before the frame of a fiction, or
+    after a word that ends it. The frame covers all other clauses, "and I have a horse", too."""
+    begins = expression("fiction").search(text.rstrip(" .!?~"))
+    real = expression("in_reality").search(text)
+    if begins is None or real is None:
+        return []
+    if real.start() < begins.start():
+        parts = [text[real.end() : begins.start()]]
+    else:
+        parts = [text[real.end() :]]
+    return [part for part in parts if part.strip() and not is_fiction(part)]
 
 
 def _stated(text: str) -> list[str]:

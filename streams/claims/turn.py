@@ -9,7 +9,7 @@ from typing import Final
 
 from palimpsest.streams.claims.claim import Claim
 from palimpsest.streams.claims.language import ENGLISH, expression, rewritings, word_set
-from palimpsest.streams.claims.reading import claims_in
+from palimpsest.streams.claims.reading import claims_in, is_fiction
 from palimpsest.streams.rules.quotes import QUOTED, masked
 
 MAX_ITEMS: Final = 8
@@ -46,6 +46,7 @@ MAX_SENTENCES: Final = 400
 
 _FENCED: Final = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
 _ITEM: Final = re.compile(r"^(?:[-*+•‣–]|\d{1,2}[.)])\s+")
+_WORD: Final = re.compile(r"[^\W_]+")
 _HIDDEN: Final = "\uf8ff"
 _SENTENCES: Final = re.compile(r"(?<=[.!?…][\"')])\s+|(?<=[.!?…])\s+|(?<=[。！？])\s*")
 
@@ -59,9 +60,11 @@ def claims_of_turn(content: str, speaker: str, said_at: datetime, before: str = 
     today = said_at.date()
     found = agreed(content, before, speaker, today) if before else []
     for line in prose(content, speaker):
-        about = ""
+        about, invents = "", False
         for sentence in sentences(line)[:MAX_SENTENCES]:
-            claims = claims_in(sentence, speaker, today, about)
+            goes_on = invents and expression("goes_on_inventing").search(sentence) is not None
+            invents = goes_on or is_fiction(sentence)
+            claims = [] if goes_on else claims_in(sentence, speaker, today, about)
             found += claims
             about = next((claim.holder for claim in claims if claim.holder != speaker), "")
     return list(dict.fromkeys(found))
@@ -113,10 +116,36 @@ MAX_AGREED_SENTENCES: Final = 3
 _FIRST_PERSON: Final = rewritings(ENGLISH["first_person"])
 
 
+def is_agreement(content: str) -> bool:
+    """Whether `content` agrees to what was said right before it, plainly and of the speaker: not
+    "Yes, he does" nor "Yes, but not anymore"."""
+    text = content.replace("\u2019", "'").strip()[:MAX_BEFORE_CHARACTERS]
+    agrees = expression("agrees").match(text)
+    if agrees is None:
+        return False
+    rest = text[agrees.end() :]
+    said, *others = _SENTENCES.split(f"yes{rest}", maxsplit=2)
+    said = said[3:].lstrip(" ,;-")
+    return not (
+        expression("takes_back").match(rest)
+        or expression("agreed_otherwise").search(said)
+        or any(expression("agreed_not").match(other) for other in others)
+    )
+
+
+def rests_on(fact: str, content: str, before: str) -> bool:
+    """Whether a turn of this content agrees to the one `before` it, and the fact tells what only
+    that one says."""
+    if not before or not is_agreement(content):
+        return False
+    asked, own = (set(_WORD.findall(text.casefold())) for text in (before, content))
+    told = set(_WORD.findall(fact.casefold()))
+    return not told.isdisjoint(asked - own - word_set("source_light"))
+
+
 def agreed(content: str, before: str, speaker: str, today: date) -> list[Claim]:
     """What the assistant's turn `before` says of the speaker and `content` plainly agrees to."""
-    agrees = expression("agrees").match(content.replace("\u2019", "'").strip())
-    if agrees is None or expression("takes_back").match(content.strip()[agrees.end() :]):
+    if not is_agreement(content):
         return []
     found: list[Claim] = []
     lines = prose(before[-MAX_BEFORE_CHARACTERS:], "")

@@ -289,7 +289,11 @@ def archive_writes(ruling: Verdict, target: MemoryRow | None, origin: Origin) ->
 
 
 def edge_writes(
-    ruling: Verdict, target: MemoryRow | None, source_ids: Sequence[str], source: MemoryRow | None
+    ruling: Verdict,
+    target: MemoryRow | None,
+    source_ids: Sequence[str],
+    source: MemoryRow | None,
+    answers: str | None = None,
 ) -> list[Write]:
     """The edges of the verdict's row: to its sources, and to the state that it replaces. The
     remembered text whose fact deleted a memory replaces that memory; a turn replaces none."""
@@ -298,10 +302,10 @@ def edge_writes(
         return []
     if ruling.event == "created" and target is not None and row.valid_from is not None:
         past = edge(target.memory_id, row.memory_id, "supersedes", row.scope)
-        return [*map(Put, edge_rows(row, source_ids)), Put(past)]
+        return [*map(Put, edge_rows(row, source_ids, answers=answers)), Put(past)]
     if ruling.event != "deleted":
         replaced = target if ruling.event == "modified" else None
-        return [Put(each) for each in edge_rows(row, source_ids, replaced)]
+        return [Put(each) for each in edge_rows(row, source_ids, replaced, answers)]
     if target is None or source is None or source.type in SOURCE_TYPES:
         return []
     return [Put(edge(source_ids[0], archived_id(target), "supersedes", row.scope))]

@@ -22,6 +22,19 @@ def test_in_turn() -> None:
     assert drawn_from_nothing_else({"turn"}, sources, active - {"fact"}) == ()
 
 
+def test_an_answer_says_nothing_without_its_question() -> None:
+    answers = {("fact", "yes"): "question"}
+    for more, stays in ((set(), False), ({"again"}, True)):
+        sources = {"fact": {"yes", "question", *more}}
+        active = {"fact", "yes", "question", *more}
+        for gone in ("question", "yes"):
+            going = drawn_from_nothing_else({gone}, sources, active, answers)
+            assert going == (() if stays else ("fact",)), gone
+    # What was drawn from several turns, and answers none, stays with either.
+    both = {"fact": {"yes", "question"}}
+    assert drawn_from_nothing_else({"yes"}, both, {"fact", "yes", "question"}) == ()
+
+
 @given(SETS, GRAPHS, SETS)
 def test_each_that_goes_has_no_source_left_and_each_that_stays_has(
     gone: frozenset[str], sources: dict[str, frozenset[str]], active: frozenset[str]

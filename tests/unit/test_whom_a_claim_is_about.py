@@ -42,3 +42,38 @@ def test_another_person_of_the_name_is_one(text: str) -> None:
 )
 def test_what_is_only_assumed_is_no_fact(text: str) -> None:
     assert claims_of_turn(text, "Ana", datetime(2026, 3, 1, tzinfo=UTC)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "In my novel I live in Rome and I have a horse.",
+        "In my novel, I live in Rome, I have a horse and I work at Bosch.",
+        "In my novel I live in Rome; my sister Rita has a horse.",
+        "I live in Rome and I have a horse in my novel.",
+        "In the game I have a horse and I live in Rome.",
+        "In a dream I had a horse and my wife is Nadia.",
+        "For my D&D campaign I am a baker and I have a horse.",
+        "In my novel I live in Rome. I also have a horse.",
+        "Assume I am vegan and I live in Rome.",
+        "For the sake of argument, I am vegan and I have a dog.",
+    ],
+)
+def test_a_fiction_covers_all_that_goes_on_from_it(text: str) -> None:
+    assert claims_of_turn(text, "Ana", datetime(2026, 3, 1, tzinfo=UTC)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "claim"),
+    [
+        ("In my novel I live in Rome, but in real life I live in Graz.", "Ana lives in Graz."),
+        ("In real life I live in Graz, but in my novel I live in Rome.", "Ana lives in Graz."),
+        ("In my novel I live in Rome but I actually live in Graz.", "Ana lives in Graz."),
+        ("In my novel I live in Rome. I work at Bosch.", "Ana works at Bosch."),
+        ("I work on my novel and I live in Rome.", "Ana lives in Rome."),
+        ("For the record, I live in Rome.", "Ana lives in Rome."),
+    ],
+)
+def test_what_is_said_of_reality_counts(text: str, claim: str) -> None:
+    found = claims_of_turn(text, "Ana", datetime(2026, 3, 1, tzinfo=UTC))
+    assert [each.text for each in found] == [claim]
