@@ -101,7 +101,9 @@ class Proposal(Frozen):
     """A fact with the decided action.
 
     `dropped` says why a model's answer could not be used (the proposal is then recorded,
-    never applied). `memory_id` is the id that an ADD would create.
+    never applied). `memory_id` is the id that an ADD would create. `until`: when the first of the
+    statements was made that are later than the fact and exclude it. `ends`: the other memories
+    that the fact excludes, which end with it.
     """
 
     item_id: str
@@ -118,6 +120,8 @@ class Proposal(Frozen):
     dropped: str | None = None
     warnings: tuple[str, ...] = ()
     decider: ModelCall | None = None
+    until: UtcTime | None = None
+    ends: tuple[str, ...] | None = None
 
 
 class RawTurnIntent(Frozen):

@@ -75,7 +75,9 @@ SELECT t.id, m.memory_id, t.part, t.statement, s.occurred_at, m.content, m.is_de
         'stated': json_extract_string(a.state, '$.occurred_at')}})
         FILTER (WHERE a.version IS NOT NULL),
     list(DISTINCT {{'content': h.content, 'stated': h.occurred_at}})
-        FILTER (WHERE h.content IS NOT NULL AND h.turn_memory_id <> t.id)
+        FILTER (WHERE h.content IS NOT NULL AND h.turn_memory_id <> t.id),
+    list(DISTINCT {{'content': p.content, 'stated': p.valid_from}})
+        FILTER (WHERE p.content IS NOT NULL)
 FROM statements t JOIN changed m ON m.memory_id = t.memory_id
     JOIN memory_rows s ON s.memory_id = t.id AND s.scope = $scope
     LEFT JOIN archived_states a ON a.memory_id = m.memory_id AND a.scope = $scope
@@ -85,6 +87,10 @@ FROM statements t JOIN changed m ON m.memory_id = t.memory_id
         AND e.target_id = m.memory_id AND m.valid_from IS NOT NULL
     LEFT JOIN memory_rows n ON n.memory_id = e.source_id AND NOT n.is_deleted
         AND n.valid_from IS NULL
+    LEFT JOIN memory_edges u ON u.scope = $scope AND u.relation_type = 'supersedes'
+        AND u.source_id = m.memory_id
+    LEFT JOIN memory_rows p ON p.memory_id = u.target_id AND NOT p.is_deleted
+        AND p.valid_from IS NOT NULL
 WHERE $ids IS NULL OR list_contains($ids, t.id)
 GROUP BY ALL
 ORDER BY t.id, m.occurred_at, m.memory_id, t.statement"""
@@ -107,7 +113,8 @@ class _State:
 class _Changed:
     """A memory that is shown, was derived from one, or is the source of one. `stated` is when the
     memory that is shown was stated; `taken_back` when the statement against this one was.
-    `is_past`: it was said before what excludes it, which now says `instead`. One that faded or was
+    `is_past`: it was said before what excludes it, which now says `instead`. `between` is what was
+    said meanwhile, and arrived later, with its time. One that faded or was
     merged with its double is not deleted here: what it says may hold."""
 
     part: str
@@ -120,6 +127,7 @@ class _Changed:
     is_past: bool
     instead: str | None
     held: tuple[tuple[str, datetime], ...]
+    between: tuple[tuple[str, datetime], ...]
 
     @property
     def present(self) -> _State:
@@ -189,6 +197,7 @@ def _changed(
     instead: str | None,
     archived: list[dict[str, object]] | None,
     held: list[dict[str, object]] | None,
+    between: list[dict[str, object]] | None,
 ) -> _Changed:
     before = sorted(archived or (), key=lambda each: int(str(each["version"])))
     states = [
@@ -212,6 +221,7 @@ def _changed(
         is_past,
         instead,
         tuple(sorted(waiting, key=lambda each: (each[1], each[0]))),
+        tuple((str(each["content"]), _time(each["stated"])) for each in between or ()),
     )
 
 
@@ -263,7 +273,12 @@ def _replaced(changed: _Changed, place: int, statement: str) -> Mark:
     state, after = changed.states[place], changed.states[place + 1]
     superseded = state.reason.startswith(REPLACED_BY)
     kind: MarkKind = "superseded" if superseded else "corrected"
-    since = after.stated if superseded else state.until
+    meanwhile = [
+        stated
+        for content, stated in changed.between
+        if state.stated < stated < after.stated and not _same(content, state.content)
+    ]
+    since = min([after.stated, *meanwhile]) if superseded else state.until
     return Mark(kind, statement, changed.present.content, since)
 
 

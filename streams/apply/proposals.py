@@ -35,6 +35,7 @@ from palimpsest.streams.decide.proposal_policy import (
     candidates_json,
     decision_order,
     edge_writes,
+    ended_with,
     fact_row,
     least_confidence,
     proposal_row,
@@ -46,6 +47,7 @@ from palimpsest.streams.decide.proposal_policy import (
 )
 from palimpsest.streams.memory_rows import (
     Origin,
+    edge,
     ended,
     fact_memory,
     origin_of,
@@ -112,6 +114,7 @@ def _wanted(scope: str, intent: ProposalsIntent) -> tuple[list[str], Load]:
     texts = [storage_content(each.fact.content) for each in intent.proposals]
     targets = [p.target_id for p in intent.proposals if p.target_id is not None]
     sources = [each for p in intent.proposals for each in p.fact.drawn_from or ()]
+    targets += [each for p in intent.proposals for each in p.ends or ()]
     made = [p.memory_id for p in intent.proposals]
     also = replace(
         load_names(scope, texts),
@@ -163,9 +166,22 @@ def _carry_out(work: _Work, proposal: Proposal, number: int) -> Asking[Outcome]:
             work.writes += link_writes(ruling.row, work.names)
         if ruling.reason == SAID_BEFORE and target is not None:
             _begin_earlier(work, target, origin)
+    for row in ended_with(proposal, ruling, met, origin, work.memories):
+        _end(work, row, ruling, proposal)
     if ruling.event == "blocked":
         _hold(work, proposal, origin)
     return _outcome(proposal, ruling, target)
+
+
+def _end(work: _Work, row: MemoryRow, ruling: Verdict, proposal: Proposal) -> None:
+    """Stores that the memory has ended, and by what: by what holds now, where the fact that ended
+    it has ended itself."""
+    before = work.memories[row.memory_id]
+    work.put(row)
+    holder = proposal.target_id if ruling.reason == SAID_BEFORE else ruling.memory_id
+    if before.valid_from is None and holder is not None:
+        past = edge(holder, row.memory_id, "supersedes", row.scope)
+        work.writes.append(Put(past))
 
 
 def _hold(work: _Work, proposal: Proposal, origin: Origin) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -29,6 +29,7 @@ from palimpsest.streams.decide.proposal_policy import (
     SAID_BY_ITS_SOURCE,
     Met,
     decision_order,
+    ended_with,
     least_confidence,
     sources_of,
     still_said,
@@ -114,7 +115,9 @@ def decide_stage(own: StageSettings) -> Stage:
             proposal = proposal.model_copy(update=warned) if vector is None else proposal
             proposals.append(proposal)
             order = decision_order(context.record.offset, len(proposals) - 1)
-            expected = yield from _anticipated(message, body, proposal, order, settings)
+            expected, ending = yield from _anticipated(message, body, proposal, order, settings)
+            for row in ending:
+                yield Anticipated(row, None)
             if expected is not None:
                 is_its_text = not expected.is_deleted and proposal.action != "NONE"
                 sources = fact.sources(body.turn)
@@ -197,9 +200,9 @@ def _decide(
     proposal = known_by_bands(fact, candidates, settings)
     if proposal is None and settings.decider == "rules":
         source, named = yield from _named(message, body, candidates)
-        later = yield from _as_their_sources_state(message, named)
+        later, told = yield from _as_their_sources_state(message, named)
         decided = decided_by_rules(
-            message.occurred_at, fact, named, settings.near, source, message.recorded, later
+            message.occurred_at, fact, named, settings.near, source, message.recorded, later, told
         )
         proposal = decided.model_copy(update={"candidates": candidates})
     if proposal is None:
@@ -235,9 +238,10 @@ def _named(
 
 def _as_their_sources_state(
     message: Message, candidates: tuple[ScoredCandidate, ...]
-) -> Asking[Mapping[str, str]]:
+) -> Asking[tuple[Mapping[str, str], tuple[tuple[datetime, str], ...]]]:
     """Returns those of the candidates that were said after the fact, by id, as a source of theirs
-    states them; without those that say more or less than their sources."""
+    states them, without those that say more or less than their sources; and all that these memories
+    have said, now or before, with its time."""
     now, than = message.recorded, message.occurred_at
     later = {
         c.memory_id: c.content
@@ -245,13 +249,15 @@ def _as_their_sources_state(
         if c.occurred_at is not None and is_said_later(c.occurred_at, than, now)
     }
     if not later:
-        return {}
+        return {}, ()
     loaded = yield from Load(message.scope, sources_of=tuple(later))
     sources: dict[str, list[str]] = {memory_id: [] for memory_id in later}
+    told: list[tuple[datetime, str]] = []
     for source in loaded.sources.values():
         for statement in source.statements:
             if statement.memory_id in sources:
                 sources[statement.memory_id].append(source.row.content)
+                told.append((source.row.occurred_at, statement.text))
     stated: dict[str, str] = {}
     for memory_id, content in later.items():
         # A text that a person asked to remember is its own source.
@@ -260,7 +266,7 @@ def _as_their_sources_state(
         if as_said:
             # The one with its "now", where a source has it.
             stated[memory_id] = max(as_said, key=lambda said: (len(said), said))
-    return stated
+    return stated, tuple(sorted(told))
 
 
 def _by_model(
@@ -323,14 +329,14 @@ def _at_risk(
 
 def _anticipated(
     message: Message, body: FactsExtracted, proposal: Proposal, order: int, settings: StageSettings
-) -> Asking[MemoryRow | None]:
-    """Returns the row that apply-writes will store for the proposal, for the facts decided after
-    it."""
+) -> Asking[tuple[MemoryRow | None, list[MemoryRow]]]:
+    """Returns the row that apply-writes will store for the proposal, and those that end with it,
+    for the facts decided after it."""
     targets = () if proposal.target_id is None else (proposal.target_id,)
     digest = content_hash(storage_content(proposal.fact.content))
     loaded = yield from Load(
         message.scope,
-        memory_ids=(*proposal.fact.sources(body.turn), *targets),
+        memory_ids=(*proposal.fact.sources(body.turn), *targets, *(proposal.ends or ())),
         content_hashes=(digest,),
     )
     same = loaded.by_hash.get(digest)
@@ -347,8 +353,13 @@ def _anticipated(
         by_date=True,
     )
     origin = origin_of(message, body.turn, body.call.model, order)
-    row = verdict(proposal, met, origin, least_confidence(body.turn, settings.pipeline)).row
-    return None if row is None else replace(row, write_seq=loaded.write_seq)
+    ruling = verdict(proposal, met, origin, least_confidence(body.turn, settings.pipeline))
+    row, seq = ruling.row, loaded.write_seq
+    ending = ended_with(proposal, ruling, met, origin, loaded.memories)
+    return (
+        None if row is None else replace(row, write_seq=seq),
+        [replace(each, write_seq=seq) for each in ending],
+    )
 
 
 def _intent(
@@ -420,23 +431,22 @@ def decided_by_rules(
     source: str | None = None,
     now: datetime | None = None,
     later: Mapping[str, str] | None = None,
+    told: Sequence[tuple[datetime, str]] = (),
 ) -> Proposal:
     """Decides without a model: proposes to update a contradicted memory, and to add anything else.
 
     The memory must also be about the same holder in the same slot of one value, or near in meaning:
     without a cosine that is unknown, and only ADD is proposed. And it must not be dated later than
-    the fact, as when an old conversation is imported;
-    a memory dated long after `now` has a wrong date, and may be ended. Candidates are examined in
-    order, best first. If the text of the `source` is known, a fact ends nothing unless the source
-    states it and no more.
+    the fact, as when an old conversation is imported; a memory dated long after `now` has a wrong
+    date, and may be ended. Candidates are examined in order, best first. If the text of the
+    `source` is known, a fact ends nothing unless the source states it and no more.
 
-    `later` has the candidates said after the fact, by id, as their sources state them. Where one
-    contradicts the fact, an UPDATE of it is proposed all the same, which stores the fact as ended.
+    `later` has the candidates said after the fact, by id, as their sources state them, `told` all
+    that these have said. Where one contradicts the fact, an UPDATE of it is proposed all the same,
+    which stores the fact as ended by the first of what was told.
 
     What may contradict the fact is proposed to a person."""
     past = _ending(occurred_at, fact, candidates, near, later or {})
-    if past is not None:
-        return proposed(fact, "UPDATE", candidates, SAID_BEFORE, past)
 
     def dated(candidate: ScoredCandidate) -> datetime | None:
         when = candidate.occurred_at
@@ -450,19 +460,39 @@ def decided_by_rules(
 
     known = list(filter(may_be_ended, candidates))
     stated = fact.content if source is None or not known else as_stated(source, fact.content)
+    excluded: list[ScoredCandidate] = []
     for candidate in known:
         if stated is None:
             break
         when = dated(candidate)
         if contradicts(stated, candidate.content, None if when is None else when.date()):
             if is_ambiguous(fact.content, _contents(candidates, candidate)):
+                excluded = []
                 break
-            reason = "contradicts a known memory"
-            return proposed(fact, "UPDATE", candidates, reason, candidate, risk=True)
+            excluded.append(candidate)
+    if past is not None:
+        found = proposed(fact, "UPDATE", candidates, SAID_BEFORE, past)
+        until = min((at for at, text in told if _ends(text, at, fact, occurred_at)), default=None)
+        return found.model_copy(update={"until": until, "ends": _ids(excluded)})
+    holding = [each for each in excluded if each.valid_until is None]
+    if holding:
+        target, *_ = holding
+        reason = "contradicts a known memory"
+        found = proposed(fact, "UPDATE", candidates, reason, target, risk=True)
+        others = _ids(each for each in excluded if each is not target)
+        return found.model_copy(update={"ends": others})
     opposed = _opposed(occurred_at, fact, candidates)
     if opposed is not None:
         return proposed(fact, "UPDATE", candidates, MAY_EXCLUDE, opposed, risk=True)
     return proposed(fact, "ADD", candidates, "similar, yet not the same")
+
+
+def _ends(text: str, at: datetime, fact: Fact, occurred_at: datetime) -> bool:
+    return at > occurred_at and contradicts(text, fact.content, occurred_at.date())
+
+
+def _ids(candidates: Iterable[ScoredCandidate]) -> tuple[str, ...] | None:
+    return tuple(each.memory_id for each in candidates) or None
 
 
 def _opposed(

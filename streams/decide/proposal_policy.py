@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
@@ -197,7 +197,9 @@ def _changed(proposal: Proposal, met: Met, origin: Origin, min_confidence: float
         # What excludes an ended memory excludes this statement as well.
         is_older = origin.occurred_at < (target.valid_until or origin.occurred_at)
         if is_past(target) and target.valid_until is not None and is_older:
-            return _ended(proposal, target, met, origin, target.valid_until)
+            is_between = origin.occurred_at >= target.occurred_at
+            end = target.valid_until if is_between else target.occurred_at
+            return _ended(proposal, target, met, origin, end)
         if is_said_later(target.occurred_at, origin.occurred_at, origin.at):
             return _ended(proposal, target, met, origin, target.occurred_at)
     if not met.flags.allow_update_delete:
@@ -220,8 +222,36 @@ def _ended(
         return Verdict("skipped", SAID_BEFORE, target.memory_id)
     if met.same is not None:
         return Verdict("deduped", "same content", met.same)
-    row = ended(fact_memory(origin, proposal), at)
+    # Of what this memory said before, the first that excludes the statement ended it.
+    row = ended(fact_memory(origin, proposal), min(at, proposal.until or at))
     return Verdict("created", SAID_BEFORE, row.memory_id, row)
+
+
+def ended_with(
+    proposal: Proposal,
+    ruling: Verdict,
+    met: Met,
+    origin: Origin,
+    memories: Mapping[str, MemoryRow],
+) -> list[MemoryRow]:
+    """Returns the new states of the other memories that the proposal's fact excludes, if it came to
+    be: what ended later ends when the fact was stated; what holds ends then if that is allowed."""
+    if not met.by_date or ruling.event not in ("created", "modified", "deduped"):
+        return []
+    found: list[MemoryRow] = []
+    at = origin.occurred_at
+    for key in proposal.ends or ():
+        row = memories.get(key)
+        if row is None or row.is_deleted or row.type in SOURCE_TYPES or row.occurred_at > at:
+            continue
+        if row.memory_id in (ruling.memory_id, proposal.target_id):
+            continue
+        if is_past(row):
+            if row.valid_until is not None and at < row.valid_until:
+                found.append(replace(row, valid_until=at))
+        elif met.flags.allow_update_delete and not protected(row):
+            found.append(ended(changed(row, origin.at, origin.by, 0, origin.order), at))
+    return found
 
 
 def _is_guarded(target: MemoryRow, met: Met) -> bool:
