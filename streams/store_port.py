@@ -48,6 +48,9 @@ FADED = "faded"
 MERGED = "merged"
 """Why a state of a memory was archived: the memory was forgotten; something drawn from it was; its
 confidence had faded; another memory says the same. What is faded or merged may still be true."""
+BETWEEN = "excludes what was said before"
+"""Evidence of a `supersedes` edge: what has ended had itself ended an earlier text of what ended
+it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from palimpsest.stores.database.derivations import SAID_AGAIN
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.recall.query import Mark, MarkKind
-from palimpsest.streams.store_port import FADED, MERGED
+from palimpsest.streams.store_port import BETWEEN, FADED, MERGED
 
 Marks = dict[str, tuple[Mark, ...]]
 
@@ -88,7 +88,7 @@ FROM statements t JOIN changed m ON m.memory_id = t.memory_id
     LEFT JOIN memory_rows n ON n.memory_id = e.source_id AND NOT n.is_deleted
         AND n.valid_from IS NULL
     LEFT JOIN memory_edges u ON u.scope = $scope AND u.relation_type = 'supersedes'
-        AND u.source_id = m.memory_id
+        AND u.source_id = m.memory_id AND u.evidence = $between
     LEFT JOIN memory_rows p ON p.memory_id = u.target_id AND NOT p.is_deleted
         AND p.valid_from IS NOT NULL
 WHERE $ids IS NULL OR list_contains($ids, t.id)
@@ -140,7 +140,8 @@ def marks_of(
     """Returns the marks of those of these memories of the scope (None: of all) that have any, in
     one query."""
     wanted = None if ids is None else sorted(set(ids))
-    rows = reader.execute(_CHANGES, {"scope": scope, "ids": wanted, "now": now}).fetchall()
+    given = {"scope": scope, "ids": wanted, "now": now, "between": BETWEEN}
+    rows = reader.execute(_CHANGES, given).fetchall()
     found: dict[str, dict[Mark, None]] = {}
     for memory_id, _, *values in rows:
         marks = found.setdefault(memory_id, {})

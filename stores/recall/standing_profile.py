@@ -19,6 +19,7 @@ from palimpsest.stores.recall.context import Piece, Profile
 from palimpsest.stores.recall.context_lines import owner_of
 from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.recall.marks import Marks
+from palimpsest.stores.recall.persons import holders_of, persons_in
 from palimpsest.stores.recall.query import in_words
 
 ESSENTIAL: Final = ("rule", "health", "diet")
@@ -57,6 +58,8 @@ MAX_ROWS: Final = 500
 """Maximum number of memories read: pinned ones first, then the surest and newest."""
 MAX_OF_ASPECT: Final = 4
 """Maximum number of memories of an aspect."""
+MAX_QUESTION: Final = 4_000
+"""Characters of a question in which persons are looked for."""
 _WORD: Final = re.compile(r"[^\W_]+")
 _DENIALS: Final = frozenset({"not", "no", "never", "t", "longer", "stopped", "without", "nicht"})
 """Words, and parts of words, that negate a sentence."""
@@ -78,6 +81,11 @@ WHERE scope = $scope AND NOT is_deleted AND type NOT IN {SOURCE_LIST}
 ORDER BY pinned DESC, confidence DESC, CASE WHEN occurred_at > created_at + INTERVAL 2 DAY
     THEN created_at ELSE occurred_at END DESC, memory_id LIMIT $limit"""
 """A memory dated long after it was recorded has a wrong date, and is not new."""
+_SAID_BY: Final = """
+SELECT DISTINCT e.source_id, t.who
+FROM memory_edges e JOIN memory_rows t ON t.memory_id = e.target_id
+WHERE e.scope = $scope AND e.relation_type = 'derived_from'
+    AND e.source_id IN (SELECT unnest($ids)) AND t.type = 'episodic' AND t.role IN ('', 'user')"""
 _CONSTRAINTS: Final = f"""
 SELECT r.memory_id, r.content, r.who, r.occurred_at
 FROM attribute_rows t JOIN aspect_rows a ON a.aspect_id = t.aspect_id
@@ -120,12 +128,12 @@ class StandingProfile:
         with the constraints of the `entities` (ids) that it names."""
         constraints = self._constraints(entities)
         speakers = [who for (who,) in self._rows(_SPEAKERS)]
-        persons = _persons(self.allowed.query.query, speakers)
-        if persons is None:
+        persons = persons_in(self.allowed.query.query[:MAX_QUESTION], speakers)
+        if not persons and len(speakers) > 1:
             return Profile(constraints=constraints)
         rows = self._rows(_FACTS, categories=list(ASPECT_OF), now=self.now, limit=MAX_ROWS)
         facts = [fact for row in rows if (fact := _fact(*row)) is not None]
-        chosen = _chosen(self._visible(f for f in facts if _is_of(f, persons, speakers)))
+        chosen = _chosen(self._visible(self._about(facts, persons or speakers, speakers)))
         first = {fact.aspect: fact for fact in reversed(chosen) if fact.aspect in IDENTITY}
         profile: tuple[list[Piece], list[Piece], list[Piece]] = ([], [], [])
         for fact, piece in zip(chosen, self._noted(chosen), strict=True):
@@ -133,6 +141,20 @@ class StandingProfile:
             part = 0 if is_essential else 2 if fact is first.get(fact.aspect) else 1
             profile[part].append(piece)
         return Profile(*profile, constraints)
+
+    def _about(
+        self, facts: Sequence[_Fact], persons: Sequence[str], speakers: Sequence[str]
+    ) -> list[_Fact]:
+        """The facts about the persons: statements of others are about others. Of several who share
+        the name with which a fact begins, it is about those from whose turns it was drawn."""
+        if len(speakers) < 2:
+            return [*facts]
+        holders = {fact.piece.id: holders_of(fact.piece.text, speakers) for fact in facts}
+        shared = [key for key, found in holders.items() if len(found) > 1]
+        said = set(self._rows(_SAID_BY, ids=shared)) if shared else set()
+        for key in shared:
+            holders[key] = {who for who in holders[key] if (key, who) in said}
+        return [f for f in facts if f.who in persons or not holders[f.piece.id].isdisjoint(persons)]
 
     def _constraints(self, entities: Sequence[str]) -> list[Piece]:
         if not entities:
@@ -158,61 +180,8 @@ class StandingProfile:
         return [replace(fact.piece, note=in_words(marks.get(fact.piece.id, ()))) for fact in facts]
 
 
-def _persons(question: str, speakers: Sequence[str]) -> Sequence[str] | None:
-    """The speakers whom the question names, else the only one; None if there is neither. Of several
-    with one first word ("user_1", "Dr Lee", two Victors) it names those whose other words it has,
-    too; where it has nobody's, all of them, unless the word is a title or a number follows it."""
-    asked = _words(question)
-    question_words = set(asked)
-    named = {who for who in speakers if (words := _words(who)) and question_words.issuperset(words)}
-    # "Victor Hugo" is not "Victor", who speaks here, too.
-    longest: dict[str, int] = {}
-    for words in map(_words, named):
-        longest[words[0]] = max(len(words), longest.get(words[0], 0))
-    named = {who for who in named if len(_words(who)) == longest[_words(who)[0]]}
-    for who in speakers:
-        words = _words(who)
-        if not words or words[0] in longest:
-            continue
-        alike = [other for other in speakers if _words(other)[:1] == words[:1]]
-        own = set(words[1:]) - {each for other in alike if other != who for each in _words(other)}
-        is_known = words[0] not in _TITLES
-        by_first = is_known and words[0] in question_words and _may_be(words, asked)
-        by_rest = (len(alike) > 1 or not is_known) and not own.isdisjoint(question_words)
-        if by_first or by_rest:
-            named.add(who)
-    if named:
-        return [who for who in speakers if who in named]
-    return speakers if len(speakers) < 2 else None
-
-
-_TITLES: Final = frozenset("dr mr mrs ms miss prof professor sir user the".split())
-"""First words by which nobody is known."""
-
-
-def _may_be(words: Sequence[str], asked: Sequence[str]) -> bool:
-    """Whether the question does not give another second name after the first one."""
-    at = asked.index(words[0])
-    after = asked[at + 1] if at + 1 < len(asked) else ""
-    return not after.isdecimal() or after in words
-
-
 def _words(name: str) -> list[str]:
     return _WORD.findall(name.casefold())
-
-
-def _is_of(fact: _Fact, persons: Sequence[str], speakers: Sequence[str]) -> bool:
-    """Returns whether a fact is about the persons: statements of others are about others."""
-    if fact.who in persons:
-        return True
-    about = _words(fact.piece.text)
-    whole = [who for who in speakers if (words := _words(who)) and about[: len(words)] == words]
-    if whole:
-        return max(whole, key=lambda who: len(_words(who))) in persons
-    first = [who for who in speakers if _words(who)[:1] == about[:1]]
-    if first and about[0] not in _TITLES:
-        return len(first) == 1 and first[0] in persons
-    return len(speakers) < 2
 
 
 def _fact(

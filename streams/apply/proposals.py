@@ -160,8 +160,7 @@ def _carry_out(work: _Work, proposal: Proposal, number: int) -> Asking[Outcome]:
         work.writes += archive_writes(ruling, target, origin)
         work.put(work.categories.folded(ruling.row))
         source_ids = proposal.fact.sources(work.intent.turn)
-        answers = proposal.fact.answers
-        work.writes += edge_writes(ruling, target, source_ids, sources[0], answers)
+        work.writes += edge_writes(ruling, target, source_ids, sources[0], proposal)
         if ruling.event != "deleted":
             work.writes += link_writes(ruling.row, work.names)
         if ruling.reason == SAID_BEFORE and target is not None:

@@ -428,21 +428,42 @@ _OWN_NAME: Final = re.compile(
 """With two possessives it is the name of somebody else: "Ana's sister's name is Petra"."""
 
 
+_TITLE: Final = r"(?:(?:Dr|Prof|Mr|Mrs|Ms|Miss|Sir|Herr|Frau)\.? )?"
+_FIRST_NAME: Final = re.compile(
+    rf"{_TITLE}(?P<name>[^\W\d_]{{1,40}})(?: (?P<last>[^\W\d_a-z][\w-]{{1,40}}))?(?=['’ ])"
+)
+
+
 def is_ambiguous(statement: str, others: Iterable[str]) -> bool:
     """Whether the first name with which the statement begins may be that of two people: one of
     `others` tells of a relative or a colleague of that name. Who says their own name is nobody
     else."""
-    first = re.match(r"[^\W\d_]{1,40}(?=['’ ])", statement)
-    if first is None or first[0].casefold() in ("the", "i", "my"):
+    first = _FIRST_NAME.match(statement)
+    if first is None or first["name"].casefold() in ("the", "i", "my"):
         return False
-    name = re.escape(first[0])
+    last = first["last"]
+    # Another last name is another person's, of whom nothing is said here.
+    name = re.escape(first["name"]) + (r"(?!\w)" if last is None else _or_without(last))
     another = re.compile(
-        rf"['’]s (?:[\w-]{{1,30}} ){{1,3}}{name}\b|^{name}(?: from |,? (?:who|the|his|her|my)\b|"
-        rf" \()"
+        rf"['’]s (?:[\w-]{{1,30}} ){{1,3}}{name}"
+        rf"|^{_TITLE}{name}(?: from |,? (?:who|the|his|her|my)\b| \()"
     )
-    return any(
-        another.search(text) is not None and _OWN_NAME.match(text) is None for text in others
-    )
+    texts = [text for text in others if _OWN_NAME.match(text) is None]
+    if any(another.search(text) is not None for text in texts):
+        return True
+    if last is not None:
+        return False
+    namesakes = (_FIRST_NAME.match(text) for text in texts)
+    lasts = {
+        each["last"]
+        for each in namesakes
+        if each is not None and each["name"] == first["name"] and each["last"] is not None
+    }
+    return len(lasts) > 1
+
+
+def _or_without(last: str) -> str:
+    return rf"(?: {re.escape(last)}\b|(?! [^\W\d_a-z])(?!\w))"
 
 
 def are_of_one_slot(one: str, other: str) -> bool:

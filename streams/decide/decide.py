@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from palimpsest.schemas.enumerations import Action
 from palimpsest.schemas.extraction import Fact, FactsExtracted
@@ -73,6 +74,14 @@ MAX_BY_WORDS = 50
 """Maximum number of memories among which those are looked for that a fact meets by its slot or its
 topic."""
 WITHOUT_A_VECTOR = "decided without a vector: the embedding model refuses the text"
+
+
+class Told(NamedTuple):
+    """A statement of a candidate, present or former, and when it was made."""
+
+    at: datetime
+    text: str
+    memory_id: str
 
 
 class Undecided(Exception):
@@ -238,7 +247,7 @@ def _named(
 
 def _as_their_sources_state(
     message: Message, candidates: tuple[ScoredCandidate, ...]
-) -> Asking[tuple[Mapping[str, str], tuple[tuple[datetime, str], ...]]]:
+) -> Asking[tuple[Mapping[str, str], tuple[Told, ...]]]:
     """Returns those of the candidates that were said after the fact, by id, as a source of theirs
     states them, without those that say more or less than their sources; and all that these memories
     have said, now or before, with its time."""
@@ -252,12 +261,12 @@ def _as_their_sources_state(
         return {}, ()
     loaded = yield from Load(message.scope, sources_of=tuple(later))
     sources: dict[str, list[str]] = {memory_id: [] for memory_id in later}
-    told: list[tuple[datetime, str]] = []
+    told: list[Told] = []
     for source in loaded.sources.values():
         for statement in source.statements:
             if statement.memory_id in sources:
                 sources[statement.memory_id].append(source.row.content)
-                told.append((source.row.occurred_at, statement.text))
+                told.append(Told(source.row.occurred_at, statement.text, statement.memory_id))
     stated: dict[str, str] = {}
     for memory_id, content in later.items():
         # A text that a person asked to remember is its own source.
@@ -431,7 +440,7 @@ def decided_by_rules(
     source: str | None = None,
     now: datetime | None = None,
     later: Mapping[str, str] | None = None,
-    told: Sequence[tuple[datetime, str]] = (),
+    told: Sequence[Told] = (),
 ) -> Proposal:
     """Decides without a model: proposes to update a contradicted memory, and to add anything else.
 
@@ -459,7 +468,8 @@ def decided_by_rules(
         return _is_near(fact, candidate, near) and (when is None or when <= occurred_at)
 
     known = list(filter(may_be_ended, candidates))
-    stated = fact.content if source is None or not known else as_stated(source, fact.content)
+    is_read = source is not None and (known or past is not None)
+    stated = as_stated(source, fact.content) if source is not None and is_read else fact.content
     excluded: list[ScoredCandidate] = []
     for candidate in known:
         if stated is None:
@@ -472,8 +482,21 @@ def decided_by_rules(
             excluded.append(candidate)
     if past is not None:
         found = proposed(fact, "UPDATE", candidates, SAID_BEFORE, past)
-        until = min((at for at, text in told if _ends(text, at, fact, occurred_at)), default=None)
-        return found.model_copy(update={"until": until, "ends": _ids(excluded)})
+        until = min(
+            (said.at for said in told
+             if said.at > occurred_at and contradicts(said.text, fact.content, occurred_at.date())),
+            default=None,
+        )  # fmt: skip
+        # What the memory that ends the fact said before it ends with the fact.
+        before = any(
+            said.memory_id == past.memory_id
+            and said.at < occurred_at
+            and stated is not None
+            and contradicts(stated, said.text, said.at.date())
+            for said in told
+        )
+        ends = _ids([*excluded, past] if before else excluded)
+        return found.model_copy(update={"until": until, "ends": ends})
     holding = [each for each in excluded if each.valid_until is None]
     if holding:
         target, *_ = holding
@@ -485,10 +508,6 @@ def decided_by_rules(
     if opposed is not None:
         return proposed(fact, "UPDATE", candidates, MAY_EXCLUDE, opposed, risk=True)
     return proposed(fact, "ADD", candidates, "similar, yet not the same")
-
-
-def _ends(text: str, at: datetime, fact: Fact, occurred_at: datetime) -> bool:
-    return at > occurred_at and contradicts(text, fact.content, occurred_at.date())
 
 
 def _ids(candidates: Iterable[ScoredCandidate]) -> tuple[str, ...] | None:

@@ -40,7 +40,7 @@ from palimpsest.streams.memory_rows import (
 )
 from palimpsest.streams.settings import Flags, PipelineSettings
 from palimpsest.streams.stage import Message
-from palimpsest.streams.store_port import Put, Write
+from palimpsest.streams.store_port import BETWEEN, Put, Write
 
 SAID_BY_ITS_SOURCE = "said_by_its_source"
 """Reason for a fact that a remembered text already states."""
@@ -323,15 +323,18 @@ def edge_writes(
     target: MemoryRow | None,
     source_ids: Sequence[str],
     source: MemoryRow | None,
-    answers: str | None = None,
+    proposal: Proposal | None = None,
 ) -> list[Write]:
     """The edges of the verdict's row: to its sources, and to the state that it replaces. The
     remembered text whose fact deleted a memory replaces that memory; a turn replaces none."""
     row = ruling.row
+    answers = None if proposal is None else proposal.fact.answers
     if row is None or ruling.event == "none":
         return []
     if ruling.event == "created" and target is not None and row.valid_from is not None:
-        past = edge(target.memory_id, row.memory_id, "supersedes", row.scope)
+        is_between = proposal is not None and target.memory_id in (proposal.ends or ())
+        evidence = BETWEEN if is_between else ""
+        past = edge(target.memory_id, row.memory_id, "supersedes", row.scope, evidence=evidence)
         return [*map(Put, edge_rows(row, source_ids, answers=answers)), Put(past)]
     if ruling.event != "deleted":
         replaced = target if ruling.event == "modified" else None

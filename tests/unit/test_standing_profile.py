@@ -5,12 +5,9 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
-
-from palimpsest.stores.recall.context import Piece
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.retriever import Retriever
-from palimpsest.stores.recall.standing_profile import StandingProfile, _Fact, _is_of, _persons
+from palimpsest.stores.recall.standing_profile import StandingProfile
 from palimpsest.stores.shard import Shard
 from tests.memory_rows import BEGIN, SCOPE, memory, open_shard, turn, write
 
@@ -74,43 +71,3 @@ def test_what_another_line_says_in_full_is_said_once(tmp_path: Path) -> None:
         write(shard, rows)
         essential, *_ = profile_of(shard, "how is Ana?")
         assert sorted(essential) == sorted(texts[1:])
-
-
-@pytest.mark.parametrize(
-    ("question", "named"),
-    [
-        ("what can user_2 eat?", ["user_2"]),
-        ("what can user_3 eat?", None),
-        ("What can Dr Kim eat?", ["Dr Kim"]),
-        ("What may Kim eat?", ["Dr Kim"]),
-        ("What does the doctor, dr Park, eat?", None),
-        ("What can Victor Lang eat?", ["Victor Lang"]),
-        ("What can Lang eat?", ["Victor Lang"]),
-        ("What can Victor eat?", ["Victor Lang", "Victor Moss"]),
-        ("What can Ana eat?", ["Ana Silva"]),
-        ("What is for dinner?", None),
-    ],
-)
-def test_persons_are_told_apart_by_all_of_their_names(
-    question: str, named: list[str] | None
-) -> None:
-    speakers = ["user_1", "user_2", "Dr Lee", "Dr Kim", "Victor Lang", "Victor Moss", "Ana Silva"]
-    assert _persons(question, speakers) == named
-
-
-@pytest.mark.parametrize(
-    ("text", "person", "is_theirs"),
-    [
-        ("user_1 is allergic to nuts.", "user_2", False),
-        ("user_2 is allergic to nuts.", "user_2", True),
-        ("Dr Lee is vegan.", "Dr Kim", False),
-        ("Victor Moss is vegan.", "Victor Lang", False),
-        ("Victor Lang is vegan.", "Victor Lang", True),
-        ("Victor is vegan.", "Victor Lang", False),
-        ("Ana is vegan.", "Ana Silva", True),
-    ],
-)
-def test_a_fact_is_about_whom_its_whole_name_names(text: str, person: str, is_theirs: bool) -> None:
-    speakers = ["user_1", "user_2", "Dr Lee", "Dr Kim", "Victor Lang", "Victor Moss", "Ana Silva"]
-    fact = _Fact(Piece("m", text, BEGIN, ""), "diet", "", False)
-    assert _is_of(fact, [person], speakers) is is_theirs

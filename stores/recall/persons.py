@@ -1,0 +1,90 @@
+"""Which of several persons a question is about, and whom a statement begins with, by all words of
+their names: "Dr Lee" is not Dr Kim, and user_2 not user_1."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+TITLES: Final = frozenset(
+    "dr doctor prof professor mr mrs ms miss sir madam dame herr frau fr sr sra".split()
+)
+"""What precedes a name, and belongs to many."""
+_WORD: Final = re.compile(r"\w+")
+
+Words = tuple[str, ...]
+
+
+def persons_in(question: str, speakers: Sequence[str]) -> list[str]:
+    """The speakers whom the question names, in their order. A full name goes before a part of one,
+    and a longer one before one that it contains. A part that several share names all of them; of a
+    name with a number no part names anybody."""
+    asked = _words(question)
+    full: list[tuple[int, int, str]] = []
+    for who in speakers:
+        for words in _full(who):
+            full += [(begin, begin + len(words), who) for begin in _places(words, asked)]
+    named = {who for begin, end, who in full if not _is_within((begin, end), full)}
+    if not named:
+        parts = {who: len(_parts(who) & set(asked)) for who in speakers}
+        most = max(parts.values(), default=0)
+        named = {who for who, count in parts.items() if most and count == most}
+    return [who for who in speakers if who in named]
+
+
+def holders_of(text: str, speakers: Sequence[str]) -> set[str]:
+    """The speakers with whose name the statement begins: several where they share that name."""
+    words = _words(text)
+    found = {
+        who: max((len(each) for each in _full(who) if words[: len(each)] == each), default=0)
+        for who in speakers
+    }
+    most = max(found.values(), default=0)
+    if most:
+        return {who for who, count in found.items() if count == most}
+    first = next((word for word in words if word not in TITLES), None)
+    return {who for who in speakers if _first(who) == first}
+
+
+def _words(text: str) -> Words:
+    return tuple(_WORD.findall(text.casefold()))
+
+
+def _full(who: str) -> Iterable[Words]:
+    """The name as it is, and without its title."""
+    words = _words(who)
+    plain = _without_title(words)
+    return {each for each in (words, plain) if each}
+
+
+def _without_title(words: Words) -> Words:
+    return tuple(word for word in words if word not in TITLES)
+
+
+def _parts(who: str) -> frozenset[str]:
+    """The words of a name of which each may stand for it: the first and the last."""
+    words = _without_title(_words(who))
+    if any(any(map(str.isdigit, word)) for word in words):
+        return frozenset()
+    return frozenset((*words[:1], *words[-1:]))
+
+
+def _first(who: str) -> str:
+    """The first name, empty where there is none: a name with a number is named in full."""
+    words = _without_title(_words(who))
+    is_numbered = any(any(map(str.isdigit, word)) for word in words)
+    return "" if is_numbered or not words else words[0]
+
+
+def _places(words: Words, within: Words) -> list[int]:
+    last = len(within) - len(words)
+    return [at for at in range(last + 1) if within[at : at + len(words)] == words]
+
+
+def _is_within(span: tuple[int, int], spans: Iterable[tuple[int, int, str]]) -> bool:
+    """Whether a longer name stands around this one."""
+    return any(
+        begin <= span[0] and span[1] <= end and end - begin > span[1] - span[0]
+        for begin, end, _ in spans
+    )
