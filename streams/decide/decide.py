@@ -525,7 +525,10 @@ def _opposed(
         if is_later:
             new, known, at = known, new, occurred_at
         others = _contents(candidates, candidate)
-        if opposes(new, known, None if at is None else at.date()) and not is_ambiguous(new, others):
+        on = None if at is None else at.date()
+        # What would surely exclude the other, were its source not to say more.
+        excludes = opposes(new, known, on) or contradicts(new, known, on)
+        if excludes and not is_ambiguous(new, others):
             return candidate
     return None
 
