@@ -32,7 +32,11 @@ from palimpsest.schemas.messages import MemoryWrite, Proposal, ProposalsIntent
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.decide.decide import decided_by_rules, known_by_bands, of_remembered_text
+from palimpsest.streams.decide.without_model import (
+    decided_by_rules,
+    known_by_bands,
+    of_remembered_text,
+)
 from palimpsest.streams.logs.base import LogReader, Outgoing, Record
 from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.models.base import Reply

@@ -95,7 +95,7 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
 
 
 def is_fiction(text: str) -> bool:
-    """Whether a part of the sentence tells what holds in a story, a game or a dream."""
+    """Whether a part of the sentence tells what holds in a novel, a game or a dream."""
     return expression("fiction").search(text.rstrip(" .!?~")) is not None
 
 

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
-from typing import NamedTuple
 
 from palimpsest.schemas.enumerations import Action
 from palimpsest.schemas.extraction import Fact, FactsExtracted
-from palimpsest.schemas.identity import fact_memory_id
 from palimpsest.schemas.messages import MemoryWrite, Proposal, ProposalsIntent, ScoredCandidate
 from palimpsest.schemas.normal_forms import content_hash, storage_content
-from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from palimpsest.streams.claims.conflict import (
-    are_of_one_slot,
-    contradicts,
-    is_ambiguous,
     words_of_its_slot,
 )
 from palimpsest.streams.claims.grammar import USER
-from palimpsest.streams.claims.polarity import opposes, words_of_its_topics
+from palimpsest.streams.claims.polarity import words_of_its_topics
 from palimpsest.streams.claims.source import as_stated, in_third_person, is_first_person
 from palimpsest.streams.decide.proposal_policy import (
-    MAY_EXCLUDE,
-    SAID_BEFORE,
-    SAID_BY_ITS_SOURCE,
     Met,
     decision_order,
     ended_with,
@@ -36,9 +26,16 @@ from palimpsest.streams.decide.proposal_policy import (
     still_said,
     verdict,
 )
+from palimpsest.streams.decide.without_model import (
+    Told,
+    decided_by_rules,
+    known_by_bands,
+    may_meet,
+    of_remembered_text,
+    proposed,
+)
 from palimpsest.streams.extract import model_call
 from palimpsest.streams.memory_rows import (
-    CLOCKS_DIFFER,
     effective,
     is_said_later,
     origin_of,
@@ -67,21 +64,13 @@ from palimpsest.streams.stage import (
     Step,
 )
 from palimpsest.streams.store_port import Anticipated, Candidates, FindCandidates, Load, Vector
-from palimpsest.streams.text.contradiction import same_fact, shared_tokens, words_oppose
+from palimpsest.streams.text.contradiction import shared_tokens, words_oppose
 
 MIN_SHARED_FOR_SEMANTIC_CHECK = 3
 MAX_BY_WORDS = 50
 """Maximum number of memories among which those are looked for that a fact meets by its slot or its
 topic."""
 WITHOUT_A_VECTOR = "decided without a vector: the embedding model refuses the text"
-
-
-class Told(NamedTuple):
-    """A statement of a candidate, present or former, and when it was made."""
-
-    at: datetime
-    text: str
-    memory_id: str
 
 
 class Undecided(Exception):
@@ -167,7 +156,7 @@ def _candidates_of(
     own = body.turn.memory_id
     nearest = tuple(c for c in found.found if c.memory_id != own)[: settings.candidates]
     seen = {own, *(c.memory_id for c in nearest)}
-    met = tuple(c for c in found.by_words if c.memory_id not in seen and _meet(text, c.content))
+    met = tuple(c for c in found.by_words if c.memory_id not in seen and may_meet(text, c.content))
     return replace(found, found=nearest + met)
 
 
@@ -400,204 +389,4 @@ def _failure(failed: list[tuple[Fact, Undecided]]) -> Failure | None:
         raw_output=last.raw,
         attempts=last.attempts,
         item_ids=tuple(fact.item_id for fact, _ in failed),
-    )
-
-
-# --- deciders without a model ---------------------------------------------------------------------
-
-# What a fact means for existing memories, by bands and rules. Also used to compare shadow deciders
-# with the active one.
-
-
-def known_by_bands(
-    fact: Fact, candidates: tuple[ScoredCandidate, ...], settings: StageSettings
-) -> Proposal | None:
-    """Decides what needs no model: nothing similar, a duplicate, or something clearly distinct."""
-    if not candidates or is_mark(fact.content):
-        return proposed(fact, "ADD", (), "no similar memory")
-    digest = content_hash(storage_content(fact.content))
-    for candidate in candidates:
-        if content_hash(candidate.content) == digest:
-            return proposed(fact, "NONE", candidates, "duplicate_exact", candidate)
-    for candidate in sorted(candidates, key=lambda c: (-(c.cosine or 0.0), c.memory_id)):
-        if (candidate.cosine or 0.0) < settings.exact:
-            break
-        if same_fact(fact.content, candidate.content):
-            return proposed(fact, "NONE", candidates, "duplicate_exact", candidate)
-    cosine = max(candidate.cosine or 0.0 for candidate in candidates)
-    by_keyword = any((c.keyword or 0.0) >= settings.decision.min_score for c in candidates)
-    in_slot = any(_meet(fact.content, c.content) for c in candidates)
-    if cosine < settings.near and not by_keyword and not in_slot:
-        return proposed(fact, "ADD", candidates, "distinct")
-    return None
-
-
-def decided_by_rules(
-    occurred_at: datetime,
-    fact: Fact,
-    candidates: tuple[ScoredCandidate, ...],
-    near: float,
-    source: str | None = None,
-    now: datetime | None = None,
-    later: Mapping[str, str] | None = None,
-    told: Sequence[Told] = (),
-) -> Proposal:
-    """Decides without a model: proposes to update a contradicted memory, and to add anything else.
-
-    The memory must also be about the same holder in the same slot of one value, or near in meaning:
-    without a cosine that is unknown, and only ADD is proposed. And it must not be dated later than
-    the fact, as when an old conversation is imported; a memory dated long after `now` has a wrong
-    date, and may be ended. Candidates are examined in order, best first. If the text of the
-    `source` is known, a fact ends nothing unless the source states it and no more.
-
-    `later` has the candidates said after the fact, by id, as their sources state them, `told` all
-    that these have said. Where one contradicts the fact, an UPDATE of it is proposed all the same,
-    which stores the fact as ended by the first of what was told.
-
-    What may contradict the fact is proposed to a person."""
-    past = _ending(occurred_at, fact, candidates, near, later or {})
-
-    def dated(candidate: ScoredCandidate) -> datetime | None:
-        when = candidate.occurred_at
-        latest = None if now is None else max(now, occurred_at) + CLOCKS_DIFFER
-        is_wrong = when is not None and latest is not None and when > latest
-        return None if is_wrong else when
-
-    def may_be_ended(candidate: ScoredCandidate) -> bool:
-        when = dated(candidate)
-        return _is_near(fact, candidate, near) and (when is None or when <= occurred_at)
-
-    known = list(filter(may_be_ended, candidates))
-    is_read = source is not None and (known or past is not None)
-    stated = as_stated(source, fact.content) if source is not None and is_read else fact.content
-    excluded: list[ScoredCandidate] = []
-    for candidate in known:
-        if stated is None:
-            break
-        when = dated(candidate)
-        if contradicts(stated, candidate.content, None if when is None else when.date()):
-            if is_ambiguous(fact.content, _contents(candidates, candidate)):
-                excluded = []
-                break
-            excluded.append(candidate)
-    if past is not None:
-        found = proposed(fact, "UPDATE", candidates, SAID_BEFORE, past)
-        until = min(
-            (said.at for said in told
-             if said.at > occurred_at and contradicts(said.text, fact.content, occurred_at.date())),
-            default=None,
-        )  # fmt: skip
-        # What the memory that ends the fact said before it ends with the fact.
-        before = any(
-            said.memory_id == past.memory_id
-            and said.at < occurred_at
-            and stated is not None
-            and contradicts(stated, said.text, said.at.date())
-            for said in told
-        )
-        ends = _ids([*excluded, past] if before else excluded)
-        return found.model_copy(update={"until": until, "ends": ends})
-    holding = [each for each in excluded if each.valid_until is None]
-    if holding:
-        target, *_ = holding
-        reason = "contradicts a known memory"
-        found = proposed(fact, "UPDATE", candidates, reason, target, risk=True)
-        others = _ids(each for each in excluded if each is not target)
-        return found.model_copy(update={"ends": others})
-    opposed = _opposed(occurred_at, fact, candidates)
-    if opposed is not None:
-        return proposed(fact, "UPDATE", candidates, MAY_EXCLUDE, opposed, risk=True)
-    return proposed(fact, "ADD", candidates, "similar, yet not the same")
-
-
-def _ids(candidates: Iterable[ScoredCandidate]) -> tuple[str, ...] | None:
-    return tuple(each.memory_id for each in candidates) or None
-
-
-def _opposed(
-    occurred_at: datetime, fact: Fact, candidates: tuple[ScoredCandidate, ...]
-) -> ScoredCandidate | None:
-    """Returns the first candidate that may not hold beside the fact, whichever was said later."""
-    for candidate in candidates:
-        when = candidate.occurred_at
-        is_later = when is not None and when > occurred_at
-        new, known, at = fact.content, candidate.content, when
-        if is_later:
-            new, known, at = known, new, occurred_at
-        others = _contents(candidates, candidate)
-        on = None if at is None else at.date()
-        # What would surely exclude the other, were its source not to say more.
-        excludes = opposes(new, known, on) or contradicts(new, known, on)
-        if excludes and not is_ambiguous(new, others):
-            return candidate
-    return None
-
-
-def _ending(
-    occurred_at: datetime,
-    fact: Fact,
-    candidates: tuple[ScoredCandidate, ...],
-    near: float,
-    later: Mapping[str, str],
-) -> ScoredCandidate | None:
-    """Returns the candidate, said later, that ends what the fact says: one that holds still, if
-    there is one, else the first of those that have ended themselves."""
-    found = [
-        candidate
-        for candidate in candidates
-        if candidate.memory_id in later
-        and _is_near(fact, candidate, near)
-        and contradicts(later[candidate.memory_id], fact.content, occurred_at.date())
-        and not is_ambiguous(candidate.content, _contents(candidates, candidate))
-    ]
-    return next((each for each in found if each.valid_until is None), next(iter(found), None))
-
-
-def _is_near(fact: Fact, candidate: ScoredCandidate, near: float) -> bool:
-    if candidate.cosine is not None and candidate.cosine >= near:
-        return True
-    return _meet(fact.content, candidate.content)
-
-
-def _meet(one: str, other: str) -> bool:
-    """Whether two statements are compared however far apart they are in meaning."""
-    return are_of_one_slot(one, other) or opposes(one, other)
-
-
-def _contents(candidates: tuple[ScoredCandidate, ...], without: ScoredCandidate) -> Iterable[str]:
-    return (each.content for each in candidates if each is not without)
-
-
-def of_remembered_text(
-    action: Action, target_id: str | None, reason: str, text_id: str
-) -> tuple[Action, str | None, str]:
-    """Returns action, target and reason for a fact of the remembered text `text_id`.
-
-    The text is the memory of all its facts: a new fact makes no memory of its own, and one that
-    changes another memory removes it, since the text takes its place."""
-    if action == "ADD":
-        return "NONE", text_id, SAID_BY_ITS_SOURCE
-    return "DELETE" if action == "UPDATE" else action, target_id, reason
-
-
-def proposed(
-    fact: Fact,
-    action: Action,
-    candidates: tuple[ScoredCandidate, ...],
-    reason: str,
-    target: ScoredCandidate | None = None,
-    risk: bool = False,
-) -> Proposal:
-    return Proposal(
-        item_id=fact.item_id,
-        memory_id=fact_memory_id(fact.item_id),
-        fact=fact,
-        action=action,
-        target_id=None if target is None else target.memory_id,
-        target_version=None if target is None else target.version,
-        confidence=fact.confidence,
-        reason=reason,
-        candidates=candidates,
-        contradiction_risk=risk,
-        review_needed=risk,
     )

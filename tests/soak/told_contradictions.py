@@ -5,7 +5,8 @@
 Each line of `tests/data/told_contradictions.jsonl` is what one person said in 2023 and in 2025,
 and which of the two is loaded first; both go through the pipeline with rules and the hashing
 embedder. `ended`: what was said in 2023 holds no longer, without a question. `proposed`: a
-proposal waits. `missed`: both hold, and nothing waits. `reversed`: what was said in 2025 ended. `unread`: no fact was drawn from what was said in 2023.
+proposal waits. `missed`: both hold, and nothing waits. `reversed`: what was said in 2025 ended.
+`unread`: no fact was drawn from what was said in 2023.
 """
 
 from __future__ import annotations

@@ -1,0 +1,222 @@
+"""What a fact means for existing memories, by bands and rules. Also used to compare shadow deciders
+with the active one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from palimpsest.schemas.enumerations import Action
+from palimpsest.schemas.extraction import Fact
+from palimpsest.schemas.identity import fact_memory_id
+from palimpsest.schemas.messages import Proposal, ScoredCandidate
+from palimpsest.schemas.normal_forms import content_hash, storage_content
+from palimpsest.schemas.redaction import is_mark
+from palimpsest.streams.claims.conflict import are_of_one_slot, contradicts, is_ambiguous
+from palimpsest.streams.claims.polarity import opposes
+from palimpsest.streams.claims.source import as_stated
+from palimpsest.streams.decide.proposal_policy import MAY_EXCLUDE, SAID_BEFORE, SAID_BY_ITS_SOURCE
+from palimpsest.streams.memory_rows import CLOCKS_DIFFER
+from palimpsest.streams.settings import StageSettings
+from palimpsest.streams.text.contradiction import same_fact
+
+
+class Told(NamedTuple):
+    """A statement of a candidate, present or former, and when it was made."""
+
+    at: datetime
+    text: str
+    memory_id: str
+
+
+def known_by_bands(
+    fact: Fact, candidates: tuple[ScoredCandidate, ...], settings: StageSettings
+) -> Proposal | None:
+    """Decides what needs no model: nothing similar, a duplicate, or something clearly distinct."""
+    if not candidates or is_mark(fact.content):
+        return proposed(fact, "ADD", (), "no similar memory")
+    digest = content_hash(storage_content(fact.content))
+    for candidate in candidates:
+        if content_hash(candidate.content) == digest:
+            return proposed(fact, "NONE", candidates, "duplicate_exact", candidate)
+    for candidate in sorted(candidates, key=lambda c: (-(c.cosine or 0.0), c.memory_id)):
+        if (candidate.cosine or 0.0) < settings.exact:
+            break
+        if same_fact(fact.content, candidate.content):
+            return proposed(fact, "NONE", candidates, "duplicate_exact", candidate)
+    cosine = max(candidate.cosine or 0.0 for candidate in candidates)
+    by_keyword = any((c.keyword or 0.0) >= settings.decision.min_score for c in candidates)
+    in_slot = any(may_meet(fact.content, c.content) for c in candidates)
+    if cosine < settings.near and not by_keyword and not in_slot:
+        return proposed(fact, "ADD", candidates, "distinct")
+    return None
+
+
+def decided_by_rules(
+    occurred_at: datetime,
+    fact: Fact,
+    candidates: tuple[ScoredCandidate, ...],
+    near: float,
+    source: str | None = None,
+    now: datetime | None = None,
+    later: Mapping[str, str] | None = None,
+    told: Sequence[Told] = (),
+) -> Proposal:
+    """Decides without a model: proposes to update a contradicted memory, and to add anything else.
+
+    The memory must also be about the same holder in the same slot of one value, or near in meaning:
+    without a cosine that is unknown, and only ADD is proposed. And it must not be dated later than
+    the fact, as when an old conversation is imported; a memory dated long after `now` has a wrong
+    date, and may be ended. Candidates are examined in order, best first. If the text of the
+    `source` is known, a fact ends nothing unless the source states it and no more.
+
+    `later` has the candidates said after the fact, by id, as their sources state them, `told` all
+    that these have said. Where one contradicts the fact, an UPDATE of it is proposed all the same,
+    which stores the fact as ended by the first of what was told.
+
+    What may contradict the fact is proposed to a person."""
+    stated = fact.content if source is None else as_stated(source, fact.content)
+    excluded = _excluded(occurred_at, fact, stated, candidates, near, now)
+    past = _ending(occurred_at, fact, candidates, near, later or {})
+    if past is not None:
+        found = proposed(fact, "UPDATE", candidates, SAID_BEFORE, past)
+        today = occurred_at.date()
+        against = [each.at for each in told if contradicts(each.text, fact.content, today)]
+        until = min((at for at in against if at > occurred_at), default=None)
+        # What the memory that ends the fact said before it ends with the fact.
+        before = any(
+            each.memory_id == past.memory_id
+            and each.at < occurred_at
+            and stated is not None
+            and contradicts(stated, each.text, each.at.date())
+            for each in told
+        )
+        ends = _ids([*excluded, past] if before else excluded)
+        return found.model_copy(update={"until": until, "ends": ends})
+    target = next((each for each in excluded if each.valid_until is None), None)
+    if target is not None:
+        reason = "contradicts a known memory"
+        found = proposed(fact, "UPDATE", candidates, reason, target, risk=True)
+        others = _ids(each for each in excluded if each is not target)
+        return found.model_copy(update={"ends": others})
+    opposed = _opposed(occurred_at, fact, candidates)
+    if opposed is not None:
+        return proposed(fact, "UPDATE", candidates, MAY_EXCLUDE, opposed, risk=True)
+    return proposed(fact, "ADD", candidates, "similar, yet not the same")
+
+
+def _excluded(
+    occurred_at: datetime,
+    fact: Fact,
+    stated: str | None,
+    candidates: tuple[ScoredCandidate, ...],
+    near: float,
+    now: datetime | None,
+) -> list[ScoredCandidate]:
+    """Returns the candidates, in order, that were said before the fact and cannot hold beside it as
+    its source has `stated` it; none where one of them may be about a namesake."""
+    found: list[ScoredCandidate] = []
+    latest = None if now is None else max(now, occurred_at) + CLOCKS_DIFFER
+    for candidate in candidates:
+        when = candidate.occurred_at
+        if when is not None and latest is not None and when > latest:
+            when = None
+        is_older = when is None or when <= occurred_at
+        if stated is None or not is_older or not _is_near(fact, candidate, near):
+            continue
+        if contradicts(stated, candidate.content, None if when is None else when.date()):
+            if is_ambiguous(fact.content, _contents(candidates, candidate)):
+                return []
+            found.append(candidate)
+    return found
+
+
+def _ids(candidates: Iterable[ScoredCandidate]) -> tuple[str, ...] | None:
+    return tuple(each.memory_id for each in candidates) or None
+
+
+def _opposed(
+    occurred_at: datetime, fact: Fact, candidates: tuple[ScoredCandidate, ...]
+) -> ScoredCandidate | None:
+    """Returns the first candidate that may not hold beside the fact, whichever was said later."""
+    for candidate in candidates:
+        when = candidate.occurred_at
+        is_later = when is not None and when > occurred_at
+        new, known, at = fact.content, candidate.content, when
+        if is_later:
+            new, known, at = known, new, occurred_at
+        others = _contents(candidates, candidate)
+        if opposes(new, known, None if at is None else at.date()) and not is_ambiguous(new, others):
+            return candidate
+    return None
+
+
+def _ending(
+    occurred_at: datetime,
+    fact: Fact,
+    candidates: tuple[ScoredCandidate, ...],
+    near: float,
+    later: Mapping[str, str],
+) -> ScoredCandidate | None:
+    """Returns the candidate, said later, that ends what the fact says: one that holds still, if
+    there is one, else the first of those that have ended themselves."""
+    found = [
+        candidate
+        for candidate in candidates
+        if candidate.memory_id in later
+        and _is_near(fact, candidate, near)
+        and contradicts(later[candidate.memory_id], fact.content, occurred_at.date())
+        and not is_ambiguous(candidate.content, _contents(candidates, candidate))
+    ]
+    return next((each for each in found if each.valid_until is None), next(iter(found), None))
+
+
+def _is_near(fact: Fact, candidate: ScoredCandidate, near: float) -> bool:
+    if candidate.cosine is not None and candidate.cosine >= near:
+        return True
+    return may_meet(fact.content, candidate.content)
+
+
+def may_meet(one: str, other: str) -> bool:
+    """Whether two statements are compared however far apart they are in meaning."""
+    return are_of_one_slot(one, other) or opposes(one, other)
+
+
+def _contents(candidates: tuple[ScoredCandidate, ...], without: ScoredCandidate) -> Iterable[str]:
+    return (each.content for each in candidates if each is not without)
+
+
+def of_remembered_text(
+    action: Action, target_id: str | None, reason: str, text_id: str
+) -> tuple[Action, str | None, str]:
+    """Returns action, target and reason for a fact of the remembered text `text_id`.
+
+    The text is the memory of all its facts: a new fact makes no memory of its own, and one that
+    changes another memory removes it, since the text takes its place."""
+    if action == "ADD":
+        return "NONE", text_id, SAID_BY_ITS_SOURCE
+    return "DELETE" if action == "UPDATE" else action, target_id, reason
+
+
+def proposed(
+    fact: Fact,
+    action: Action,
+    candidates: tuple[ScoredCandidate, ...],
+    reason: str,
+    target: ScoredCandidate | None = None,
+    risk: bool = False,
+) -> Proposal:
+    return Proposal(
+        item_id=fact.item_id,
+        memory_id=fact_memory_id(fact.item_id),
+        fact=fact,
+        action=action,
+        target_id=None if target is None else target.memory_id,
+        target_version=None if target is None else target.version,
+        confidence=fact.confidence,
+        reason=reason,
+        candidates=candidates,
+        contradiction_risk=risk,
+        review_needed=risk,
+    )
