@@ -1,5 +1,5 @@
 """What takes long to make, and what all tests of a process can share: sessions of models, routes of
-the HTTP service, tools of agents."""
+the HTTP service, tools of agents, expressions of the rules, commands."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import copy
 import functools
 import importlib
 import inspect
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
+
+TURNS = Path(__file__).parent / "data" / "turns.jsonl"
 
 
 def share_sessions() -> None:
@@ -95,3 +98,31 @@ def load_tools() -> None:
     with contextlib.suppress(ImportError):  # an extra
         server: Any = importlib.import_module("palimpsest.ops.mcp.server")
         server.memory_server(lambda: None)
+
+
+def load_rules() -> None:
+    """Before forks: to compile the expressions that read a turn takes a third of a run over a few
+    turns, and each is compiled when the first sentence needs it."""
+    model: Any = importlib.import_module("palimpsest.streams.rules.model")
+    base: Any = importlib.import_module("palimpsest.streams.models.base")
+    sensitive: Any = importlib.import_module("palimpsest.streams.sensitive.detection")
+    for line in TURNS.read_text(encoding="utf-8").splitlines():
+        said = json.loads(line)
+        sensitive.redacted(said["turn"])
+        subject = {"content": said["turn"], "speaker": said["speaker"], "occurred_at": "2026-03-01"}
+        model.answer(base.Prompt("extract", "", "", {}, 0, subject))
+
+
+def load_messages() -> None:
+    """Before forks: what reads and writes a message is made by the first one of its kind."""
+    codec: Any = importlib.import_module("palimpsest.schemas.codec")
+    for schema in codec.SCHEMAS:
+        codec.adapter(schema).rebuild()
+
+
+def load_commands() -> None:
+    """Before forks: what asks for help, or for a command of a group, prepares all commands."""
+    typer_main: Any = importlib.import_module("typer.main")
+    program: Any = importlib.import_module("palimpsest.ops.cli.main")
+    typer_main.get_command = functools.cache(typer_main.get_command)
+    typer_main.get_command(program.whole())
