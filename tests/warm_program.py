@@ -31,7 +31,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any, NoReturn
 
-from tests.made_once import load_models, load_routes, share_routes, share_sessions
+from tests.made_once import (
+    load_commands,
+    load_messages,
+    load_models,
+    load_routes,
+    load_rules,
+    load_tools,
+    share_routes,
+    share_sessions,
+    share_tools,
+)
 
 ROOT = Path(__file__).parents[1]
 MODULES = (
@@ -260,8 +270,10 @@ def _serve(path: str) -> None:
         importlib.import_module(module)
     with contextlib.suppress(ImportError):  # an extra
         importlib.import_module("palimpsest.ops.mcp.server")
-    for make in (share_sessions, load_models, share_routes, load_routes):
-        make()
+    for share in (share_sessions, share_routes, share_tools):
+        share()
+    for load in (load_models, load_routes, load_tools, load_rules, load_messages, load_commands):
+        load()
     # To make a store's tables takes longer than most commands run, too.
     sys.modules["palimpsest.stores.shard"]._empty_file("english")
     # Its thread is each fork's own. It would also warn of every fork.

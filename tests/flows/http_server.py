@@ -20,7 +20,7 @@ from palimpsest.ops.http.tokens import PERMISSIONS, Permission, Tokens
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.commands import ActorType
 from tests.flows.program import PATIENCE_S, until
-from tests.made_once import share_routes
+from tests.made_once import share_routes, share_tools
 
 # A busy machine must not turn what is done into what is pending.
 BASE = ("embedding.provider=hashing", "embedding.dimensions=64", "http.port=0")
@@ -29,6 +29,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 share_routes()
+share_tools()
 
 
 @dataclass

@@ -11,7 +11,11 @@ from typing import Any
 import httpx
 
 from palimpsest.ops.http.serving import serving
+from tests.made_once import share_routes, share_tools
 from tests.setting_lab import PATIENCE_S, Case, Lab
+
+share_routes()
+share_tools()
 
 NOBODY = "00000000-0000-5000-8000-000000000000"
 FREE = ("http.port=0",)
@@ -141,7 +145,7 @@ SLOW_BODY = (
     b"POST /api/turns HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b"Content-Length: 100\r\n\r\n{"
 )
-SLOW = {"query": "SELECT sum(a.range * b.range) FROM range(100000) a, range(500) b"}
+SLOW = {"query": "SELECT sum(a.range * b.range) FROM range(100000) a, range(20) b"}
 LONG = {"query": "tea " * 1_000}
 TURN = {"turn_id": "t1", "content": "tea " * 500}
 FORGET = {"types": ["rule"], "reason": "x", "mode": "execute"}
