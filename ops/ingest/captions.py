@@ -37,10 +37,10 @@ _LINE: Final = re.compile(
     r"(?P<name>[^:]{1,60}): (?P<text>.+)"
 )
 _BARE: Final = re.compile(
-    rf"\s*(?=[\[(])(?:(?P<open>\[)|(?P<paren>\()){_CLOCK}(?(open)\])(?(paren)\))\s*(?P<text>\S.*)"
+    rf"(?=[\[(])(?:(?P<open>\[)|(?P<paren>\()){_CLOCK}(?(open)\])(?(paren)\))\s*(?P<text>\S.*)"
 )
 """A line with a time in brackets and no name."""
-_UNREAD: Final = re.compile(r"\s*[\d:][^\s>]{0,20} *-->")
+_UNREAD: Final = re.compile(r"[\d:][^\s>]{0,20} *-->")
 """A line that should tell when a cue begins."""
 _BLOCKS: Final = re.compile(r"(?:NOTE|STYLE|REGION)(?:\s.*)?")
 """What begins a block of WebVTT that is no cue."""
@@ -75,7 +75,7 @@ def is_captions(text: str) -> bool:
     if any(_TIMING.fullmatch(line) for line in head):
         return True
     named_lines = sum(1 for line in head if _LINE.fullmatch(line))
-    timed = sum(1 for line in head if _LINE.fullmatch(line) or _BARE.fullmatch(line))
+    timed = sum(1 for line in head if _LINE.fullmatch(line) or _BARE.fullmatch(line.lstrip()))
     return named_lines > 0 and timed > len(head) / 2
 
 
@@ -118,8 +118,8 @@ def _cues(text: str) -> Iterator[_Cue | LeftOut | tuple[int, str]]:
     lines = text.removeprefix("\ufeff").split("\n")
     for number, raw in enumerate(lines, 1):
         line = raw.rstrip("\r")
-        begins = _TIMING.fullmatch(line) or _LINE.fullmatch(line) or _BARE.fullmatch(line)
-        if begins is not None or _UNREAD.match(line):
+        begins = _TIMING.fullmatch(line) or _LINE.fullmatch(line) or _BARE.fullmatch(line.lstrip())
+        if begins is not None or _UNREAD.match(line.lstrip()):
             block = False
             if cue is not None:
                 yield cue.whole()
