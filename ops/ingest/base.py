@@ -52,7 +52,7 @@ class Utterance:
 
     `key` identifies it permanently within its scope: the same utterance, read again from the same
     source or from a longer export of it, has the same key. `at` is UTC; None if the source has no
-    time.
+    time, or one that cannot be read: `unread` is its text then.
     """
 
     place: str
@@ -65,6 +65,15 @@ class Utterance:
     source_id: str | None = None
     metadata: dict[str, JsonValue] = field(default_factory=dict)
     scope: str | None = None
+    unread: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An entry, or a part of one, that is not taken. `kind` follows a number in the note that
+    counts them: "images"."""
+
+    kind: str
 
 
 Item: TypeAlias = Utterance | Bad | Note
@@ -141,8 +150,8 @@ def decoded(data: bytes) -> str:
         ) from None
 
 
-Found: TypeAlias = Iterator[Item | None]
-"""What is found in a part of a source; None for an entry that nobody said."""
+Found: TypeAlias = Iterator[Item | LeftOut]
+"""What is found in a part of a source, and what of it is not taken."""
 
 
 def each_object(
@@ -158,34 +167,36 @@ def each_object(
             yield Bad(at, "not a JSON object")
 
 
-def said(found: Found, unsaid: str) -> Iterator[Item]:
-    """Yields what is found, then a note of how many entries nobody said; `unsaid` is what they
-    are."""
-    left_out = 0
+def said(found: Found) -> Iterator[Item]:
+    """Yields what is found, then a note that counts what is not taken, by kind."""
+    left_out: Counter[str] = Counter()
     for item in found:
-        if item is None:
-            left_out += 1
+        if isinstance(item, LeftOut):
+            left_out[item.kind] += 1
         else:
             yield item
     if left_out:
-        yield Note(f"{left_out} {unsaid} are left out")
+        kinds = ", ".join(f"{count} {kind}" for kind, count in left_out.most_common())
+        yield Note(f"{left_out.total()} entries are left out: {kinds}")
 
 
 def conversations(
     document: Document, member: str, kind: type[list[object] | dict[str, object]], program: str
 ) -> list[object]:
-    """Returns the conversations of an export of `program`, which have a `member` of that kind.
-    Raises Unreadable."""
+    """Returns the conversations of an export of `program`, which have a `member` of that kind; a
+    part of an export may have none. Raises Unreadable."""
     value = parsed(document)
-    if not is_export(value, member, kind):
+    if value != [] and not is_export(value, member, kind):
         raise Unreadable(f"no {program} export: its conversations have no `{member}`")
     return value if isinstance(value, list) else [value]
 
 
 def is_export(value: object, member: str, kind: type[list[object] | dict[str, object]]) -> bool:
-    """Whether parsed JSON is a conversation with a member of that kind, or begins with one."""
-    first = value[0] if isinstance(value, list) and value else value
-    return isinstance(first, dict) and isinstance(first.get(member), kind)
+    """Whether parsed JSON is a conversation with a member of that kind, or a list with one."""
+    return any(
+        isinstance(each, dict) and isinstance(each.get(member), kind)
+        for each in (value if isinstance(value, list) else [value])
+    )
 
 
 def named(value: object) -> str:
@@ -214,6 +225,11 @@ def iso_time(value: object, zone: ZoneInfo) -> datetime | None:
         return with_offset(datetime.fromisoformat(value.strip()), zone)
     except ValueError:
         return None
+
+
+def unread_time(value: object) -> str:
+    """Returns the text of a time that is there but cannot be read; empty if there is none."""
+    return "" if value is None or value == "" else (named(value) or repr(value)[:40])
 
 
 def with_offset(at: datetime, zone: ZoneInfo) -> datetime | None:

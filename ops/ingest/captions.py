@@ -9,20 +9,23 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
 from palimpsest.ops.ingest.base import (
+    Bad,
     Document,
     Item,
     Keys,
+    LeftOut,
     Note,
     ReadOptions,
     Unreadable,
     Utterance,
     later,
     named,
+    said,
 )
 
 _CLOCK: Final = (
@@ -33,6 +36,14 @@ _LINE: Final = re.compile(
     rf"\s*(?:(?P<open>\[)|(?P<paren>\())?{_CLOCK}(?(open)\])(?(paren)\))\s*[-–]?\s*"
     r"(?P<name>[^:]{1,60}): (?P<text>.+)"
 )
+_BARE: Final = re.compile(
+    rf"(?=[\[(])(?:(?P<open>\[)|(?P<paren>\()){_CLOCK}(?(open)\])(?(paren)\))\s*(?P<text>\S.*)"
+)
+"""A line with a time in brackets and no name."""
+_UNREAD: Final = re.compile(r"[\d:][^\s>]{0,20} *-->")
+"""A line that should tell when a cue begins."""
+_BLOCKS: Final = re.compile(r"(?:NOTE|STYLE|REGION)(?:\s.*)?")
+"""What begins a block of WebVTT that is no cue."""
 _VOICE: Final = re.compile(r"<v(?:\.[^ <>]*)?\s+([^<>]+)>")
 _TAG: Final = re.compile(r"</?[^<>\s][^<>]*>|\{\\[^{}]*\}")
 _SPEAKER: Final = re.compile(r"(?:>> ?|- ?)?([^\W\d_][\w .'’()-]{0,59}): +(.+)", re.DOTALL)
@@ -47,24 +58,32 @@ class _Cue:
     begins: timedelta
     speaker: str
     text: str
+    more: list[str] = field(default_factory=list)
+    """Further lines of the text, until it is whole."""
+
+    def whole(self) -> _Cue:
+        return _Cue(
+            self.line, self.begins, self.speaker, "\n".join([self.text, *self.more]).strip()
+        )
 
 
 def is_captions(text: str) -> bool:
     """Whether the text begins like one of the three formats."""
     if text.lstrip("\ufeff").startswith("WEBVTT"):
         return True
-    head = text.split("\n")[:30]
-    return (
-        any(_TIMING.fullmatch(line) for line in head)
-        or sum(1 for line in head if _LINE.fullmatch(line))
-        > len([line for line in head if line.strip()]) / 2
-    )
+    head = [line for line in text.split("\n")[:30] if line.strip()]
+    if any(_TIMING.fullmatch(line) for line in head):
+        return True
+    named_lines = sum(1 for line in head if _LINE.fullmatch(line))
+    timed = sum(1 for line in head if _LINE.fullmatch(line) or _BARE.fullmatch(line.lstrip()))
+    return named_lines > 0 and timed > len(head) / 2
 
 
 def read_captions(document: Document, options: ReadOptions) -> Iterator[Item]:
     """Yields the utterances in order, each at `options.now` plus its offset. Raises Unreadable if
     there is no cue."""
-    cues = list(_joined(_cues(document.text)))
+    found = list(_cues(document.text))
+    cues = list(_joined(_spoken(cue for cue in found if isinstance(cue, _Cue))))
     if not cues:
         raise Unreadable("no transcript: no line with a time (00:01:02,000 --> 00:01:04,000)")
     yield Note(
@@ -84,28 +103,64 @@ def read_captions(document: Document, options: ReadOptions) -> Iterator[Item]:
             session=session[:256],
             speaker=cue.speaker,
         )
+    for line, reason in (each for each in found if isinstance(each, tuple)):
+        yield Bad(f"{document.name}:{line}", reason)
+    silent = sum(isinstance(cue, _Cue) and not _plain(cue.text) for cue in found)
+    left_out = [each for each in found if isinstance(each, LeftOut)]
+    yield from said(iter([*left_out, *[LeftOut("cues without words")] * silent]))
 
 
-def _cues(text: str) -> Iterator[_Cue]:
-    """Yields the cues of all formats, in order."""
+def _cues(text: str) -> Iterator[_Cue | LeftOut | tuple[int, str]]:
+    """Yields the cues of all formats, in order; what is no cue; and the lines whose time cannot be
+    read, with the reason. A paragraph without a time of its own goes on with the cue before it."""
     cue: _Cue | None = None
-    for number, raw in enumerate(text.split("\n"), 1):
+    block = False  # in one that is no cue
+    lines = text.removeprefix("\ufeff").split("\n")
+    for number, raw in enumerate(lines, 1):
         line = raw.rstrip("\r")
-        begins = _TIMING.fullmatch(line) or _LINE.fullmatch(line)
-        if begins is not None:
+        begins = _TIMING.fullmatch(line) or _LINE.fullmatch(line) or _BARE.fullmatch(line.lstrip())
+        if begins is not None or _UNREAD.match(line.lstrip()):
+            block = False
             if cue is not None:
-                yield cue
+                yield cue.whole()
+            if begins is None:
+                yield number, f"a time that cannot be read: {line.strip()[:60]}"
+                cue = _Cue(number, cue.begins if cue else timedelta(), "", "")
+                continue
             cue = _Cue(number, _offset(begins), "", "")
-            if begins.re is _LINE:
-                cue.speaker, cue.text = named(begins["name"]), begins["text"].strip()
-        elif not line.strip():
-            if cue is not None and cue.text:
-                yield cue
-                cue = None
-        elif cue is not None:
-            cue.text = f"{cue.text}\n{line}".strip()
+            if begins.re is not _TIMING:
+                cue.text = begins["text"].strip()
+                cue.speaker = named(begins.groupdict().get("name"))
+        elif block or _is_block(lines, number):
+            block = bool(line.strip())
+            if block and number > 1:
+                yield LeftOut("lines of notes and styles")
+        elif line.strip() and not _is_identifier(lines, number):
+            if cue is None:
+                yield LeftOut("lines before the first time")
+            else:
+                cue.more.append(line)
     if cue is not None:
-        yield cue
+        yield cue.whole()
+
+
+def _is_block(lines: list[str], number: int) -> bool:
+    """Whether the line of that number begins a block of WebVTT that is no cue: its head, a note,
+    a style."""
+    if not lines[0].startswith("WEBVTT"):
+        return False
+    return number == 1 or (
+        _BLOCKS.fullmatch(lines[number - 1].rstrip("\r")) is not None
+        and not lines[number - 2].strip()
+    )
+
+
+def _is_identifier(lines: list[str], number: int) -> bool:
+    """Whether the line of that number names the cue that begins with the next one: after a blank
+    line, or just a number as those of SubRip."""
+    if number == len(lines) or "-->" not in lines[number]:
+        return False
+    return number == 1 or not lines[number - 2].strip() or lines[number - 1].strip().isdecimal()
 
 
 def _offset(begins: re.Match[str]) -> timedelta:
@@ -117,14 +172,46 @@ def _offset(begins: re.Match[str]) -> timedelta:
     )
 
 
+def _plain(text: str) -> str:
+    """Returns the words of a text without tags."""
+    return " ".join(html.unescape(_TAG.sub("", text)).split())
+
+
+def _spoken(cues: Iterator[_Cue]) -> Iterator[_Cue]:
+    """Yields a cue for each voice in a cue, and for each line that begins with the name of somebody
+    who speaks elsewhere, too."""
+    listed = list(cues)
+    names = {cue.speaker for cue in listed if cue.speaker}
+    for cue in listed:
+        spoken = _SPEAKER.fullmatch(_plain(cue.text)) if not cue.speaker else None
+        if spoken is not None:
+            names.add(named(spoken[1]))
+    for cue in listed:
+        rest = _VOICE.split(cue.text)
+        yield from _lines(_Cue(cue.line, cue.begins, cue.speaker, rest[0]), names)
+        for name, text in zip(rest[1::2], rest[2::2], strict=True):
+            yield _Cue(cue.line, cue.begins, named(name), text)
+
+
+def _lines(cue: _Cue, names: set[str]) -> Iterator[_Cue]:
+    """Yields a cue for each speaker in a cue without voices."""
+    now = _Cue(cue.line, cue.begins, cue.speaker, "")
+    for line in cue.text.split("\n"):
+        spoken = _SPEAKER.fullmatch(line.strip())
+        if (now.text or now.more) and spoken is not None and named(spoken[1]) in names:
+            yield now.whole()
+            now = _Cue(cue.line, cue.begins, named(spoken[1]), spoken[2])
+        elif line.strip():
+            now.more.append(line)
+    yield now.whole()
+
+
 def _joined(cues: Iterator[_Cue]) -> Iterator[_Cue]:
     """Yields cues with speaker and clean text; joins sentences that continue in the next cue."""
     before: _Cue | None = None
     speaking = ""
     for cue in cues:
-        voice = _VOICE.search(cue.text)
-        text = " ".join(html.unescape(_TAG.sub("", cue.text)).split())
-        own = cue.speaker or (named(voice[1]) if voice else "")
+        text, own = _plain(cue.text), cue.speaker
         spoken = _SPEAKER.fullmatch(text) if not own else None
         if spoken is not None:
             own, text = named(spoken[1]), spoken[2]

@@ -6,6 +6,9 @@ last seen is the path from `current_node` up to the root.
 
 from __future__ import annotations
 
+import contextlib
+import json
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Final, cast
@@ -15,6 +18,8 @@ from palimpsest.ops.ingest.base import (
     Document,
     Found,
     Item,
+    LeftOut,
+    Note,
     ReadOptions,
     Utterance,
     conversations,
@@ -22,6 +27,7 @@ from palimpsest.ops.ingest.base import (
     named,
     said,
     unix_time,
+    unread_time,
 )
 from palimpsest.schemas.messages import Role
 
@@ -33,14 +39,22 @@ MEMBER: Final = "mapping"
 """Of a conversation: its messages by node."""
 
 
+_MARK: Final = re.compile(
+    r" ?\ue200(?P<closed>[^\ue200\ue201]*)\ue201"
+    r"|\ue200(?:[a-z_]+(?:\ue202[^\s\ue200-\ue2ff]*)*)?"  # cut off
+    r"|[\ue200-\ue20f]"
+    r"| ?【[0-9:]{1,12}†[^【】\n]{0,80}】"
+)
+"""What the program shows as a source, a card or a highlight; parts are parted by U+E202."""
+OTHER_BRANCHES: Final = "messages of other branches (answers made again, questions edited)"
+
+
 def read_chatgpt(document: Document, options: ReadOptions) -> Iterator[Item]:
     """Yields the messages of user and assistant, by conversation. Raises Unreadable."""
     listed = conversations(document, MEMBER, dict, "ChatGPT")
-    found = each_object(listed, document.name, partial(_conversation, options))
-    return said(
-        found,
-        "messages without words of a person or the assistant (tools, code, images, hidden ones)",
-    )
+    if not listed:
+        yield Note(f"{document.name} has no conversation")
+    yield from said(each_object(listed, document.name, partial(_conversation, options)))
 
 
 def _conversation(options: ReadOptions, place: str, conversation: dict[str, object]) -> Found:
@@ -48,51 +62,105 @@ def _conversation(options: ReadOptions, place: str, conversation: dict[str, obje
     if not isinstance(mapping, dict):
         yield Bad(place, "a conversation without a `mapping` of messages")
         return
-    nodes = {key: node for key, node in mapping.items() if isinstance(node, dict)}
+    nodes: dict[str, dict[str, object]] = {}
+    for key, node in mapping.items():
+        if isinstance(node, dict):
+            nodes[key] = node
+        else:
+            yield Bad(f"{place}: {key}", "not a JSON object")
+    parents = _parents(nodes)
+    path = _path(nodes, parents, conversation.get("current_node"))
     session = _text(conversation, "conversation_id", "id") or _text(conversation, "title")
-    at = unix_time(conversation.get("create_time"))
-    for node_id in _path(nodes, conversation.get("current_node")):
-        message = nodes[node_id].get("message")
-        if not isinstance(message, dict):
+    untimed = not any(_said_at(nodes[key]) for key in path)
+    for node_id in path:
+        found = nodes[node_id].get("message")
+        if found is None:
             continue  # the root has none
-        author = message.get("author")
-        role = ROLES.get(_text(author if isinstance(author, dict) else {}, "role"))
-        text = _spoken(message)
-        if role is None or text is None:
-            yield None
+        if not isinstance(found, dict):
+            yield Bad(f"{place}: {node_id}", "a message that is no JSON object")
             continue
-        # A message without a time takes the time of the previous one.
-        at = unix_time(message.get("create_time")) or at
-        yield Utterance(
-            place=f"{place}: {node_id}",
-            key=f"chatgpt:{_text(message, 'id') or node_id}"[:256],
-            text=text,
-            at=at,
-            session=session[:256],
-            speaker=options.me if role == "user" else "",
-            role=role,
-            source_id=node_id[:512],
-            metadata={"title": named(conversation.get("title"))},
+        # Without a time in the whole conversation, its first message has that of its beginning.
+        began = conversation.get("create_time") if untimed else None
+        for item in _message(found, f"{place}: {node_id}", node_id, session, began, options):
+            if isinstance(item, Utterance):
+                item.metadata["title"] = named(conversation.get("title"))
+                untimed = False
+            yield item
+    if path and nodes[path[0]].get("parent") is not None:
+        yield Bad(f"{place}: {path[0]}", "what was said before it is not in the export")
+    for key in nodes.keys() - set(path):
+        if nodes[key].get("message") is not None:
+            yield LeftOut(OTHER_BRANCHES)
+
+
+def _message(
+    message: dict[str, object],
+    place: str,
+    node_id: str,
+    session: str,
+    began: object,
+    options: ReadOptions,
+) -> Found:
+    author = message.get("author")
+    role = ROLES.get(_text(author if isinstance(author, dict) else {}, "role"))
+    words, others = _spoken(message)
+    if role is None or not words:
+        yield from map(LeftOut, others or [_unsaid(role)])
+        return
+    yield from map(LeftOut, others)
+    text = _MARK.sub(_shown, words).strip() if role == "assistant" else words
+    if not text:
+        yield LeftOut(_unsaid(None))
+        return
+    value = message.get("create_time") or began
+    at = unix_time(value)
+    yield Utterance(
+        place=place,
+        key=f"chatgpt:{_text(message, 'id') or node_id}"[:256],
+        text=text,
+        at=at,
+        unread="" if at else unread_time(value),
+        session=session[:256],
+        speaker=options.me if role == "user" else "",
+        role=role,
+        source_id=node_id[:512],
+    )
+
+
+def _unsaid(role: Role | None) -> str:
+    return "messages without words" if role else "messages of the program and its tools"
+
+
+def _parents(nodes: dict[str, dict[str, object]]) -> dict[str, str]:
+    """Returns each node's parent, by its own word or by that of the node it is a child of."""
+    parents: dict[str, str] = {}
+    for key, node in nodes.items():
+        children = node.get("children")
+        for child in children if isinstance(children, list) else []:
+            if isinstance(child, str) and child in nodes:
+                parents.setdefault(child, key)
+    own = {key: node.get("parent") for key, node in nodes.items()}
+    return parents | {k: p for k, p in own.items() if isinstance(p, str) and p in nodes}
+
+
+def _path(
+    nodes: dict[str, dict[str, object]], parents: dict[str, str], current: object
+) -> list[str]:
+    """Returns the nodes from the root to `current`, or to the newest leaf if that is no node. In a
+    circle each is named once."""
+    here = current if isinstance(current, str) and current in nodes else None
+    if here is None:
+        leaves = nodes.keys() - set(parents.values()) or nodes
+        here = max(
+            (key for key in nodes if key in leaves),
+            key=lambda key: _said_at(nodes[key]),
+            default=None,
         )
-
-
-def _path(nodes: dict[str, dict[str, object]], current: object) -> list[str]:
-    """Returns the nodes from the root to `current`, or to the newest leaf if that is no node."""
-    here = current if isinstance(current, str) and current in nodes else _newest_leaf(nodes)
-    path: list[str] = []
-    seen = set()
-    while here is not None and here not in seen:
-        path.append(here)
-        seen.add(here)
-        parent = nodes[here].get("parent")
-        here = parent if isinstance(parent, str) and parent in nodes else None
-    return path[::-1]
-
-
-def _newest_leaf(nodes: dict[str, dict[str, object]]) -> str | None:
-    parents = {str(node.get("parent")) for node in nodes.values()}
-    leaves = [key for key in nodes if key not in parents]
-    return max(leaves, key=lambda key: _said_at(nodes[key]), default=None)
+    path: dict[str, None] = {}
+    while here is not None and here not in path:
+        path[here] = None
+        here = parents.get(here)
+    return list(path)[::-1]
 
 
 def _said_at(node: dict[str, object]) -> float:
@@ -101,24 +169,44 @@ def _said_at(node: dict[str, object]) -> float:
     return at.timestamp() if at else 0.0
 
 
-def _spoken(message: dict[str, object]) -> str | None:
-    """Returns the text of a message between user and assistant; None if it has none."""
+def _spoken(message: dict[str, object]) -> tuple[str, list[str]]:
+    """Returns the text of a message between user and assistant, and the kinds of what is beside
+    it; of any other message, its kind only."""
     content, metadata = message.get("content"), message.get("metadata")
-    if not isinstance(content, dict) or content.get("content_type") not in SPOKEN:
-        return None
-    if message.get("recipient", "all") not in ("all", None):
-        return None  # addressed to a tool
+    if not isinstance(content, dict):
+        return "", ["messages without content"]
     if isinstance(metadata, dict) and metadata.get("is_visually_hidden_from_conversation"):
-        return None
+        return "", ["hidden messages"]
+    if message.get("recipient", "all") not in ("all", None):
+        return "", ["calls of tools"]
+    kind = content.get("content_type")
+    if kind not in SPOKEN:
+        return "", [f"messages of type {named(kind) or 'unknown'}"]
+    texts, others = [], []
     parts = content.get("parts")
-    words = [_words(part) for part in (parts if isinstance(parts, list) else [])]
-    return "\n".join(word for word in words if word.strip()) or None
+    for part in parts if isinstance(parts, list) else []:
+        fields = part if isinstance(part, dict) else {"text": part}
+        text = fields.get("text")  # transcribed speech has one; images and files have none
+        if not isinstance(text, str):
+            others.append(f"parts of type {named(fields.get('content_type')) or 'unknown'}")
+        elif text.strip():
+            texts.append(text)
+    return "\n".join(texts), others
 
 
-def _words(part: object) -> str:
-    if isinstance(part, dict):  # transcribed speech has text; images and files have none
-        part = part.get("text")
-    return part if isinstance(part, str) else ""
+def _shown(mark: re.Match[str]) -> str:
+    """Returns what a mark shows: the name of an entity or of a link, nothing for a source."""
+    kind, _, rest = (mark["closed"] or "").partition("\ue202")
+    shown = ""
+    if kind == "url":
+        shown = rest.partition("\ue202")[0]
+    elif kind == "entity":
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(rest)
+            if isinstance(value, list) and len(value) > 1 and isinstance(value[1], str):
+                shown = value[1]
+    space = " " if mark[0].startswith(" ") else ""
+    return space + shown if shown else ""
 
 
 def _text(found: dict[str, object], *names: str) -> str:

@@ -120,16 +120,27 @@ def members(bundle: Bundle) -> tuple[str, list[str]]:
     """Returns the format of a folder or archive, and its files to read. Raises Unreadable."""
     names = bundle.names
     exports = [name for name in names if CONVERSATIONS.fullmatch(name)]
+    unread = ""
     for name in exports:
-        found = format_of_text(b"", lambda name=name: bundle.read(name))  # type: ignore[misc]
+        try:
+            found = format_of_text(b"", lambda name=name: bundle.read(name))  # type: ignore[misc]
+        except Unreadable as error:  # one damaged part of an export hides no other
+            unread = unread or f"; {name}: {error}"
+            continue
         if found in ("chatgpt", "claude"):
             return found, exports
     days = day_files(names)
     if days:
         return "slack", days
     chats = [name for name in names if name.lower().endswith(".txt")]
-    if chats and is_whatsapp(decoded(bundle.read(chats[0]))):
-        return "whatsapp", chats
+    for name in chats:
+        try:
+            if is_whatsapp(decoded(bundle.read(name))):
+                return "whatsapp", chats
+        except Unreadable as error:
+            unread = unread or f"; {name}: {error}"
     lines = [name for name in names if name.lower().endswith((".jsonl", ".ndjson", ".json"))]
     some = f"; name its files one by one ({', '.join(lines[:3])}, …)" if lines else ""
-    raise Unreadable(f"there is no export of ChatGPT, Claude, Slack or WhatsApp in it{some}")
+    raise Unreadable(
+        f"there is no export of ChatGPT, Claude, Slack or WhatsApp in it{unread}{some}"
+    )

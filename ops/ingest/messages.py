@@ -18,6 +18,7 @@ from palimpsest.ops.ingest.base import (
     Found,
     Item,
     Keys,
+    LeftOut,
     ReadOptions,
     Unreadable,
     Utterance,
@@ -25,6 +26,7 @@ from palimpsest.ops.ingest.base import (
     named,
     said,
     unix_time,
+    unread_time,
 )
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import Role
@@ -63,7 +65,7 @@ def is_messages(value: object) -> bool:
 
 def read_messages(document: Document, options: ReadOptions) -> Iterator[Item]:
     """Yields the messages in order. Raises Unreadable for JSON that is nested too deeply."""
-    return said(_found(document, options), "messages without text (calls of tools, images)")
+    return said(_found(document, options))
 
 
 def _found(document: Document, options: ReadOptions) -> Found:
@@ -148,19 +150,25 @@ def _messages(conversation: _Conversation, options: ReadOptions) -> Found:
             known = ", ".join(ROLES)
             yield Bad(place, f"{message.get('role')!r} is no role; expected one of {known}")
             continue
-        text = _words(message.get("content"))
+        text, others = _words(message.get("content"))
+        yield from map(LeftOut, others)
+        if message.get("tool_calls"):
+            yield LeftOut("calls of tools")
         if not text.strip():
-            yield None
+            if not others and not message.get("tool_calls"):
+                yield LeftOut("messages without text")
             continue
         own = _own(message, IDS)
         session = options.session or _own(message, SESSIONS) or conversation.session
         speaker = _own(message, SPEAKERS)
+        at, unread = _time(message, options)
         by_text = keys.setdefault(session, Keys("messages", session))
         yield Utterance(
             place=place,
             key=derived_id("messages", session, own) if own else by_text.key(role, speaker, text),
             text=text,
-            at=_time(message, options),
+            at=at,
+            unread=unread,
             session=session[:256],
             speaker=speaker or (options.me if role == "user" else ""),
             role=role,
@@ -173,27 +181,29 @@ def _own(value: dict[str, object], names: tuple[str, ...]) -> str:
     return next((found for name in names if (found := named(value.get(name)))), "")
 
 
-def _time(message: dict[str, object], options: ReadOptions) -> datetime | None:
+def _time(message: dict[str, object], options: ReadOptions) -> tuple[datetime | None, str]:
+    """Returns the first time that can be read; if none can, also the first that cannot."""
+    unread = ""
     for name in TIMES:
-        at = iso_time(message.get(name), options.zone) or unix_time(message.get(name))
+        value = message.get(name)
+        at = iso_time(value, options.zone) or unix_time(value)
         if at is not None:
-            return at
-    return None
+            return at, ""
+        unread = unread or unread_time(value)
+    return None, unread
 
 
-def _words(content: object) -> str:
-    """Returns the text of a message's content: the content itself, or the text parts of a list."""
+def _words(content: object) -> tuple[str, list[str]]:
+    """Returns the text of a message's content (the content itself, or the text parts of a list),
+    and the kinds of its other parts."""
     if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else [content]
-    texts = [
-        part if isinstance(part, str) else part["text"]
-        for part in parts
-        if isinstance(part, str)
-        or (
-            isinstance(part, dict)
-            and part.get("type", "text") in TEXT_PARTS
-            and isinstance(part.get("text"), str)
-        )
-    ]
-    return "\n".join(texts)
+        return content, []
+    texts, others = [], []
+    for part in content if isinstance(content, list) else [content]:
+        fields = part if isinstance(part, dict) else {"text": part}
+        text, kind = fields.get("text"), fields.get("type", "text")
+        if kind in TEXT_PARTS and isinstance(text, str):
+            texts.append(text)
+        elif part is not None:
+            others.append(f"parts of type {named(kind) or 'unknown'}")
+    return "\n".join(texts), others

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
-from typing import IO, TypeAlias
+from typing import IO, Final, TypeAlias
 from zoneinfo import ZoneInfo
 
 from palimpsest.ops.errors import RequestError
@@ -19,6 +19,7 @@ from palimpsest.ops.ingest.base import (
     Note,
     ReadOptions,
     Unreadable,
+    Utterance,
     decoded,
     later,
     parsed,
@@ -43,6 +44,8 @@ from palimpsest.streams.sensitive.policy import Policy
 
 Found: TypeAlias = tuple[Outgoing | Bad | Note, int]
 """An item, and the bytes of the source that it took."""
+_NAMED: Final = 5
+"""How many files that are not read a note names."""
 
 
 @dataclass(slots=True)
@@ -186,34 +189,67 @@ def _untimed(count: int, source: Source, options: ReadOptions) -> Note:
 def _records(
     items: Iterator[Item], form: str, source: Source, options: ReadOptions
 ) -> Iterator[Found]:
-    """Yields utterances as records. One without a time follows the previous one of its session by
-    UNTIMED_STEP; the first of a session gets the source's own time, and a note says so."""
+    """Yields utterances as records. One without a time is placed between its neighbours in its
+    session; where the session has no time at all, it gets the source's own. Notes say so."""
     return _shared(_dated(items, form, source, options), source.size)
 
 
 def _dated(
     items: Iterator[Item], form: str, source: Source, options: ReadOptions
 ) -> Iterator[Outgoing | Bad | Note]:
-    last: dict[str, datetime] = {}
-    untimed = following = 0
-    for item in items:
-        if isinstance(item, Bad | Note):
+    found = list(items)
+    said = [item for item in found if isinstance(item, Utterance)]
+    placed = iter(_placed(said))
+    untimed = 0
+    for item in found:
+        if not isinstance(item, Utterance):
             yield item
             continue
-        at, before = item.at, last.get(item.session)
-        if at is None and before is not None:
-            at = later(before, UNTIMED_STEP)
-            following += 1
-        elif at is None:
+        at = next(placed)
+        if at is None:
             at = later(options.now, untimed * UNTIMED_STEP)
             untimed += 1
-        if item.at is not None or before is not None:
-            last[item.session] = at
         yield record_of(item, at, form, options)
-    if following:
-        yield Note(f"{following} turns tell no time: they follow those before them")
+    unread = [item for item in said if item.unread]
+    if unread:
+        yield Note(
+            f"{len(unread)} times cannot be read (the first at {unread[0].place}:"
+            f" {unread[0].unread[:40]!r}); their turns are placed like those without a time"
+        )
+    between = sum(item.at is None for item in said) - untimed
+    if between:
+        yield Note(f"{between} turns tell no time: they are placed between those around them")
     if untimed:
         yield _untimed(untimed, source, options)
+
+
+def _placed(said: Sequence[Utterance]) -> list[datetime | None]:
+    """Returns the times of the utterances; one without a time lies between the neighbours of its
+    session: UNTIMED_STEP after the previous one, or closer if the next one is near. None where a
+    session has no time at all."""
+    times = [item.at for item in said]
+    sessions: dict[str, list[int]] = {}
+    for number, item in enumerate(said):
+        sessions.setdefault(item.session, []).append(number)
+    for numbers in sessions.values():
+        waiting: list[int] = []
+        before: datetime | None = None
+        for number in numbers:
+            at = times[number]
+            if at is None:
+                waiting.append(number)
+                continue
+            step = UNTIMED_STEP
+            if before is not None and waiting:
+                step = min(step, max((at - before) / (len(waiting) + 1), timedelta()))
+            for place, each in enumerate(waiting):
+                first = later(at, -UNTIMED_STEP * len(waiting)) if before is None else before
+                times[each] = later(first, step * (place + (before is not None)))
+            waiting, before = [], at
+        if before is not None:
+            for place, each in enumerate(waiting, 1):
+                times[each] = later(before, UNTIMED_STEP * place)
+    return times
 
 
 def _bundled(
@@ -224,14 +260,27 @@ def _bundled(
         users = next((n for n in bundle.names if PurePosixPath(n).name == "users.json"), None)
         people = bundle.read(users) if users else _beside(source.path)
         yield from read_slack(source.name, days, people, bundle.read)
-        return
-    for name in names:
-        # A chat in an archive is often called _chat.txt: only the archive's name identifies it.
-        document = Document(f"{source.name}: {name}", source.stem, decoded(bundle.read(name)))
-        try:
-            yield from PARSERS[form](document, options)
-        except Unreadable as error:
-            yield Bad(document.name, str(error))
+        names = [*names, *(name for name in bundle.names if _describes(name))]
+    else:
+        for name in names:
+            place = f"{source.name}: {name}"
+            try:
+                # A chat in an archive is often called _chat.txt: only the archive's name
+                # identifies it.
+                document = Document(place, source.stem, decoded(bundle.read(name)))
+                yield from PARSERS[form](document, options)
+            except Unreadable as error:
+                yield Bad(place, str(error))
+    taken = set(names)
+    others = [name for name in bundle.names if name not in taken]
+    if others:
+        some = ", ".join(others[:_NAMED]) + (", …" if len(others) > _NAMED else "")
+        yield Note(f"{len(others)} other files in it are not read: {some}")
+
+
+def _describes(name: str) -> bool:
+    """Whether a file of a Slack export describes people and channels, not messages."""
+    return PurePosixPath(name).name in ("users.json", "channels.json", "groups.json", "dms.json")
 
 
 def _channel(name: str, otherwise: str) -> str:

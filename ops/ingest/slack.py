@@ -10,7 +10,7 @@ import html
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pydantic import JsonValue
@@ -19,11 +19,11 @@ from palimpsest.ops.ingest.base import (
     Bad,
     Found,
     Item,
+    LeftOut,
     Note,
     Unreadable,
     Utterance,
     decoded,
-    each_object,
     named,
     said,
     unix_time,
@@ -32,8 +32,21 @@ from palimpsest.ops.ingest.base import (
 DAY_FILE: Final = re.compile(r"(?:^|.*/)(?:([^/]+)/)?(\d{4}-\d{2}-\d{2})\.json$")
 SPOKEN: Final = {"", "thread_broadcast", "me_message", "file_share", "bot_message", "reply_to"}
 """Subtypes of messages with an utterance; the others announce joins, topics and the like."""
+MOST_DEPTH: Final = 8
+"""How deeply blocks may lie in blocks."""
+_INLINE: Final = ("rich_text_section", "rich_text_quote", "rich_text_preformatted")
+_TEXTS: Final = ("pretext", "author_name", "title", "text", "value")
+"""Fields of blocks and attachments with words, in the order in which they are shown."""
 _MENTION: Final = re.compile(r"<(?:@([A-Z0-9]+)|#[A-Z0-9]+|!([a-z]+)[^|>]*)(?:\|([^>]*))?>")
 _LINK: Final = re.compile(r"<((?:https?|mailto|tel):[^|>]+)(?:\|([^>]*))?>")
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a message became: its text of now, or None if it was deleted."""
+
+    key: str
+    now: Utterance | None
 
 
 def is_slack_day(value: object) -> bool:
@@ -52,16 +65,66 @@ def read_slack(
 ) -> Iterator[Item]:
     """Yields the messages of the day files `days` (file and channel), whose bytes `read` returns.
     Raises Unreadable if none of them is a day of a channel."""
-    yield from said(
-        _days(name, days, _people(users), read), "entries that nobody said (joins, topics, files)"
-    )
+    yield from said(_edited(_days(name, days, _people(users), read)))
     if users is None:
         yield Note("there is no users.json beside it: speakers are named as the messages do")
 
 
+def _edited(found: Iterator[Item | LeftOut | _Change]) -> Found:
+    """Yields the messages as they were last edited, without deleted ones; a reply has the session
+    of the message that it answers."""
+    items: list[Item | LeftOut] = []
+    places: dict[str, int] = {}
+    changes: list[_Change] = []
+    for item in found:
+        if isinstance(item, _Change):
+            changes.append(item)
+            continue
+        if isinstance(item, Utterance):
+            places.setdefault(item.key, len(items))
+        items.append(item)
+    for change in changes:
+        place = places.get(change.key)
+        before = None if place is None else items[place]
+        if place is None or not isinstance(before, Utterance):
+            if change.now is not None:
+                places[change.key] = len(items)
+                items.append(change.now)
+            else:
+                items.append(LeftOut("notices (message_deleted)"))
+            continue
+        if change.now is None:
+            items[place] = LeftOut("deleted messages")
+        else:
+            items[place] = replace(change.now, session=before.session)
+            items.append(LeftOut("earlier texts of edited messages"))
+    sessions = {item.key: item.session for item in items if isinstance(item, Utterance)}
+    for item in items:
+        yield _in_thread(item, sessions) if isinstance(item, Utterance) else item
+
+
+def _in_thread(said: Utterance, sessions: dict[str, str]) -> Utterance:
+    """Returns the message in the session of the one it answers, of the day of that if the export
+    does not have it."""
+    root, channel = said.metadata.get("thread_ts"), str(said.metadata.get("channel") or "")
+    began = unix_time(root)
+    if not isinstance(root, str) or began is None:
+        return said
+    otherwise = _session(channel, began.date().isoformat())
+    return replace(said, session=sessions.get(_message_key(channel, root), otherwise))
+
+
+def _message_key(channel: str, ts: str) -> str:
+    return f"slack:{channel}:{ts}"[:256]
+
+
+def _session(channel: str, day: str) -> str:
+    return f"{channel} {day}".strip()[:256]
+
+
 def _days(
     name: str, days: Sequence[tuple[str, str]], known: dict[str, str], read: Callable[[str], bytes]
-) -> Found:
+) -> Iterator[Item | LeftOut | _Change]:
     found_any = False
     for file, channel in days:
         place = file if file == name else f"{name}: {file}"
@@ -76,36 +139,123 @@ def _days(
         found_any = True
         match = DAY_FILE.match(file)
         day = match[2] if match else ""
-        yield from each_object(value, place, partial(_message, known, channel, day))
+        for number, message in enumerate(value):
+            where = f"{place}[{number}]"
+            if isinstance(message, dict):
+                yield from _entry(known, channel, day, where, message)
+            else:
+                yield Bad(where, "not a JSON object")
     if not found_any:
         raise Unreadable("no Slack export: there is no file of a day (CHANNEL/2026-03-02.json)")
+
+
+def _entry(
+    known: dict[str, str], channel: str, day: str, where: str, message: dict[str, object]
+) -> Iterator[Item | LeftOut | _Change]:
+    """Yields a message, or what an entry does to an earlier one."""
+    subtype, inner = named(message.get("subtype")), message.get("message")
+    if subtype == "message_changed" and isinstance(inner, dict):
+        for item in _message(known, channel, "", where, inner):
+            yield _Change(item.key, item) if isinstance(item, Utterance) else item
+    elif subtype == "message_deleted" and isinstance(ts := message.get("deleted_ts"), str):
+        yield _Change(_message_key(channel, ts), None)
+    else:
+        yield from _message(known, channel, day, where, message)
 
 
 def _message(
     known: dict[str, str], channel: str, day: str, where: str, message: dict[str, object]
 ) -> Found:
     ts, subtype = message.get("ts"), named(message.get("subtype"))
-    text, at = message.get("text"), unix_time(ts)
-    if subtype not in SPOKEN or not isinstance(text, str) or not text.strip():
-        yield None
-    elif at is None or not isinstance(ts, str):
+    if subtype not in SPOKEN:
+        yield LeftOut(f"notices ({subtype})")
+        return
+    text, others = _words(message)
+    if not text.strip():
+        yield from map(LeftOut, others or ["messages without words"])
+        return
+    at = unix_time(ts)
+    if at is None or not isinstance(ts, str):
         yield Bad(where, f"a message without a time: ts is {ts!r}")
-    else:
-        metadata: dict[str, JsonValue] = {"channel": channel}
-        if isinstance(thread := message.get("thread_ts"), str):
-            metadata["thread_ts"] = thread
-        is_bot = subtype == "bot_message" or "bot_id" in message
-        yield Utterance(
-            place=where,
-            key=f"slack:{channel}:{ts}"[:256],
-            text=_plain(text, known),
-            at=at,
-            session=f"{channel} {day or at.date().isoformat()}".strip()[:256],
-            speaker=_speaker(message, known),
-            role="tool" if is_bot else "user",
-            source_id=f"{channel}/{ts}",
-            metadata=metadata,
-        )
+        return
+    yield from map(LeftOut, others)
+    metadata: dict[str, JsonValue] = {"channel": channel}
+    if isinstance(thread := message.get("thread_ts"), str):
+        metadata["thread_ts"] = thread
+    is_bot = subtype == "bot_message" or "bot_id" in message
+    yield Utterance(
+        place=where,
+        key=_message_key(channel, ts),
+        text=_plain(text, known),
+        at=at,
+        session=_session(channel, day or at.date().isoformat()),
+        speaker=_speaker(message, known),
+        role="tool" if is_bot else "user",
+        source_id=f"{channel}/{ts}",
+        metadata=metadata,
+    )
+
+
+def _words(message: dict[str, object]) -> tuple[str, list[str]]:
+    """Returns the words of a message, in Slack's markup: its text, else those of its blocks, else
+    those of its attachments; and the kinds of what is beside them."""
+    files, attachments = message.get("files"), message.get("attachments")
+    others = ["files" for _ in (files if isinstance(files, list) else [])]
+    attached = ["attachments" for _ in (attachments if isinstance(attachments, list) else [])]
+    text = message.get("text")
+    if isinstance(text, str) and text.strip():
+        return text, others + attached
+    text = "\n".join(_lines(message.get("blocks")))
+    if text.strip():
+        return text, others + attached
+    return "\n".join(_lines(attachments)), others
+
+
+def _lines(value: object, depth: int = 0) -> list[str]:
+    """Returns the lines of words in blocks or attachments."""
+    lines: list[str] = []
+    for each in value if isinstance(value, list) and depth < MOST_DEPTH else []:
+        if not isinstance(each, dict):
+            continue
+        kind = each.get("type")
+        if kind in _INLINE:
+            lines.append(_inline(each))
+            continue
+        if kind in ("context", "rich_text", "rich_text_list"):
+            lines += _lines(each.get("elements"), depth + 1)
+            continue
+        for name in _TEXTS:
+            found = each.get(name)
+            found = found.get("text") if isinstance(found, dict) else found
+            if isinstance(found, str) and found.strip():
+                lines.append(found)
+        lines += _lines(each.get("fields"), depth + 1) + _lines(each.get("blocks"), depth + 1)
+        if not lines and isinstance(fallback := each.get("fallback"), str) and fallback.strip():
+            lines.append(fallback)
+    return lines
+
+
+def _inline(section: dict[str, object]) -> str:
+    """Returns the words of a section of a rich text, as markup."""
+    words = []
+    elements = section.get("elements")
+    for each in elements if isinstance(elements, list) else []:
+        fields = each if isinstance(each, dict) else {}
+        kind, name = fields.get("type"), named(fields.get("name"))
+        text = fields.get("text") if isinstance(fields.get("text"), str) else None
+        if kind == "text" and text is not None:
+            words.append(html.escape(text, quote=False))
+        elif kind == "link":
+            words.append(html.escape(text or named(fields.get("url")), quote=False))
+        elif kind == "user":
+            words.append(f"<@{named(fields.get('user_id'))}>")
+        elif kind == "broadcast":
+            words.append(f"@{named(fields.get('range'))}")
+        elif kind == "channel":
+            words.append("#channel")
+        elif kind == "emoji" and name:
+            words.append(f":{name}:")
+    return "".join(words)
 
 
 def _people(users: bytes | None) -> dict[str, str]:

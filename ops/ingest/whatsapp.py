@@ -8,40 +8,48 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
-from typing import Final, cast, get_args
+from typing import Final, get_args
 
 from palimpsest.ops.ingest.base import (
     Bad,
     Document,
     Item,
     Keys,
+    LeftOut,
     Note,
     ReadOptions,
     Unreadable,
     Utterance,
     named,
+    said,
     with_offset,
 )
 from palimpsest.ops.ingest.requests import DateOrder
+from palimpsest.ops.ingest.stamps import Stamp, moment, stamp_of
 from palimpsest.streams.text.tables import Lexicon
 
 _LEXICON: Final = Lexicon(__name__, "whatsapp.toml")
 expression = _LEXICON.expression
 _MARKS: Final = dict.fromkeys(
-    map(ord, "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2069\ufeff")
+    map(ord, "\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
 )
 """Bidirectional marks that WhatsApp inserts; they carry no text."""
+_OWN: Final = "\u200e"
+"""Begins what WhatsApp itself writes in the place of words, and lines with a file."""
+_LABEL: Final = re.compile(rf"{_OWN}\w{{2,20}}(?: \w{{2,20}})?:\s")
+"""Before what somebody sent that is no text, but has words: a poll, a place."""
 _SPACES: Final = dict.fromkeys(map(ord, "\u202f\u00a0\u2009"), " ")
-_LINE: Final = re.compile(
-    r"\[?(?P<date>\d{1,4}[./-]\d{1,2}[./-]\d{1,4})\.?,? +(?:at |um )?"
-    r"(?P<time>\d{1,2}[:.]\d{2}(?:[:.]\d{2})?)"
-    r"(?: ?(?P<half>[APap])\.? ?[Mm]\.?)?(?:\] ?| [-–] )(?P<rest>.*)",
-    re.DOTALL,
-)
 _SPEAKER: Final = re.compile(r"(?P<name>[^:\n\"“”„«»]{1,80}?): ?(?P<text>.*)", re.DOTALL)
+_KINDS: Final = {
+    "files": "media",
+    "calls": "calls",
+    "deleted messages": "deleted",
+    "notices of WhatsApp": "encrypted",
+}
+"""Expressions by the kind of entries that they tell."""
 NAMES: Final[dict[DateOrder, str]] = {
     "dmy": "day/month/year",
     "mdy": "month/day/year",
@@ -51,62 +59,91 @@ NAMES: Final[dict[DateOrder, str]] = {
 
 @dataclass(slots=True)
 class _Entry:
-    """A raw message: the numbers of its date, its time, and the rest."""
+    """A raw message: its line, its stamp, and its words."""
 
     line: int
-    stamp: str
-    date: tuple[int, int, int]
-    clock: tuple[int, int, int]
-    rest: str
+    stamp: Stamp
+    lines: list[str]
+    has_file: bool
+    newest: int
+    """The last year that it can be of."""
 
 
 def is_whatsapp(text: str) -> bool:
     """Whether one of the first lines begins like a message."""
-    return any(_match(line) for line in text.split("\n")[:20])
+    return any(stamp is not None and stamp.clock for stamp, _ in map(_match, text.split("\n")[:20]))
 
 
 def read_whatsapp(document: Document, options: ReadOptions) -> Iterator[Item]:
     """Yields the messages in order; a line that begins no message continues the previous one.
     Raises Unreadable if there is none."""
-    entries = list(_entries(document.text))
-    if not entries:
+    entries = list(_entries(document.text, options.now.year + 1))
+    readable = [entry for entry in entries if entry.stamp.clock is not None]
+    if not readable:
         raise Unreadable("no WhatsApp chat: no line begins with a date, a time and a speaker")
     order, why = options.date_order, "as told by --date-order"
     if order is None:
-        order, why = date_order(entries)
+        order, why = date_order(readable)
     yield Note(f"dates are read as {NAMES[order]} ({why}), times as those of {options.zone.key}")
-    keys = Keys("whatsapp")
-    system = media = 0
-    for entry in entries:
-        place = f"{document.name}:{entry.line}"
-        said = _SPEAKER.fullmatch(entry.rest)
-        if said is None:
-            system += 1
-            continue
-        text = expression("edited").sub("", said["text"]).strip()
-        if not text or expression("notice").fullmatch(text):
-            media += 1
-            continue
-        local = _moment(entry, order)
-        at = None if local is None else with_offset(local, options.zone)
-        if local is None or at is None:
-            yield Bad(place, f"there is no such date in {NAMES[order]}: {entry.stamp}")
-            continue
-        speaker = named(said["name"].removeprefix("~"))
-        yield Utterance(
-            place=place,
-            # The raw stamp: a longer export may be read in another date order, with the same keys.
-            key=keys.key(entry.stamp, speaker, text),
-            text=text,
-            at=at,
-            session=options.session or f"{_chat(document.stem)} {local.date().isoformat()}".strip(),
-            speaker=speaker,
-        )
-    if system or media:
-        yield Note(
-            f"{system + media} entries without words are left out: {system} of WhatsApp itself,"
-            f" {media} of media or deleted"
-        )
+    chat, keys = _chat(document.stem), Keys("whatsapp")
+    found = (_said(entry, f"{document.name}:{entry.line}", order, options) for entry in entries)
+    yield from said(
+        item if not isinstance(item, Utterance) else _named(item, chat, keys, options)
+        for item in found
+    )
+
+
+def _said(
+    entry: _Entry, place: str, order: DateOrder, options: ReadOptions
+) -> Utterance | Bad | LeftOut:
+    """Returns what somebody said in an entry, without its key and session."""
+    rest = "\n".join(entry.lines)
+    speech = _SPEAKER.fullmatch(rest)
+    if speech is None:
+        return LeftOut("notices of WhatsApp")
+    text, kind = _words(speech["text"], entry.has_file)
+    if kind:
+        return LeftOut(kind)
+    if entry.stamp.clock is None:
+        return Bad(place, f"a time that cannot be read: {entry.stamp.text}")
+    local = moment(entry.stamp, order, entry.newest)
+    at = None if local is None else with_offset(local, options.zone)
+    if local is None or at is None:
+        return Bad(place, f"there is no such date in {NAMES[order]}: {entry.stamp.text}")
+    # The order of day and month is a guess, and iPhones tell seconds, other phones not: neither may
+    # make two of one message. The same words of a minute are told apart by their number.
+    low, high = sorted((local.month, local.day))
+    stamp = f"{local.year}-{low:02}-{high:02} {local:%H:%M}"
+    speaker = named(speech["name"].replace(_OWN, "").strip().removeprefix("~"))
+    return Utterance(place, stamp, text, at, local.date().isoformat(), speaker)
+
+
+def _named(item: Utterance, chat: str, keys: Keys, options: ReadOptions) -> Utterance:
+    """Returns an utterance of `_said` with its key and session."""
+    words = " ".join(item.text.split())
+    return replace(
+        item,
+        key=keys.key(item.key, item.speaker, words),
+        session=options.session or f"{chat} {item.session}".strip(),
+    )
+
+
+def _words(raw: str, has_file: bool) -> tuple[str, str]:
+    """Returns what a person wrote, or else of what kind the entry is."""
+    raw = raw.strip()
+    text = expression("edited").sub("", raw.replace(_OWN, "")).strip()
+    for kind, name in _KINDS.items():
+        if expression(name).fullmatch(text):
+            return "", kind
+    if not text:
+        return "", "messages without words"
+    if raw.startswith(_OWN) and not _LABEL.match(raw):
+        return "", "files" if has_file else "notices of WhatsApp"
+    if (
+        has_file and _OWN in raw and not _LABEL.match(raw)
+    ):  # a caption, and what stands for the file
+        text = raw.rpartition(_OWN)[0].replace(_OWN, "").strip()
+    return text, ""
 
 
 def _chat(stem: str) -> str:
@@ -115,36 +152,40 @@ def _chat(stem: str) -> str:
     return re.sub(r" ?\(\d+\)$", "", stem).strip("_ ")[:200]
 
 
-def _match(line: str) -> re.Match[str] | None:
-    return _LINE.fullmatch(line.translate(_MARKS | _SPACES).rstrip("\r"))
+def _match(line: str) -> tuple[Stamp | None, str]:
+    """Returns the stamp of a line, and the line without marks but those of WhatsApp's own words."""
+    clean = line.translate(_MARKS | _SPACES).rstrip("\r")
+    return stamp_of(clean.replace(_OWN, "")), clean
 
 
-def _entries(text: str) -> Iterator[_Entry]:
+def _entries(text: str, newest: int) -> Iterator[_Entry]:
     entry: _Entry | None = None
     for number, line in enumerate(text.split("\n"), 1):
-        match = _match(line)
-        if match is None:
+        stamp, clean = _match(line)
+        if stamp is None:
             if entry is not None:
-                entry.rest += "\n" + line.translate(_MARKS).rstrip("\r")
+                entry.lines.append(clean)
             continue
         if entry is not None:
             yield entry
-        date = cast("tuple[int, int, int]", tuple(map(int, re.split(r"[./-]", match["date"]))))
-        parts = [*map(int, re.split(r"[:.]", match["time"])), 0]
-        half = (match["half"] or "").lower()
-        hour = parts[0] % 12 + (12 if half == "p" else 0) if half else parts[0]
-        stamp = f"{match['date']} {match['time']}{' ' + half + 'm' if half else ''}"
-        entry = _Entry(number, stamp, date, (hour, parts[1], parts[2]), match["rest"])
+        entry = _Entry(number, stamp, [_tail(clean, stamp.rest)], clean.startswith(_OWN), newest)
     if entry is not None:
         yield entry
 
 
+def _tail(line: str, rest: str) -> str:
+    """Returns the end of a line that is `rest` without WhatsApp's marks, with them."""
+    if _OWN not in line:
+        return rest
+    left, start = len(rest), len(line)
+    while start and (left or line[start - 1] == _OWN):
+        start -= 1
+        left -= line[start] != _OWN
+    return line[start:]
+
+
 def _moment(entry: _Entry, order: DateOrder) -> datetime | None:
-    year, month, day = (entry.date[order.index(part)] for part in "ymd")
-    try:
-        return datetime(year + 2000 if year < 100 else year, month, day, *entry.clock)
-    except ValueError:
-        return None
+    return moment(entry.stamp, order, entry.newest)
 
 
 def date_order(entries: Sequence[_Entry]) -> tuple[DateOrder, str]:
@@ -169,12 +210,12 @@ def date_order(entries: Sequence[_Entry]) -> tuple[DateOrder, str]:
     return likely, f"{why}; {others} reads them otherwise"
 
 
-def _by_form(stamp: str) -> tuple[DateOrder | None, str]:
-    """Infers the order from the notation: languages with points or dashes put the day first; a
-    12-hour clock next to numbers without a leading zero is American."""
-    if re.match(r"\d+[.-]", stamp):
+def _by_form(stamp: Stamp) -> tuple[DateOrder | None, str]:
+    """Infers the order from the notation: languages with points or dashes put the day first; AM
+    and PM next to numbers without a leading zero are American."""
+    if re.match(r"\d+ ?[.-]", stamp.text):
         return "dmy", "as dates with points or dashes are"
-    if stamp.endswith("m") and not re.match(r"0\d|\d+/0", stamp):
+    if stamp.capitals and not re.match(r"0\d|\d+/0", stamp.text):
         return "mdy", "assumed from the 12-hour clock"
     return None, ""
 
@@ -185,7 +226,7 @@ def _span(entries: Sequence[_Entry], order: DateOrder) -> float:
 
 
 def _orders(entries: Sequence[_Entry]) -> list[DateOrder]:
-    if any(entry.date[0] > 31 for entry in entries):
+    if any(entry.stamp.date[0] > 31 for entry in entries):
         return ["ymd"]
     return [order for order in get_args(DateOrder) if order != "ymd"]
 
