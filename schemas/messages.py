@@ -6,7 +6,7 @@ written, persisted to the graph, audited.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue
 
@@ -29,14 +29,31 @@ from palimpsest.schemas.portable import ImportedGraph
 Role = Literal["user", "assistant", "tool", "system"]
 
 
+_ROLE_OF_SPEAKER: Final[dict[str, Role]] = {
+    **dict.fromkeys(("assistant", "the assistant", "ai", "ai assistant"), "assistant"),
+    **dict.fromkeys(("bot", "chatbot", "chatgpt"), "assistant"),
+    **{"system": "system", "tool": "tool", "function": "tool"},
+}
+
+
+def role_of_speaker(speaker: str) -> Role:
+    """The role of a speaker without one: the names of assistants, of the system and of tools have
+    theirs, everybody else is a user."""
+    return _ROLE_OF_SPEAKER.get(" ".join(speaker.split()).casefold(), "user")
+
+
 class ConversationTurn(Frozen):
     """One message of a conversation, as its producer published it. `utc_offset_minutes` tells the
-    zone of its speaker where the envelope's time, mostly in UTC, does not: what "yesterday" is."""
+    zone of its speaker where the envelope's time, mostly in UTC, does not: what "yesterday" is.
+    Where it has no `role`, the speaker's name tells it, and else it is a user's."""
 
     turn_id: str = Field(min_length=1, max_length=256)
     session_id: str = Field(default="", max_length=256)
     speaker: str = Field(default="", max_length=256)
-    role: Role = "user"
+    role: Role = Field(
+        default_factory=lambda known: role_of_speaker(known.get("speaker", "")),
+        json_schema_extra={"default": "user"},
+    )
     content: str
     privacy: Privacy = "none"
     source_type: str = Field(default="conversation", max_length=64)
