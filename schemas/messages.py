@@ -159,7 +159,8 @@ class ProposalsIntent(Frozen):
     the position of the deciding record, so that apply can tell what the decider had seen. In a
     log that was repartitioned, `as_of` is past all sequences, or 0 where a proposal was sent back.
     `by_date`: what holds follows from when it was said; older records have no such mark, and are
-    carried out in the order of delivery, also in a rebuild.
+    carried out in the order of delivery, also in a rebuild. `held_once`: a change that is pending
+    already is not held a second time; of older records each is held.
     """
 
     intent: Literal["proposals"] = "proposals"
@@ -172,6 +173,7 @@ class ProposalsIntent(Frozen):
     round: int = 0
     warnings: tuple[str, ...] = ()
     by_date: bool | None = None
+    held_once: bool | None = None
 
 
 class CommandIntent(Frozen):

@@ -22,6 +22,8 @@ from palimpsest.streams.claims.values import fits, is_known
 
 MAX_SENTENCE_CHARACTERS: Final = 600
 MAX_CLAUSES: Final = 12
+MAX_ASIDES: Final = 3
+"""At the end of one sentence."""
 
 _WISH: Final = expression("wish")
 _AS_SOMEONE: Final = re.compile(r"^As (?:someone|somebody|a person) who (?P<what>[^,]{3,60}), ")
@@ -49,7 +51,7 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
     is_question = "?" in text
     text = expression("subject_dropped").sub("I ", text)
     text = expanded(text).rstrip(" .!?~")
-    text = _GIVEN.sub("", _without_lead(text))
+    text = _GIVEN.sub("", _without_lead(_without_asides(text)))
     if expression("told_in").search(text):
         return []
     by_the_way = [] if expression("invented").search(text) else _mentioned(text, speaker, today)
@@ -88,6 +90,17 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
         if f"{claim.key} {claim.value}" not in named and f"'s {claim.key} " not in named
     ]
     return _consistent(found)
+
+
+def _without_asides(text: str) -> str:
+    """The sentence without ", by the way" and others that are no part of what it says."""
+    text = expression("aside_between").sub(" ", text)
+    for _ in range(MAX_ASIDES):
+        shorter = expression("aside_at_end").sub("", text)
+        if shorter == text:
+            break
+        text = shorter
+    return text
 
 
 def _stated(text: str) -> list[str]:
