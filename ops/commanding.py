@@ -26,7 +26,7 @@ from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.queries import Queries, queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.threads import in_thread_of
-from palimpsest.schemas.codec import InvalidRecord, describe, refuse_depth
+from palimpsest.schemas.codec import InvalidRecord, refuse_depth
 from palimpsest.schemas.commands import (
     Actor,
     AddDocumentCommand,
@@ -35,6 +35,7 @@ from palimpsest.schemas.commands import (
     MemoryCommand,
 )
 from palimpsest.schemas.envelope import derived_id
+from palimpsest.schemas.failures import describe
 from palimpsest.schemas.identity import command_digest, document_id
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.file_lock import is_held

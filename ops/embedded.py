@@ -13,8 +13,9 @@ from palimpsest.ops.maintenance.process import Process
 from palimpsest.ops.opening import open_log, open_shards
 from palimpsest.ops.parts import (
     LOCK_PATIENCE_SECONDS,
-    check_embedding,
     check_stages,
+    embedding_warnings,
+    follow_language,
     known_private,
     model_stages,
     note_embedding,
@@ -123,6 +124,8 @@ async def application(
         joined = Application(settings, log, clock, undo, *made)
         options = shard_options(settings, joined.embedding)
         joined.shards = shards = open_shards(settings, log, options, undo)
+        for shard in shards.values():
+            joined.warnings += follow_language(shard, settings.search.language)
         joined.erasing = FileErasing(log, shards, joined.replies)
         joined.tasks = tasks
 
@@ -142,7 +145,7 @@ async def application(
         joined.worker = Worker(
             log, chosen, len(shards), runner, settings.worker, asking, after_batch
         )
-        await check_embedding(joined.embedding)
+        joined.warnings += await embedding_warnings(joined.embedding)
         keep_index_settings(settings)
         for shard in shards.values():
             joined.warnings += note_embedding(shard, joined.embedding.model)

@@ -16,8 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 from palimpsest.ops.commanding import CommandRequest, Commands, SubmittedCommand
 from palimpsest.ops.errors import CommandError, RequestError
 from palimpsest.ops.requests import JsonObject
-from palimpsest.schemas.codec import MAX_DEPTH, describe, nesting
+from palimpsest.schemas.codec import MAX_DEPTH, nesting
 from palimpsest.schemas.commands import Actor, ImportCommand
+from palimpsest.schemas.failures import describe
 from palimpsest.schemas.portable import (
     FORMAT,
     FORMAT_VERSION,

@@ -162,14 +162,28 @@ async def check_embedding(model: EmbeddingModel) -> None:
         raise SetupError(f"the embedding model {model.model} cannot be used: {wrong}")
 
 
+async def embedding_warnings(model: EmbeddingModel) -> list[str]:
+    """What a process that starts without its embedding model says. Its texts get their vectors once
+    the model answers; until then they are found by keywords."""
+    wrong = await model.check()
+    if wrong is None:
+        return []
+    return [
+        "vectors wait, all else runs, and keywords find what has none: the embedding model"
+        f" {model.model} cannot be used: {wrong}"
+    ]
+
+
 @dataclass(slots=True)
 class ModelGate:
     """`unusable` tells what is wrong with the language model, and is None again once it answers;
-    until then extraction waits and everything else goes on. With `stopping` no one waits."""
+    until then extraction waits and everything else goes on. With `stopping` no one waits.
+    `on_waiting` is called every second that someone does."""
 
     language: LanguageModel
     unusable: str | None = None
     stopping: bool = False
+    on_waiting: Callable[[], None] = lambda: None
 
     async def opened(self) -> None:
         """Wait for the language model. Raises Interrupted when the worker stops meanwhile."""
@@ -180,6 +194,8 @@ class ModelGate:
             while waited < CHECK_AGAIN_SECONDS:
                 if self.stopping:
                     raise Interrupted
+                if round(waited, 1).is_integer():
+                    self.on_waiting()
                 await asyncio.sleep(0.1)
                 waited += 0.1
             self.unusable = await self.language.check()
@@ -218,6 +234,15 @@ def open_shard(settings: Settings, partition: int, options: ShardOptions) -> Sha
             ) from error
         except ValueError as error:
             raise StoreError(f"the store {folder}: {error}") from error
+
+
+def follow_language(shard: Shard, language: str) -> list[str]:
+    """Index a store in the language of the settings where it was in another one; what to tell of
+    it. Before anything else uses the store. Blocks. Raises StoreError."""
+    if not shard.is_analysed_otherwise:
+        return []
+    count = shard.index_in(language)
+    return [f"search.language is {language} now: {count} memories are indexed again"]
 
 
 def note_embedding(shard: Shard, model: str) -> list[str]:

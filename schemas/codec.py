@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from palimpsest.schemas.envelope import Envelope, Frozen
+from palimpsest.schemas.failures import describe
 from palimpsest.schemas.limits import DEFAULT_MAX_RECORD_BYTES
 from palimpsest.schemas.messages import SCHEMAS
 from palimpsest.schemas.topics import Topic
@@ -240,24 +241,6 @@ def _lift(raw: dict[str, object], name: str, version: int, current: str) -> bool
             f"not a valid {name}/{version}: it cannot be lifted to {current}"
             f" ({type(error).__name__}: {error})"
         ) from error
-
-
-def describe(error: ValidationError, limit: int = 5) -> str:
-    """The failures of a validation in one line, with where each lies and without the input."""
-    failures = error.errors(include_url=False, include_input=False, include_context=False)
-    lines = [
-        f"{'.'.join(map(str, failure['loc'])) or 'record'}: {as_json_says(failure['msg'])}"
-        for failure in failures[:limit]
-    ]
-    if len(failures) > limit:
-        lines.append(f"and {len(failures) - limit} more")
-    return "; ".join(lines)
-
-
-def as_json_says(message: str) -> str:
-    """Rewords a failure in the terms of JSON, which has neither tuples nor dictionaries."""
-    text = message.removeprefix("Value error, ").replace("valid tuple", "valid array")
-    return text.replace("valid dictionary", "valid object")
 
 
 def json_schema(schema: str) -> dict[str, object]:

@@ -6,7 +6,7 @@ written, persisted to the graph, audited.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue
 
@@ -29,14 +29,31 @@ from palimpsest.schemas.portable import ImportedGraph
 Role = Literal["user", "assistant", "tool", "system"]
 
 
+_ROLE_OF_SPEAKER: Final[dict[str, Role]] = {
+    **dict.fromkeys(("assistant", "the assistant", "ai", "ai assistant"), "assistant"),
+    **dict.fromkeys(("bot", "chatbot", "chatgpt"), "assistant"),
+    **{"system": "system", "tool": "tool", "function": "tool"},
+}
+
+
+def role_of_speaker(speaker: str) -> Role:
+    """The role of a speaker without one: the names of assistants, of the system and of tools have
+    theirs, everybody else is a user."""
+    return _ROLE_OF_SPEAKER.get(" ".join(speaker.split()).casefold(), "user")
+
+
 class ConversationTurn(Frozen):
     """One message of a conversation, as its producer published it. `utc_offset_minutes` tells the
-    zone of its speaker where the envelope's time, mostly in UTC, does not: what "yesterday" is."""
+    zone of its speaker where the envelope's time, mostly in UTC, does not: what "yesterday" is.
+    Where it has no `role`, the speaker's name tells it, and else it is a user's."""
 
     turn_id: str = Field(min_length=1, max_length=256)
     session_id: str = Field(default="", max_length=256)
     speaker: str = Field(default="", max_length=256)
-    role: Role = "user"
+    role: Role = Field(
+        default_factory=lambda known: role_of_speaker(known.get("speaker", "")),
+        json_schema_extra={"default": "user"},
+    )
     content: str
     privacy: Privacy = "none"
     source_type: str = Field(default="conversation", max_length=64)
@@ -148,7 +165,8 @@ class ProposalsIntent(Frozen):
     the position of the deciding record, so that apply can tell what the decider had seen. In a
     log that was repartitioned, `as_of` is past all sequences, or 0 where a proposal was sent back.
     `by_date`: what holds follows from when it was said; older records have no such mark, and are
-    carried out in the order of delivery, also in a rebuild.
+    carried out in the order of delivery, also in a rebuild. `held_once`: a change that is pending
+    already is not held a second time; of older records each is held.
     """
 
     intent: Literal["proposals"] = "proposals"
@@ -161,6 +179,7 @@ class ProposalsIntent(Frozen):
     round: int = 0
     warnings: tuple[str, ...] = ()
     by_date: bool | None = None
+    held_once: bool | None = None
 
 
 class CommandIntent(Frozen):

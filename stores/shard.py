@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,6 +36,7 @@ from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.database.view_columns import quoted
 from palimpsest.stores.database.views import install_views
 from palimpsest.stores.durable_files import write_whole
+from palimpsest.stores.index.language import index_again, keep_language, language_of
 from palimpsest.stores.lock import FolderLock
 from palimpsest.stores.settings import SearchSettings, ShardOptions
 from palimpsest.stores.state import ShardState
@@ -86,7 +88,11 @@ class Shard(ShardState):
             raise
         remove_unnamed(folder, files_of(connection))
         try:
-            super().__init__(connection, folder, options)
+            language = language_of(connection, options.search.language)
+            self.is_analysed_otherwise = language != options.search.language
+            if not self.is_analysed_otherwise:
+                keep_language(connection, options.search.language)
+            super().__init__(connection, folder, _in_language(options, language))
         except (duckdb.Error, StoreDamaged) as error:
             connection.close()
             self._folder_lock.release()
@@ -140,6 +146,19 @@ class Shard(ShardState):
         except (duckdb.Error, OSError, StoreError) as error:
             logger.info("the store %s is not compacted: %s", self.folder, error)
             discard_half(path)
+
+    def index_in(self, language: str) -> int:
+        """Analyses the full text in this language, which questions are analysed in from then on.
+        Returns how many memories there are. Right after opening. Blocks. Raises StoreError."""
+        try:
+            count = index_again(self._connection, self.tables, language)
+            self._connection.remove_function("bm25_terms")
+            install_terms(self._connection, language)
+        except duckdb.Error as error:
+            raise StoreError(f"cannot index {self.folder} in {language}: {error}") from error
+        super().__init__(self._connection, self.folder, _in_language(self.options, language))
+        self.is_analysed_otherwise = False
+        return count
 
     def copy_file(self, path: Path) -> None:
         """Copies the store's present file to another one. Under `lock`; blocks. Raises duckdb.Error
@@ -226,7 +245,8 @@ def _empty_file(language: str) -> bytes:
 def _up_to_date(path: Path, options: ShardOptions) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
     connection = _connect(path, options)
     migrated = migrate(connection)
-    install_terms(connection, options.search.language)
+    wanted = options.search.language
+    install_terms(connection, language_of(connection, wanted) or wanted)
     files = files_of(connection)
     missing = missing_files(path.parent, files)
     if missing:
@@ -237,6 +257,13 @@ def _up_to_date(path: Path, options: ShardOptions) -> tuple[duckdb.DuckDBPyConne
         )
     install_views(connection, MATCH_BM25, states_query(path.parent, files))
     return connection, migrated
+
+
+def _in_language(options: ShardOptions, language: str | None) -> ShardOptions:
+    if language in (None, options.search.language):
+        return options
+    search = options.search.model_copy(update={"language": language})
+    return replace(options, search=search)
 
 
 def _connect(path: Path, options: ShardOptions) -> duckdb.DuckDBPyConnection:

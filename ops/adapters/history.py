@@ -16,6 +16,7 @@ from pydantic_core import to_jsonable_python
 from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods, asynchronous
 from palimpsest.ops.operations.answers import Changes, MemoryChange, StoredMemory
 from palimpsest.ops.parts import utc_now
+from palimpsest.ops.transport.base import NotDoneError
 from palimpsest.schemas.messages import Role
 from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.sensitive.spans import SECRETS, Kind
@@ -27,6 +28,8 @@ KEPT: Final = "message"
 PAGE: Final = 200
 AT_ONCE: Final = 25
 """Memories that one command forgets: more would require a confirmed preview."""
+FORGOTTEN: Final = frozenset({"forgotten", "deleted"})
+"""What became of a memory that is forgotten now."""
 STEP: Final = timedelta(microseconds=1)
 
 
@@ -128,10 +131,17 @@ class History:
 
 
 async def forget(memory: AsyncMethods, ids: list[str], **how: Any) -> list[MemoryChange]:
-    """Forgets any number of memories; `how` as in the method of the memory."""
+    """Forgets any number of memories; `how` as in the method of the memory. One that somebody else
+    has forgotten meanwhile is `deleted`, which is no error."""
     done: list[MemoryChange] = []
     for start in range(0, len(ids), AT_ONCE):
-        answer = await memory.forget(ids[start : start + AT_ONCE], **how)
+        try:
+            answer = await memory.forget(ids[start : start + AT_ONCE], **how)
+        except NotDoneError as error:
+            if not error.changes or {each.status for each in error.changes} - FORGOTTEN:
+                raise
+            done += error.changes
+            continue
         assert isinstance(answer, Changes)  # what ids name is not only shown
         done += answer.changes
     return done

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from palimpsest.ops.ingest.base import Bad, ReadOptions
-from palimpsest.ops.ingest.locomo import read_locomo, speaker_role
+from palimpsest.ops.ingest.locomo import read_locomo
 from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.opening import publisher
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import decode
-from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.messages import ConversationTurn, role_of_speaker
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.sensitive.policy import Policy
@@ -138,7 +138,7 @@ def _question(
         *(scope, item["question"], item["category"], evidence, half),
         asked_at=_asked_at(item.get("asked_at")),
         type=item.get("type", ""),
-        roles=tuple(sorted({speaker_role(turn["speaker"]) for turn in turns})),
+        roles=tuple(sorted({role_of_speaker(turn["speaker"]) for turn in turns})),
         answer=str(item.get("answer", "")),
         evidence_texts=tuple(turn.get("text", "") for turn in turns),
     )

@@ -9,6 +9,7 @@ import gc
 import io
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, cast, get_args
@@ -42,7 +43,7 @@ from palimpsest.ops.cli import (
     sql,
     transfer,
 )
-from palimpsest.ops.cli.common import command, print_json
+from palimpsest.ops.cli.common import command, print_json, warn
 from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.operation import Panel
 from palimpsest.ops.surfaces import command_line
@@ -185,6 +186,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     os.umask(0o077)  # what it writes is for this user alone
+    warnings.showwarning = _show_warning
     codes: list[int] = []
     atexit.register(_end, codes)  # registered first, called last
     try:
@@ -193,6 +195,12 @@ def main() -> None:
         if end.code is None or isinstance(end.code, int):
             codes.append(end.code or 0)
         raise
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Prints a library's warning on one line: with its place and the source there it would look
+    like a crash."""
+    warn(" ".join(str(message).split()))
 
 
 def _end(codes: list[int]) -> None:

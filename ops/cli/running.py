@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -81,7 +82,7 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
     from palimpsest.ops.cli.progress import watched
     from palimpsest.ops.operations.pipeline import balance as balance_of
     from palimpsest.ops.operations.pipeline import not_drawn
-    from palimpsest.ops.parts import SetupError, embedding_choice
+    from palimpsest.ops.parts import embedding_choice
     from palimpsest.ops.service.local import serving_reads
 
     is_new = not (settings.data_dir / "shards").exists()
@@ -92,13 +93,9 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
         for warning in app.warnings:
             warn(warning)
         if app.gate.unusable is not None:
-            if once:
-                raise SetupError(
-                    f"the language model cannot be used: {app.gate.unusable}\n"
-                    "Nothing was processed. All but extraction runs with --stages"
-                    " normalize,apply-writes,graph-persist,audit"
-                )
             warn(f"extraction waits, all else runs: {app.gate.unusable}")
+            if once:
+                app.gate.on_waiting = partial(_stop_if_all_else_is_done, app)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _stop, app)
@@ -150,12 +147,21 @@ def on_outage(app: Process, once: bool) -> Callable[[str, Outage], None]:
     def report(name: str, outage: Outage) -> None:
         if outage.is_new:
             warn(f"waiting for {name}, which is tried again: {outage.reason}")
-        waits = {stage for stage, left in app.left().items() if left} <= ASKING_STAGES
+        waits = _all_else_is_done(app)
         if once and outage.tries >= ONCE_TRIES and waits and not app.gate.stopping:
             warn(f"given up for now after {outage.tries} tries: {outage.reason}")
             app.stop()
 
     return report
+
+
+def _all_else_is_done(app: Process) -> bool:
+    return {stage for stage, left in app.left().items() if left} <= ASKING_STAGES
+
+
+def _stop_if_all_else_is_done(app: Process) -> None:
+    if _all_else_is_done(app) and not app.gate.stopping:
+        app.stop()
 
 
 def _stop(app: Process) -> None:

@@ -26,7 +26,7 @@ from palimpsest.ops.errors import (
 )
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.service.client import NotThereError
-from palimpsest.schemas.codec import as_json_says
+from palimpsest.schemas.failures import failures
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.streams.logs.base import LogError
 
@@ -149,7 +149,7 @@ def of_command(error: CommandError) -> Problem:
     if error.command_id is not None:
         more["command_id"] = error.command_id
     if isinstance(error.answer, dict):
-        kept = ("version", "duplicate_of")
+        kept = ("version", "duplicate_of", "changes")
         more |= {name: error.answer[name] for name in kept if error.answer.get(name) is not None}
     return Problem(code, str(error), None, **more)
 
@@ -172,19 +172,9 @@ def _of_validation(error: RequestValidationError) -> Problem:
     if any(each["type"] == "json_invalid" for each in errors):
         why = str(errors[0].get("ctx", {}).get("error", "it ends too early"))
         return Problem("malformed", f"the body is no JSON: {why}")
-    failures = [
-        {
-            "where": ".".join(map(str, each["loc"])),
-            "why": WORDS.get(each["type"], as_json_says(each["msg"])),
-        }
-        for each in errors
-    ]
-    detail = "; ".join(f"{each['where']}: {each['why']}" for each in failures[:5])
-    return Problem("invalid", detail, errors=failures)
-
-
-WORDS: Final = {"extra_forbidden": "there is no such field", "missing": "is missing"}
-"""Replaces pydantic error texts that are meant for programmers."""
+    found = failures(errors)
+    detail = "; ".join(f"{where}: {why}" for where, why in found[:5])
+    return Problem("invalid", detail, errors=[{"where": at, "why": why} for at, why in found])
 
 
 def _of_http(error: HTTPException) -> Problem:

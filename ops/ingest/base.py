@@ -52,7 +52,8 @@ class Utterance:
 
     `key` identifies it permanently within its scope: the same utterance, read again from the same
     source or from a longer export of it, has the same key. `at` is UTC; None if the source has no
-    time, or one that cannot be read: `unread` is its text then.
+    time, or one that cannot be read: `unread` is its text then. `role` None is that of the
+    speaker's name.
     """
 
     place: str
@@ -61,7 +62,7 @@ class Utterance:
     at: datetime | None
     session: str
     speaker: str = ""
-    role: Role = "user"
+    role: Role | None = None
     source_id: str | None = None
     metadata: dict[str, JsonValue] = field(default_factory=dict)
     scope: str | None = None

@@ -15,8 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from palimpsest.ops.ingest.base import UTC_ZONE, Bad, ReadOptions, later, no_constant, with_offset
 from palimpsest.ops.ingest.records import DEFAULT_SCOPE, checked
-from palimpsest.schemas.codec import describe, written_offset_minutes
+from palimpsest.schemas.codec import written_offset_minutes
 from palimpsest.schemas.envelope import UtcTime
+from palimpsest.schemas.failures import describe
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import Outgoing

@@ -6,14 +6,14 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import IO, Literal
+from typing import IO
 
 from pydantic import ValidationError
 
 from palimpsest.ops.ingest.base import Bad, ReadOptions
 from palimpsest.ops.ingest.records import checked
-from palimpsest.schemas.codec import describe
-from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.failures import describe
+from palimpsest.schemas.messages import ConversationTurn, role_of_speaker
 from palimpsest.streams.logs.base import Outgoing
 
 
@@ -89,16 +89,11 @@ def _utterance(utterance: dict[str, object], session: str, captions: bool) -> Co
             "source_id": utterance["dia_id"],
             "session_id": session,
             "speaker": utterance["speaker"],
-            "role": speaker_role(str(utterance["speaker"])),
+            "role": role_of_speaker(str(utterance["speaker"])),
             "content": text,
             "metadata": metadata,
         }
     )
-
-
-def speaker_role(name: str) -> Literal["user", "assistant"]:
-    """Returns the role of a speaker: the format has speaker names but no roles."""
-    return "assistant" if name.casefold() == "assistant" else "user"
 
 
 def locomo_time(text: str) -> datetime | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -12,11 +13,13 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
 from palimpsest.ops.ingest.base import Bad, ReadOptions, Utterance, with_offset
-from palimpsest.schemas.codec import describe, refuse_depth
+from palimpsest.schemas.codec import refuse_depth
 from palimpsest.schemas.envelope import derived_id
-from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.failures import HALF_A_PAIR, describe
+from palimpsest.schemas.messages import ConversationTurn, role_of_speaker
 from palimpsest.schemas.normal_forms import storage_content
 from palimpsest.schemas.scrubbing import withheld_turn
+from palimpsest.schemas.surrogates import texts, without_halves
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import LogReader, Outgoing, blocks, partition_for
 from palimpsest.streams.runtime.output import published
@@ -34,13 +37,23 @@ def turn_id_of_message(scope: str, turn: ConversationTurn) -> str:
 def record_of(
     said: Utterance, at: datetime, source_type: str, options: ReadOptions
 ) -> Outgoing | Bad:
-    """Returns an utterance of time `at` as a turn's record, or Bad."""
+    """Returns an utterance of time `at` as a turn's record, or Bad. Other programs cut titles and
+    texts in the middle of an emoji: half of one becomes U+FFFD, as nothing else of it can be read.
+    """
+    said = replace(
+        said,
+        **{
+            each.name: without_halves(getattr(said, each.name))
+            for each in fields(said)
+            if each.name not in ("at", "place")
+        },
+    )
     try:
         turn = ConversationTurn(
             turn_id=said.key,
             session_id=said.session,
             speaker=said.speaker,
-            role=said.role,
+            role=said.role or role_of_speaker(said.speaker),
             content=said.text,
             source_type=source_type,
             source_id=said.source_id,
@@ -59,13 +72,13 @@ def checked(
     """Returns the turn as a record. Raises ValueError for a turn that the log must not hold."""
     with contextlib.suppress(PydanticSerializationError):  # half a surrogate pair is reported below
         refuse_depth(turn.model_dump_json().encode())
-    for where, text in _texts({"scope": scope, **turn.model_dump()}, ""):
+    for where, text in texts({"scope": scope, **turn.model_dump()}, ""):
         if "\0" in text:
             raise ValueError(f"{where}: has a NUL character (U+0000); remove it")
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise ValueError(f"{where}: has half a surrogate pair, which is no text") from None
+            raise ValueError(f"{where}: {HALF_A_PAIR}") from None
     at = with_offset(at, options.zone) or at
     offset = (at.utcoffset() or timedelta()) // timedelta(minutes=1)
     if offset and turn.utc_offset_minutes is None:
@@ -83,18 +96,6 @@ def checked(
             " log.max_record_bytes); split it or raise the limit"
         )
     return record
-
-
-def _texts(value: object, where: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield where, value
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _texts(name, where)
-            yield from _texts(inner, f"{where}.{name}" if where else str(name))
-    elif isinstance(value, list | tuple):
-        for number, inner in enumerate(value):
-            yield from _texts(inner, f"{where}[{number}]")
 
 
 def in_batches(records: Iterable[Outgoing]) -> Iterator[Sequence[Outgoing]]:

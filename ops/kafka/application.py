@@ -25,8 +25,9 @@ from palimpsest.ops.maintenance.periodic import PeriodicTask, running
 from palimpsest.ops.maintenance.process import Process
 from palimpsest.ops.parts import (
     SetupError,
-    check_embedding,
     check_stages,
+    embedding_warnings,
+    follow_language,
     known_private,
     model_stages,
     note_embedding,
@@ -175,6 +176,7 @@ class KafkaApplication(Process):
             shard = open_shard(self.settings, partition, options)
         except FolderInUse as error:
             raise Busy(str(error)) from error
+        self.warnings += follow_language(shard, self.settings.search.language)
         if shard.has_erasures:
             self._erase(partition, shard)
         self.warnings += note_embedding(shard, self.embedding.model)
@@ -313,7 +315,7 @@ async def kafka_application(
     async with contextlib.AsyncExitStack() as undo:
         log = undo.enter_context(KafkaLog(settings.cluster))
         joined = KafkaApplication(settings, log, clock, undo, names, patient)
-        await check_embedding(joined.embedding)
+        joined.warnings += await embedding_warnings(joined.embedding)
         if not patient:
             await asyncio.to_thread(log.check)
         if STATELESS in names:

@@ -36,8 +36,9 @@ from palimpsest.stores.database.state_hash import state_hash
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.shard import Shard, StoreError
 from palimpsest.streams.file_lock import is_held
-from palimpsest.streams.logs.base import LogError
+from palimpsest.streams.logs.base import LogError, ahead_of_log
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
+from palimpsest.streams.topology import stages
 
 PACKAGES = ("palimpsest", "duckdb", "pyarrow", "numpy", "pydantic")
 
@@ -251,6 +252,15 @@ def _read_through(settings: Settings, shard: Shard, partition: int) -> str | Non
     if settings.log.kind != "kafka" and has_log(settings):
         with open_log(settings, "read") as log:
             check_shard(log, partition, shard)
+            cursors = [
+                (topic.name, shard.cursor_of(stage.name, topic.name))
+                for stage in stages(settings)
+                if stage.stateful
+                for topic in stage.reads
+            ]
+            if (wrong := ahead_of_log(log, partition, cursors)) is not None:
+                found, _, advice = wrong.partition(". ")
+                raise _WrongError(found, advice)
     with shard.reading() as reader:
         state_hash(reader)
     # What a command has chosen does not depend on the settings.

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import difflib
 import signal
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp_types import ToolAnnotations
+from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from palimpsest.ops.distribution import program_version
 from palimpsest.ops.library.memory_methods import AsyncMethods
+from palimpsest.ops.mcp.stdio import Answered
 from palimpsest.ops.mcp.tools import NOWHERE_ELSE, WORDS, AgentPlace, TeachingTools, with_errors
 from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.changing import Confirm, Modify, Remember
@@ -25,6 +30,7 @@ from palimpsest.ops.operations.sessions import UpdateShortTermMemory
 from palimpsest.ops.service.server import USUAL, served, with_file_descriptors
 from palimpsest.ops.surfaces.mcp import AnyOperation, tool_of
 from palimpsest.schemas.commands import Actor
+from palimpsest.schemas.failures import describe
 
 HOST = "127.0.0.1"
 PATH = "/mcp"
@@ -38,6 +44,34 @@ ADDING = (Remember, Confirm, UpdateShortTermMemory)
 """Operations that change nothing existing and may be repeated."""
 
 
+class MemoryServer(MCPServer):
+    """The SDK's server, which says in plain words what is wrong with a tool's arguments, refuses
+    unknown ones, and over stdio answers what it cannot read."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        known = next((each for each in await self.list_tools() if each.name == name), None)
+        if known is not None:
+            names = [*known.input_schema["properties"]]
+            for each in arguments.keys() - {*names}:
+                near = difflib.get_close_matches(each, names, 1, 0.5)
+                meant = f"; did you mean {near[0]}?" if near else ""
+                raise ToolError(f"{each}: there is no such argument{meant}")
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(describe(error.__cause__)) from None
+            raise
+
+    async def run_stdio_async(self) -> None:
+        server = self._lowlevel_server
+        async with stdio_server() as (received, sent):
+            options = server.create_initialization_options()
+            await server.run(Answered(received, sent), sent, options)
+
+
 def memory_server(
     memory: Callable[[], AsyncMethods],
     agent: AgentPlace = NOWHERE_ELSE,
@@ -46,7 +80,7 @@ def memory_server(
     """The server of all tools for the scope of the memory that `memory` returns for each call, and
     for the other scopes of `agent`. `check`, if any, is called with a tool's operation first, and
     raises RequestError if it may not be used."""
-    server: MCPServer = MCPServer(
+    server = MemoryServer(
         "palimpsest", instructions=INSTRUCTIONS, version=program_version(), log_level="ERROR"
     )
     teaching = TeachingTools(memory, agent)
@@ -77,7 +111,6 @@ def _annotations(kind: type[AnyOperation]) -> ToolAnnotations:
 
 async def serve_stdio(memory: AsyncMethods, agent: AgentPlace = NOWHERE_ELSE) -> None:
     """Answer the client on standard input and output until it closes them."""
-    logging.captureWarnings(True)
     async with memory:
         await memory_server(lambda: memory, agent).run_stdio_async()
 

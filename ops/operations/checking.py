@@ -186,7 +186,7 @@ def checked(kind: type[O], values: Mapping[str, Any]) -> O:
     try:
         found = model_of(kind).model_validate({**values})
     except ValidationError as error:
-        from palimpsest.schemas.codec import describe
+        from palimpsest.schemas.failures import describe
 
         raise RequestError(describe(error)) from None
     return built(kind, found)

@@ -25,7 +25,6 @@ from palimpsest.ops.errors import (
 from palimpsest.ops.lifecycle.accesses import asker
 from palimpsest.ops.operations.answers import DONE
 from palimpsest.ops.operations.documents import GetDocument
-from palimpsest.ops.operations.forgetting import ForgetOne, Forgetting
 from palimpsest.ops.operations.memories import Locate
 from palimpsest.ops.operations.operation import (
     Json,
@@ -175,7 +174,7 @@ class Executor:
         try:
             command = await resolved.command(ask, self.settings)
         except ValidationError as error:
-            from palimpsest.schemas.codec import describe
+            from palimpsest.schemas.failures import describe
 
             raise RequestError(describe(error)) from None
         default = max(self.seconds, operation.patience)
@@ -306,19 +305,13 @@ def outcome(kind: type[Write[Any]], command_id: str, stored: Json) -> Json:
     return {**answer, **cast("dict[str, Any]", result[0] if isinstance(result, list) else result)}
 
 
-def refusal(answer: Json, operation: AnyOperation | None = None) -> CommandError | None:
+def refusal(answer: Json) -> CommandError | None:
     """The error for the refused parts of a command, with the kind of the first; None if all were
-    done. A memory that is already forgotten (`deleted`) can be forgotten again, but not changed."""
+    done."""
     if not isinstance(answer, dict) or "command_id" not in answer:
         return None
-    forgetting = isinstance(operation, Forgetting | ForgetOne)
     changes = answer.get("changes", [answer])
-    refused = [
-        each
-        for each in changes
-        if each.get("status")
-        and not (_is_done(each) or (forgetting and each["status"] == "deleted"))
-    ]
+    refused = [each for each in changes if each.get("status") and not _is_done(each)]
     if not refused:
         return None
     reasons = [

@@ -25,9 +25,9 @@ from palimpsest.ops.replay.log_reading import command_of, decoded, reading_log, 
 from palimpsest.ops.replay.requests import NAME, check_name
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.codec import describe
 from palimpsest.schemas.commands import EraseScopeCommand, ForgetCommand
 from palimpsest.schemas.envelope import Frozen
+from palimpsest.schemas.failures import describe
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.stores.durable_files import write_whole
 from palimpsest.stores.lock import FolderInUse, FolderLock

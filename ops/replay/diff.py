@@ -28,8 +28,8 @@ from palimpsest.ops.replay.requests import Diff, Progress, Promote, Report, unre
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.queries import Queries, queries
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.codec import describe
 from palimpsest.schemas.envelope import Frozen
+from palimpsest.schemas.failures import describe
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.normal_forms import content_hash
 

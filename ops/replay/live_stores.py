@@ -57,7 +57,7 @@ from palimpsest.stores.index.vector_space import EMBEDDED, embedded_values
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.shard import DATABASE_FILE, StoreError
 from palimpsest.streams.file_lock import is_held
-from palimpsest.streams.logs.base import LogReader, partition_for
+from palimpsest.streams.logs.base import LogReader, ahead_of_log, partition_for
 from palimpsest.streams.models.base import Embedding, EmbeddingModel, Vector, embeddings
 from palimpsest.streams.models.hashing import hashed
 from palimpsest.streams.runtime.output import missing
@@ -71,12 +71,19 @@ LOOK_AGAIN_SECONDS = 0.05
 @dataclass(frozen=True, slots=True)
 class LiveCopy:
     """The copy of one partition's store in a file, its tables in `schema`. `missing` says why there
-    is nothing to compare with, if there is not."""
+    is nothing to compare with, if there is not; `ahead`, that the log lacks what the store has
+    processed, so that only its vectors are of use."""
 
     partition: int
     path: Path
     schema: str
     missing: str | None = None
+    ahead: str | None = None
+
+    @property
+    def not_compared(self) -> str | None:
+        """Why the store of a rebuild is not compared with it."""
+        return self.missing or self.ahead
 
     def cursors(self) -> Offsets:
         """How far the store is. Raises duckdb.Error."""
@@ -109,7 +116,11 @@ async def live_copies(
         for number, copy in enumerate(copies):
             if copy.missing:
                 continue
-            if any(copy.cursors().values()):
+            cursors = copy.cursors()
+            each = [place for topics in cursors.values() for place in topics.items()]
+            if ahead_of_log(log, copy.partition, each) is not None:
+                copies[number] = replace(copy, ahead="the log lacks what it has processed")
+            elif any(cursors.values()):
                 await _until_sent(log, copy)
             elif log.end_offset(MEMORY_CHANGES.name, copy.partition) > 0:
                 copies[number] = replace(copy, missing="it is empty")

@@ -240,7 +240,7 @@ class _Work:
     def _ends(self, copy: LiveCopy) -> Offsets:
         if self.request.until is not None:
             return followed(self.settings, self.log, copy.partition, self._until(copy.partition))
-        if not copy.missing:
+        if not copy.not_compared:
             return copy.cursors()
         return known_to_log(self.settings, self.log, copy.partition)
 
@@ -266,7 +266,7 @@ class _Work:
         shard = open_shard(self.own, copy.partition, shard_options(self.own, model))
         try:
             # Without a live store to ask, what was folded to where it was then is no less right.
-            lost = copy.missing is not None and self.request.until is None
+            lost = copy.not_compared is not None and self.request.until is None
             for stage, topics in ends.items():
                 for topic, end in topics.items():
                     done = shard.cursor_of(stage, topic)
@@ -286,7 +286,8 @@ class _Work:
     def _compared(self, copy: LiveCopy, offset: int, embedded: int) -> RebuiltPartition:
         self.watch.report(Progress("comparing", 0, 1, "partitions"))
         files = [shard_folder(self.own, copy.partition) / DATABASE_FILE]
-        live, why = [] if copy.missing else [copy], copy.missing
+        why = copy.not_compared
+        live = [] if why else [copy]
         if self.request.until is not None:
             live, why = [], "as of a moment"
         try:

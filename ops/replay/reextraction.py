@@ -20,7 +20,13 @@ from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.maintenance.process import Upkeep
 from palimpsest.ops.opening import number_of
-from palimpsest.ops.parts import SetupError, embedding_model, language_model, utc_now
+from palimpsest.ops.parts import (
+    SetupError,
+    check_embedding,
+    embedding_model,
+    language_model,
+    utc_now,
+)
 from palimpsest.ops.recorded_replies import recorded_replies
 from palimpsest.ops.replay.branches import (
     Branch,
@@ -259,6 +265,7 @@ async def _branch_application(
                 replies=replies,
             )
         )
+        await check_embedding(app.embedding)
         if app.gate.unusable is not None:
             raise SetupError(
                 f"the language model of the branch cannot be used: {app.gate.unusable}\n"

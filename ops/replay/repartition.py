@@ -38,7 +38,13 @@ from palimpsest.ops.replay.branches import (
     without_stores,
 )
 from palimpsest.ops.replay.fold import FoldJob, fold_jobs
-from palimpsest.ops.replay.live_stores import LiveCopy, attached, compare_stores, live_copies
+from palimpsest.ops.replay.live_stores import (
+    LiveCopy,
+    attached,
+    compare_stores,
+    live_copies,
+    live_cursors,
+)
 from palimpsest.ops.replay.log_reading import everything, repartition_log
 from palimpsest.ops.replay.rebuild import (
     Rebuilt,
@@ -56,7 +62,7 @@ from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import ALL_TOPICS, MEMORY_WRITES
 from palimpsest.stores.database.snapshot import gather_store, scopes_in
 from palimpsest.stores.shard import DATABASE_FILE
-from palimpsest.streams.logs.base import partition_for
+from palimpsest.streams.logs.base import ahead_of_log, partition_for
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.topology import stages
 
@@ -103,11 +109,11 @@ class _Repartitioning:
             name = branch.name
             async with live_copies(self.settings, log, name, partitions, alone=True) as copies:
                 for copy in copies:
-                    if copy.missing:
+                    if copy.not_compared:
                         raise RequestError(
                             f"the store of partition {copy.partition} cannot be compared"
-                            f" ({copy.missing}): make the stores first, with `palimpsest replay"
-                            " rebuild --swap`"
+                            f" ({copy.not_compared}): make the stores first, with `palimpsest"
+                            " replay rebuild --swap`"
                         )
                 done, embedded = Rebuilt(branch.name), [0] * branch.partitions
                 if not branch.whole:
@@ -282,6 +288,15 @@ _STATE: Final = "SELECT value FROM live.internal.shard_state WHERE name = ? AND 
 def check_processed(settings: Settings, log: EmbeddedLog) -> None:
     """Checks that all is processed, while no worker runs. Raises RequestError if records of the log
     wait for a stage, texts for their erasure, or decisions for further deciders."""
+    for partition in range(log.partitions(MEMORY_WRITES.name)):
+        cursors = live_cursors(settings, partition) or {}
+        each = [
+            (topic.name, cursors.get(stage.name, {}).get(topic.name, 0))
+            for stage in stages(settings)
+            for topic in stage.reads
+        ]
+        if (wrong := ahead_of_log(log, partition, each)) is not None:
+            raise RequestError(wrong)
     for stage in stages(settings):
         for topic in stage.reads:
             for partition in range(log.partitions(topic.name)):

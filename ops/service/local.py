@@ -44,7 +44,7 @@ from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
 from palimpsest.ops.sql.output import ARROW_TYPE, as_arrow
 from palimpsest.ops.sql.queries import remove_abandoned
-from palimpsest.schemas.codec import describe
+from palimpsest.schemas.failures import describe
 from palimpsest.streams.kafka.cluster import Wait
 
 if TYPE_CHECKING:

@@ -260,21 +260,16 @@ def _nested(values: Flat) -> dict[str, object]:
 
 
 def _explained(error: ValidationError, origins: Mapping[str, str]) -> str:
-    from palimpsest.schemas.codec import as_json_says  # with all messages: only for an error
+    from palimpsest.schemas.failures import place, says  # with all messages: only for an error
 
     lines = []
     for failure in error.errors(include_url=False, include_input=True):
-        key = next(
-            (
-                ".".join(map(str, failure["loc"][:length]))
-                for length in (2, 1)
-                if ".".join(map(str, failure["loc"][:length])) in origins
-            ),
-            ".".join(map(str, failure["loc"])),
-        )
+        loc = tuple(map(str, place(failure["loc"])))
+        known = (".".join(loc[:length]) for length in (2, 1))
+        key = next((each for each in known if each in origins), ".".join(loc))
         value = "" if "key" in key else f" = {failure['input']!r}"
         source = origins.get(key, "default")
-        lines.append(f"setting {key}{value} (from {source}): {as_json_says(failure['msg'])}")
+        lines.append(f"setting {key}{value} (from {source}): {says(failure)}")
     return "\n".join(lines)
 
 

@@ -119,7 +119,7 @@ def execute(
             raise typer.Exit(1) from None
         raise
     _print(cli, operation, answer, as_json)
-    if refusal(answer, operation) is not None or not operation.is_done(answer):
+    if refusal(answer) is not None or not operation.is_done(answer):
         raise typer.Exit(1)
 
 

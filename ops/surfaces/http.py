@@ -112,8 +112,9 @@ def _endpoint(kind: Kind, method: str, path: str) -> Callable[..., Awaitable[Res
             values.pop("wait")
         operation = built(kind, request, **values)
         answer = await _answer(service, caller, operation, actor_type)
-        if isinstance(operation, Write) and isinstance(answer, dict) and "changes" not in answer:
-            refused = refusal(answer)
+        if isinstance(operation, Write) and isinstance(answer, dict):
+            # A refused row among others is told in its row: the others were changed.
+            refused = refusal(answer) if len(answer.get("changes", [answer])) == 1 else None
             if refused is not None:
                 raise refused
         if isinstance(operation, CommandResult) and answer is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
-import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar, cast
@@ -39,6 +39,7 @@ from palimpsest.streams.sensitive.policy import Policy
 Positions: TypeAlias = Sequence[tuple[int, int]]
 """Partition and offset of appended records."""
 Check: TypeAlias = Callable[[], Awaitable[bool]]
+logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.05
 MOMENT_SECONDS = 0.5
 """Time after which to check again, even if no batch has ended."""
@@ -238,7 +239,8 @@ class InProcess(BackgroundTransport):
             if self._attached is None:
                 self._attached = await self._undo.enter_async_context(attached(self.settings))
                 for warning in self._attached.warnings:
-                    warnings.warn(warning, stacklevel=2)
+                    # A Python warning would show a line of this file, as a crash does.
+                    logger.warning("%s", warning)
             return self._attached
 
     async def _detach(self) -> None:

@@ -78,7 +78,7 @@ class Transport(ABC):
         refused, and NotYetAppliedError for a command without a result in time."""
         try:
             answer = await self.execute(operation, seconds)
-            refused = refusal(answer, operation)
+            refused = refusal(answer)
             if refused is not None:
                 raise refused
         except NotDoneError:

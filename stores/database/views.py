@@ -174,10 +174,12 @@ VIEWS: dict[str, View] = {
     ),
     "memories_all": View(
         "Every state of every memory: active, tombstoned, and the archived ones before.",
-        """SELECT memory_id, version, scope, type, content, is_deleted,
+        """SELECT memory_id, version, scope, type, who, role, content, is_deleted,
                CASE WHEN is_deleted THEN 'tombstone' ELSE 'active' END AS state,
                updated_at AS at FROM internal.memory_rows
-           UNION ALL SELECT memory_id, version, scope, type, content, false, 'archived',
+           UNION ALL SELECT memory_id, version, scope, type,
+               coalesce(json_extract_string(state, '$.who'), ''),
+               coalesce(json_extract_string(state, '$.role'), ''), content, false, 'archived',
                archived_at FROM internal.archived_states""",
         {
             "state": "active, tombstone (forgotten) or archived (what an update replaced)",

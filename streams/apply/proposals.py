@@ -50,6 +50,7 @@ from palimpsest.streams.memory_rows import (
     edge,
     ended,
     fact_memory,
+    is_said_later,
     origin_of,
     protected,
     skip_reason,
@@ -58,6 +59,9 @@ from palimpsest.streams.privacy import is_private, is_private_source, is_withhel
 from palimpsest.streams.settings import Flags, StageSettings
 from palimpsest.streams.stage import Asking, Emit, Message, Step
 from palimpsest.streams.store_port import KeepVector, Load, NearDuplicates, Put
+from palimpsest.streams.text.contradiction import same_fact
+
+SAME_IS_PENDING = "the same change is pending already"
 
 
 @dataclass(slots=True)
@@ -70,6 +74,8 @@ class _Work(MemoryChanges):
     sent_back: list[Proposal] = field(default_factory=list)
     settled: set[str] = field(default_factory=set)
     """Facts of pending changes that this intent has settled."""
+    held: dict[str, PendingProposalRow] = field(default_factory=dict)
+    """Pending changes that this intent has stored, by fact."""
 
 
 def proposals_step(
@@ -123,7 +129,8 @@ def _wanted(scope: str, intent: ProposalsIntent) -> tuple[list[str], Load]:
         held_for=tuple(
             p.target_id
             for p in intent.proposals
-            if intent.by_date and p.action == "NONE" and p.target_id is not None
+            if p.target_id is not None
+            and (intent.by_date if p.action == "NONE" else intent.held_once)
         ),
         categories=True,
     )
@@ -168,7 +175,7 @@ def _carry_out(work: _Work, proposal: Proposal, number: int) -> Asking[Outcome]:
     for row in ended_with(proposal, ruling, met, origin, work.memories):
         _end(work, row, ruling, proposal)
     if ruling.event == "blocked":
-        _hold(work, proposal, origin)
+        ruling = _hold(work, proposal, origin, ruling)
     return _outcome(proposal, ruling, target)
 
 
@@ -183,15 +190,42 @@ def _end(work: _Work, row: MemoryRow, ruling: Verdict, proposal: Proposal) -> No
         work.writes.append(Put(past))
 
 
-def _hold(work: _Work, proposal: Proposal, origin: Origin) -> None:
+def _hold(work: _Work, proposal: Proposal, origin: Origin, blocked: Verdict) -> Verdict:
     """Stores what a later approval of the change needs, including its vector: a command's text is
-    unknown before the store answers, and after that no model may be called."""
+    unknown before the store answers, and after that no model may be called. A change that is
+    pending already only gets the later date."""
     row = held_row(proposal, origin, work.intent.turn.memory_id)
+    same = _same_pending(work, row)
+    if same is not None:
+        if is_said_later(row.occurred_at, same.occurred_at, origin.at):
+            same = replace(same, occurred_at=row.occurred_at)
+            work.writes.append(Put(same))
+            work.held[same.item_id] = same
+        return Verdict("deduped", SAME_IS_PENDING, blocked.memory_id)
     found = work.embeddings.get(row.content)
     if found is not None:
         key = embedding_key(row.content)
         work.writes.append(KeepVector(key, found.vector, found.tokens))
     work.writes.append(Put(row))
+    work.held[row.item_id] = row
+    return blocked
+
+
+def _same_pending(work: _Work, row: PendingProposalRow) -> PendingProposalRow | None:
+    """The pending change that does the same as this one."""
+    if not work.intent.held_once:
+        return None
+    pending = {**work.loaded.held, **work.held}
+    return next(
+        (
+            each
+            for _, each in sorted(pending.items())
+            if (each.action, each.target_id) == (row.action, row.target_id)
+            and each.item_id not in work.settled
+            and same_fact(each.content, row.content)
+        ),
+        None,
+    )
 
 
 def _begin_earlier(work: _Work, target: MemoryRow, origin: Origin) -> None:

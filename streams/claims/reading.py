@@ -22,6 +22,8 @@ from palimpsest.streams.claims.values import fits, is_known
 
 MAX_SENTENCE_CHARACTERS: Final = 600
 MAX_CLAUSES: Final = 12
+MAX_ASIDES: Final = 3
+"""At the end of one sentence."""
 
 _WISH: Final = expression("wish")
 _AS_SOMEONE: Final = re.compile(r"^As (?:someone|somebody|a person) who (?P<what>[^,]{3,60}), ")
@@ -55,7 +57,7 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
     is_question = "?" in text
     text = expression("subject_dropped").sub("I ", text)
     text = expanded(text).rstrip(" .!?~")
-    text = _GIVEN.sub("", _without_lead(text))
+    text = _GIVEN.sub("", _without_lead(_without_asides(text)))
     by_the_way = [] if expression("invented").search(text) else _mentioned(text, speaker, today)
     found: list[Claim] = []
     if is_question:
@@ -111,6 +113,17 @@ def _outside_fiction(text: str) -> list[str]:
     else:
         parts = [text[real.end() :]]
     return [part for part in parts if part.strip() and not is_fiction(part)]
+
+
+def _without_asides(text: str) -> str:
+    """The sentence without ", by the way" and others that are no part of what it says."""
+    text = expression("aside_between").sub(" ", text)
+    for _ in range(MAX_ASIDES):
+        shorter = expression("aside_at_end").sub("", text)
+        if shorter == text:
+            break
+        text = shorter
+    return text
 
 
 def _stated(text: str) -> list[str]:

@@ -376,6 +376,7 @@ def _intent(
         round=body.round,
         warnings=body.warnings,
         by_date=True,
+        held_once=True,
     )
 
 

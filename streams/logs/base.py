@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from palimpsest.schemas.topics import TOPICS, Topic
 
@@ -97,6 +97,27 @@ class LogReader(Protocol):
         """Up to `max_records` records from `offset` on, in offset order; at least one if there
         is any, however large. Offsets may have gaps (compaction)."""
         ...
+
+
+REMADE: Final = (
+    "Stop the worker if one runs. Restore the log that the store was made from; where that is gone,"
+    " `palimpsest replay rebuild --swap` makes the store again from this log, and keeps the present"
+    " one as a branch"
+)
+
+
+def ahead_of_log(log: LogReader, partition: int, cursors: Iterable[tuple[str, int]]) -> str | None:
+    """What is wrong with a store that has processed records which its log does not have, as after
+    an older copy of the log was restored, and what to do; None if it has not. `cursors` are topics
+    with the store's next offsets."""
+    for topic, cursor in cursors:
+        end = log.end_offset(topic, partition)
+        if cursor > end:
+            return (
+                f"the store has processed {topic}[{partition}] up to offset {cursor}, but the log"
+                f" ends at {end}: they do not belong together. {REMADE}"
+            )
+    return None
 
 
 def blocks(

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 
 from palimpsest.schemas.topics import MEMORY_WRITES
-from palimpsest.streams.logs.base import LogError, Position, Record
+from palimpsest.streams.logs.base import LogError, Position, Record, ahead_of_log
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.runtime.pace import Pace, pace_of
 from palimpsest.streams.runtime.partition_task import (
@@ -164,17 +164,13 @@ class Worker:
             await runner.sender.commit([], unknown)
 
     def _first_offset(self, runner: StageRunner, topic: str) -> int:
-        end = self.log.end_offset(topic, runner.partition)
         store = runner.state_store
         if store is None:
             return self.log.position(runner.stage.name, topic, runner.partition)
         cursor = store.cursor_of(runner.stage.name, topic)
-        if cursor > end:
-            raise LogError(
-                f"the store has processed {topic}[{runner.partition}] up to offset {cursor}, but"
-                f" the log ends at {end}: they do not belong together. Give each log its own data"
-                " folder, or restore the log that this store was made from."
-            )
+        wrong = ahead_of_log(self.log, runner.partition, [(topic, cursor)])
+        if wrong is not None:
+            raise LogError(wrong)
         return cursor
 
     def _fail(self, error: BaseException) -> None:

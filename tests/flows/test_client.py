@@ -168,7 +168,7 @@ BAD: dict[str, tuple[Callable[[Client], object], type[Exception], str]] = {
     "nobody": (lambda m: m.get(NOBODY), NotFoundError, "there is no memory"),
     "sql": (lambda m: m.sql("DROP TABLE memory_rows"), SqlRefusedError, "SELECT"),
     "name": (lambda m: m.get_entity("Nobody"), NotFoundError, "nothing called Nobody"),
-    "surrogate": (lambda m: m.remember("\ud83d"), RequestError, "unicode string"),
+    "surrogate": (lambda m: m.remember("\ud83d"), RequestError, "half a surrogate pair"),
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from palimpsest.schemas.codec import describe
+from palimpsest.schemas.failures import describe
 from palimpsest.schemas.messages import ConversationTurn
 from tests.flows.program import Program
 

@@ -167,6 +167,28 @@ def test_many_are_changed_each_for_itself(client: httpx.Client) -> None:
     assert statuses == ["updated", "version_conflict", "deleted", "not_found"]
 
 
+@pytest.mark.parametrize("route", ["forget", "erase"])
+def test_a_row_that_is_refused_is_the_error_if_it_is_the_only_one(
+    client: httpx.Client, route: str
+) -> None:
+    gone, kept = remembered(client), remembered(client)
+    client.delete(f"/api/memory/{gone}", params={"reason": "x"})
+
+    def sent(*ids: str) -> httpx.Response:
+        return client.post(f"/api/memory/{route}", json={"memory_ids": ids, "reason": "x"})
+
+    said = problem(sent(NOBODY), 404, "not_found")
+    assert (said["changes"][0]["id"], said["changes"][0]["status"]) == (NOBODY, "not_found")
+    if route == "forget":
+        problem(sent(gone), 409, "deleted")
+    else:
+        assert sent(gone).json()["changes"][0]["status"] == "erased"
+    said = sent(kept, NOBODY).json()
+    assert said["applied"]
+    done = {"forget": "forgotten", "erase": "erased"}[route]
+    assert [each["status"] for each in said["changes"]] == [done, "not_found"]
+
+
 def test_many_are_forgotten_after_a_look(client: httpx.Client) -> None:
     for number in range(30):
         remembered(client, f"Ana saw heron number {number}.", scope="herons")

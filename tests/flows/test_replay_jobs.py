@@ -67,7 +67,7 @@ def test_what_cannot_be_ordered(memory: Memory) -> None:
         memory.start_replay("reextract", branch="b", until=5)
     with pytest.raises(RequestError, match="a diff has no sample"):
         memory.start_replay("diff", branch="b", sample=2)
-    with pytest.raises(RequestError, match="promotion: Field required"):
+    with pytest.raises(RequestError, match="promotion: is missing"):
         memory.start_replay("rollback")
     with pytest.raises(RequestError, match="base_url: there is no such argument"):
         memory.start_replay("reextract", branch="b", base_url="http://evil.example")

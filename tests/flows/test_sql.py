@@ -47,6 +47,19 @@ def test_the_balance_can_be_added_up(told: Program) -> None:
     assert summed == told.json("sql", "SELECT turns_accepted AS n FROM pipeline_total")
 
 
+def test_every_state_says_whose_it_is(told: Program) -> None:
+    active = "SELECT memory_id, who, role FROM {} WHERE state = 'active' ORDER BY memory_id"
+    shown = told.json("sql", active.format("memories_all"))
+    assert shown == told.json("sql", active.format("(SELECT *, 'active' AS state FROM memories)"))
+    assert {row["role"] for row in shown} == {"", "user"}
+    [archived] = told.json(
+        "sql",
+        "SELECT old.who = new.who AS same_who, old.who <> '' AS has_who FROM memories_all old"
+        " JOIN memories new USING (memory_id) WHERE state = 'archived'",
+    )
+    assert archived == {"same_who": True, "has_who": True}
+
+
 def test_views_and_their_columns_are_listed_and_explained(told: Program) -> None:
     listed = told.json("sql", ".tables")
     names = {row["view"] for row in listed}

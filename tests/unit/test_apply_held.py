@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -36,6 +37,8 @@ from tests.unit.by_hand import (
 )
 from tests.unit.commands_by_hand import AGENT, HUMAN, error, result
 from tests.unit.proposals_by_hand import DELETE, FORGOTTEN, SAME, TEA, UPDATE, apply
+
+DAY = timedelta(days=1)
 
 
 def held(given: Proposal = UPDATE) -> PendingProposalRow:
@@ -190,3 +193,41 @@ def test_a_reason_is_required(kind: Any) -> None:
     for wrong in ({"reason": ""}, {"reason": " \n"}, {}):
         with pytest.raises(ValidationError):
             kind(item_ids=("f0",), **wrong)
+
+
+@pytest.mark.parametrize(
+    "again", ["Ana likes black tea", "ana likes black tea!", "Ana likes the black tea."]
+)
+def test_the_same_change_stated_twice_is_one_proposal(again: str) -> None:
+    row = replace(held(), occurred_at=BEGIN - DAY)
+    second = proposal(again, "UPDATE", 9, target_id="tea", target_version=3)
+    store = Store.of(TEA, held={row.item_id: row})
+    driven = apply(proposals(second, held_once=True), store, CAREFUL)
+    assert [each.event for each in driven.rows(OutcomeRow)] == ["deduped"]
+    [left] = driven.rows(PendingProposalRow)
+    assert (left.item_id, left.occurred_at) == (row.item_id, BEGIN)
+
+
+def test_the_same_change_twice_in_one_turn_is_one_proposal() -> None:
+    second = UPDATE.model_copy(update={"item_id": "f9", "memory_id": "m-f9"})
+    driven = apply(proposals(UPDATE, second, held_once=True), Store.of(TEA), CAREFUL)
+    assert [each.event for each in driven.rows(OutcomeRow)] == ["blocked", "deduped"]
+    assert len(driven.rows(PendingProposalRow)) == 1
+
+
+def test_another_change_of_the_memory_is_another_proposal() -> None:
+    row = held()
+    for other in (
+        proposal("Ana likes white tea", "UPDATE", 9, target_id="tea", target_version=3),
+        proposal("Ana likes black tea", "DELETE", 9, target_id="tea", target_version=3),
+    ):
+        store = Store.of(TEA, held={row.item_id: row})
+        driven = apply(proposals(other, held_once=True), store, CAREFUL)
+        assert [each.event for each in driven.rows(OutcomeRow)] == ["blocked"]
+
+
+def test_a_change_of_an_older_record_is_held_as_it_was() -> None:
+    row = held()
+    second = proposal("Ana likes black tea", "UPDATE", 9, target_id="tea", target_version=3)
+    driven = apply(proposals(second), Store.of(TEA, held={row.item_id: row}), CAREFUL)
+    assert [each.event for each in driven.rows(OutcomeRow)] == ["blocked"]

@@ -492,3 +492,28 @@ def test_what_stands_beside_a_book_is_no_fiction() -> None:
 def test_who_agrees_for_somebody_else_does_not_agree(said: str) -> None:
     assert texts(said, before="So you live in Oslo?") == []
     assert texts("Yes, I do. My brother does not.", before="So you live in Oslo?")
+
+
+ASIDES = (
+    *("by the way", "btw", "you know", "honestly", "to be honest", "tbh", "actually", "fyi", "FYI"),
+    *("for what it's worth", "as you know", "I must say", "haha", "of course", "thank God"),
+    *("just saying", "for the record", "in case you wondered", "I'm afraid", "mind you", "in fact"),
+)
+
+
+@pytest.mark.parametrize("aside", ASIDES)
+@pytest.mark.parametrize(
+    ("said", "fact"),
+    [
+        ("I love hiking", "Ana loves hiking."),
+        ("My favourite colour is green", "Ana's favourite colour is green."),
+        ("I work at Siemens", "Ana works at Siemens."),
+        ("I live in Porto", "Ana lives in Porto."),
+    ],
+)
+def test_what_is_said_beside_a_statement_is_no_part_of_it(aside: str, said: str, fact: str) -> None:
+    subject, _, rest = said.partition(" live ")
+    written = [f"{said}, {aside}.", f"{said}, {aside}, haha!", f"{said} , {aside} ."]
+    if rest:
+        written += [f"{subject} live, {aside}, {rest}.", f"{subject}, {aside}, live {rest}."]
+    assert [texts(each) for each in written] == [[fact]] * len(written)

@@ -1,0 +1,86 @@
+"""What a failed validation says: nothing of Python, and each value once."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from palimpsest.ops.errors import RequestError
+from palimpsest.ops.operations.catalogue import OPERATIONS
+from palimpsest.ops.operations.checking import checked
+from palimpsest.ops.operations.operation import parameters
+from palimpsest.schemas.failures import describe
+
+HINTS = (
+    *("pydantic", "dict", "None", "tuple", "Tuple", "instance of", "type=", "input_value", "list["),
+    *("str |", "function-", "Value error", "Assertion failed", "discriminator", "pattern"),
+)
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+    lives: int
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+
+
+class Home(BaseModel):
+    pet: Annotated[Cat | Dog, Field(discriminator="kind")] | None = None
+    rooms: tuple[int, ...] = Field(default=(), max_length=2)
+    labels: str | list[str] | dict[str, int] = ""
+    name: str = Field(default="x", pattern=r"\S")
+    since: datetime | int = 0
+    cat: Cat | None = None
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"pet": {"kind": "cow"}}, "pet: kind should be one of 'cat', 'dog'"),
+        ({"pet": {}}, "pet: kind is missing"),
+        ({"pet": {"kind": "cat"}}, "pet.cat.lives: is missing"),
+        ({"pet": 5}, "pet: Input should be a valid object"),
+        ({"rooms": 5}, "rooms: Input should be a valid array"),
+        ({"rooms": ["x"]}, "rooms.0: Input should be a valid integer, unable to parse string"),
+        ({"rooms": [1, 2, 3]}, "rooms: Input should have at most 2 items"),
+        (
+            {"labels": 5},
+            "labels: Input should be a valid string or a valid array or a valid object",
+        ),
+        ({"name": "  "}, "name: must not be blank"),
+        ({"name": "\ud83d"}, "name: has half a surrogate pair"),
+        ({"since": []}, "since: Input should be a valid datetime or a valid integer"),
+        ({"cat": []}, "cat: Input should be a valid object"),
+        ([], "record: Input should be a valid object"),
+    ],
+)
+def test_a_failure_is_told_in_the_terms_of_json(value: Any, said: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        TypeAdapter(Home).validate_python(value)
+    told = describe(refused.value)
+    assert told.startswith(said)
+    assert not [hint for hint in HINTS if hint in told]
+
+
+WRONG: tuple[object, ...] = (
+    *(5, 5.5, "soon", {}, {"a": 1}, [1], [None], [{}], [[1]], "\ud83d", True, "", -1, 1e400),
+    *("2026-13-45", ["a"] * 3, object(), {"a": object()}, b"x"),
+)
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_no_operation_tells_of_python(name: str) -> None:
+    kind = OPERATIONS[name]
+    for each in parameters(kind):
+        needed = {other.name: "x" for other in parameters(kind) if other.required}
+        for value in WRONG:
+            try:
+                checked(kind, {**needed, each.name: value})
+            except RequestError as error:
+                told = str(error)
+                assert not [hint for hint in HINTS if hint in told], (each.name, value, told)
