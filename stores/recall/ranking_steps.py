@@ -72,6 +72,10 @@ class Ranking:
     """Turns of assistants, and memories derived only from such turns; None if none speaks."""
     only_questions: Mask | None = None
     """Turns of people that only ask; None if that is not known."""
+    echoes: Mask | None = None
+    """Turns that echo a context block; None if none does."""
+    only_echoes: Mask | None = None
+    """Those of them that say nothing else."""
     tells_time: Mask | None = None
     """Memories whose text tells a time; None if the query does not ask for one."""
     scores: Floats = field(init=False)
@@ -180,6 +184,14 @@ def weigh_speakers(rows: Ranking, context: RankingContext) -> None:
         by_people = parameters.people_prior if speaker == "assistant" else 1.0
         priors = np.where(rows.of_assistant, by_assistant, by_people)
         rows.rescore("role", rows.scores * priors)
+
+
+def lower_echoes(rows: Ranking, context: RankingContext) -> None:
+    """Part `echoes`: what a turn echoes is found in its own place."""
+    if rows.echoes is not None and rows.only_echoes is not None:
+        priors = np.where(rows.echoes, context.parameters.echo_prior, 1.0)
+        priors[rows.only_echoes] = context.parameters.only_echo_prior
+        rows.rescore("echoes", rows.scores * priors)
 
 
 def propagate_facts(rows: Ranking, context: RankingContext) -> None:
@@ -348,6 +360,7 @@ def vary(rows: Ranking, context: RankingContext) -> None:
 STEPS: Final[tuple[Step, ...]] = (
     fuse_legs,
     weigh_speakers,
+    lower_echoes,
     propagate_facts,
     propagate_neighbours,
     lower_questions,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from palimpsest.schemas.echoes import spoken
 from palimpsest.schemas.enumerations import Action
 from palimpsest.schemas.extraction import Fact, FactsExtracted
 from palimpsest.schemas.identity import fact_memory_id
@@ -230,7 +231,7 @@ def _named(
         else c
         for c in candidates
     )
-    return source.content, named
+    return spoken(source.content), named
 
 
 def _as_their_sources_state(
@@ -251,7 +252,7 @@ def _as_their_sources_state(
     for source in loaded.sources.values():
         for statement in source.statements:
             if statement.memory_id in sources:
-                sources[statement.memory_id].append(source.row.content)
+                sources[statement.memory_id].append(spoken(source.row.content))
     stated: dict[str, str] = {}
     for memory_id, content in later.items():
         # A text that a person asked to remember is its own source.
