@@ -14,6 +14,7 @@ from palimpsest.ops.operations.rows import plain
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.echoes import marked
+from palimpsest.schemas.normal_forms import statement_key
 from palimpsest.schemas.rows.sessions import ShortTermRow
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.recall.marks import marks_of
@@ -144,15 +145,14 @@ async def _session_part(
 ) -> tuple[SessionBlock | None, bool]:
     """The session's part of the block, and whether to ask the model for a summary."""
     from palimpsest.ops.operations.recalling import short_term
-    from palimpsest.stores.recall.context import same_words
     from palimpsest.stores.recall.short_term import session_block
 
     if session_id is None:
         return None, False
     kept = await asyncio.to_thread(short_term, sources, query.scope, session_id)
     if kept is not None:
-        words = same_words(query.query)
-        since = tuple(each for each in kept.since_summary if same_words(each.content) != words)
+        words = statement_key(query.query)
+        since = tuple(each for each in kept.since_summary if statement_key(each.content) != words)
         kept = replace(kept, since_summary=since)
     settings, intent = sources.settings.short_term, sources.settings.intent
     offers = not (kept is not None and kept.explicit_intent) and not asks_to_remember(
