@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 from palimpsest.schemas.echoes import spoken
+from palimpsest.schemas.envelope import local_time
 from palimpsest.schemas.extraction import Fact, FactsExtracted, ModelCall, TurnReference
 from palimpsest.schemas.identity import fact_item_id, item_id_of, turn_memory_id
 from palimpsest.schemas.messages import NormalizedTurn
@@ -14,7 +15,6 @@ from palimpsest.streams.models.base import Reply
 from palimpsest.streams.prompting.prompts import (
     EXTRACTION_PROMPT_VERSION,
     extraction_prompt,
-    local_time,
 )
 from palimpsest.streams.prompting.replies import (
     ExtractionDraft,

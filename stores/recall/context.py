@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from itertools import chain
 from types import MappingProxyType
 from typing import Final, Literal
@@ -51,7 +51,7 @@ DEFAULTS: Final = ContextSettings()
 class Piece:
     """A turn, a fact or a part of a document, with the id and the time that it is shown with.
     `speaker` is empty if no one speaks. `note` says what part of it no longer holds. Times have a
-    zone."""
+    zone, the speaker's own."""
 
     id: str
     text: str
@@ -195,7 +195,9 @@ class _Block:
         lines = [line for _, line in self._profile]
         if lines:
             lines.insert(0, PROFILE_TITLE)
-        taken = sorted(self._taken.values(), key=lambda each: (each[0].at, each[0].id))
+        taken = sorted(
+            self._taken.values(), key=lambda each: (_day(each[0]), each[0].at, each[0].id)
+        )
         day = None
         for piece, text in taken:
             if _day(piece) != day:
@@ -234,7 +236,8 @@ def _cost(line: str) -> int:
 
 
 def _day(piece: Piece) -> date:
-    return piece.at.astimezone(UTC).date()
+    """The day by the speaker's own clock."""
+    return piece.at.date()
 
 
 def _title(day: date) -> str:

@@ -445,11 +445,11 @@ def _statements(rows: Ranking, context: RankingContext) -> dict[int, object]:
     with index.lock:
         for row in rows.results:
             found = index.find(rows.shown_id(row))
-            said[row] = row if found is None else _statement(*found, row, context.now)
+            said[row] = row if found is None else _statement(index, *found, row, context.now)
     return said
 
 
-def _statement(segment: Segment, place: int, row: int, now: int) -> object:
+def _statement(index: ScopeIndex, segment: Segment, place: int, row: int, now: int) -> object:
     text = segment.contents[place]
     said = spoken(text)
     if text and not said:
@@ -458,7 +458,7 @@ def _statement(segment: Segment, place: int, row: int, now: int) -> object:
     if words.count(" ") + 1 < LEAST_WORDS and len(words.encode()) < LEAST_BYTES:
         return row
     who = (segment.name(place, "who"), segment.name(place, "role"))
-    day = segment.time(place, "occurred").date() if tells_time(said) else None
+    day = index.said_at(segment, place).date() if tells_time(said) else None
     has_ended = bool(segment.meta[place]["ends"] <= now)
     return words, who if refers_to_speaker(said) else None, day, has_ended
 

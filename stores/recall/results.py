@@ -119,7 +119,7 @@ def _result(
         categories=segment.categories[place],
         pinned=bool(meta["pinned"]),
         importance=float(meta["importance"]),
-        occurred_at=segment.time(place, "occurred"),
+        occurred_at=index.said_at(segment, place),
         created_at=segment.time(place, "created"),
         project=segment.name(place, "project") or None,
         valid_until=None if meta["ends"] == NEVER else segment.time(place, "ends"),
@@ -170,7 +170,7 @@ def _neighbours(memory_id: str, allowed: VisibilityMask) -> Iterator[Neighbour]:
                 offset=offset,
                 content=turns.contents[there],
                 who=turns.name(there, "who"),
-                occurred_at=turns.time(there, "occurred"),
+                occurred_at=turns.said_at(there),
                 role=turns.name(there, "role"),
             )
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime
 from typing import Final, cast
 
 from pydantic import JsonValue
 
 from palimpsest.schemas.echoes import spoken
 from palimpsest.schemas.enumerations import FACT_TYPES
+from palimpsest.schemas.envelope import local_time
 from palimpsest.schemas.extraction import CONSOLIDATION, Fact
 from palimpsest.schemas.messages import ContextTurn, NormalizedTurn, ScoredCandidate
 from palimpsest.schemas.normal_forms import storage_lines
@@ -139,14 +140,6 @@ def _weekday(day: date) -> str:
 
 def _utc(value: datetime) -> datetime:
     return value.astimezone(UTC)
-
-
-def local_time(value: datetime, utc_offset_minutes: int) -> datetime:
-    """`value` at the clock of who said it; in UTC where that clock has no such time."""
-    try:
-        return value.astimezone(timezone(timedelta(minutes=utc_offset_minutes)))
-    except (OverflowError, ValueError):
-        return _utc(value)
 
 
 def _quoted(text: str) -> str:
