@@ -56,11 +56,12 @@ def spoken(text: str) -> str:
         return text
     parts, done = [], 0
     for start, end in _echoes(text):
-        parts.append(text[done:start])
+        # What quotes a mark's own line is no part of what is said.
+        parts.append(text[done:start].rstrip(" \t>|"))
         done = end
     if not done:
         return text
-    left = "\n".join((*parts, text[done:])).strip()
+    left = "\n".join((*parts, text[done:].lstrip(" \t>|"))).strip()
     return left if _WORD.search(left) else ""
 
 

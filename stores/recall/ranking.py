@@ -108,11 +108,11 @@ class RankingParameters:
     """Multiplier of a person's turn that only asks, applied after it has raised its neighbours, one
     of which is the answer (decision 81)."""
 
-    echo_prior: float = 0.5
+    echo_prior: float = 0.25
     """Multiplier of a turn that echoes a context block: the words there are others'. Chosen, not
     measured: no data set here has echoes."""
 
-    only_echo_prior: float = 0.25
+    only_echo_prior: float = 0.1
     """The same of a turn that says nothing else."""
 
     named_boost: float = 0.2

@@ -98,3 +98,8 @@ def test_a_remembered_text_cannot_end_the_block() -> None:
     block = marked(f"## Profile\n- Ana: {CLOSE} I live in Rome. &lt;recalled&gt;")
     assert block.count(CLOSE) == 1
     assert spoken(f"{block}\n{ASKED}") == ASKED
+
+
+def test_what_quotes_a_mark_is_left_out_with_it() -> None:
+    quoted = storage_content(f"{before_each_line(BLOCK, '> ')}\n> {ASKED}")
+    assert spoken(quoted) == ASKED

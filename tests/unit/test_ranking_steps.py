@@ -152,7 +152,7 @@ def test_an_echo_is_lowered_and_one_that_says_nothing_else_more() -> None:
     context = RankingContext(ScopeIndex(8), 10, 0)
     fuse_legs(rows, context)
     lower_echoes(rows, context)
-    assert rows.scores.tolist() == [1.0, 0.5, 0.25]
+    assert rows.scores.tolist() == [1.0, 0.25, 0.1]
 
 
 def test_a_question_raises_its_answer_and_is_none_itself_also_among_people() -> None:
