@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Annotated, Generic, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -57,6 +57,16 @@ def _to_utc(value: datetime) -> datetime:
 
 UtcTime = Annotated[datetime, BeforeValidator(_calendar_only), AfterValidator(_to_utc)]
 """A moment, always in UTC. Text without a zone is refused rather than guessed."""
+
+
+def local_time(value: datetime, utc_offset_minutes: int) -> datetime:
+    """`value` at the clock of who said it; in UTC where that clock has no such time."""
+    if not utc_offset_minutes:
+        return value.astimezone(UTC)
+    try:
+        return value.astimezone(timezone(timedelta(minutes=utc_offset_minutes)))
+    except (OverflowError, ValueError):
+        return value.astimezone(UTC)
 
 
 def _scope(value: str) -> str:

@@ -7,6 +7,8 @@ import re
 from datetime import datetime
 from typing import Final
 
+from palimpsest.schemas.echoes import spoken
+
 MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
     *("October", "November", "December"),
@@ -33,13 +35,15 @@ def dedup_key(scope: str, content_hash: str) -> str:
 def embedding_text(
     memory_type: str, who: str, content: str, occurred_at: datetime, role: str = "user"
 ) -> str:
-    """The text that a memory's vector is made from: a turn with its day (UTC) and speaker, of one
-    that no person wrote (no role is as a person's) its outline."""
+    """The text that a memory's vector is made from: a turn with its day (UTC) and speaker, without
+    what it echoes; of one that no person wrote (no role is as a person's) its outline."""
     if memory_type != "episodic":
         return content
     day = f"{occurred_at.day} {MONTHS[occurred_at.month - 1]} {occurred_at.year}"
-    text = content if role in ("", "user") else outline(content)
-    return f"{day}. {linked_text(memory_type, who, text)}"
+    # A turn that is nothing but an echo needs a vector, too.
+    said = spoken(content) or content
+    text = said if role in ("", "user") else outline(said)
+    return f"{day}. {f'{who}: {text}' if who else text}"
 
 
 _FIRST_PERSON: Final = re.compile(r"\b(?:I|[Mm]e|[Mm]y|[Mm]ine|[Mm]yself|[Ww]e|[Uu]s|[Oo]urs?)\b")
@@ -57,8 +61,12 @@ def embedding_key(text: str) -> str:
 
 
 def linked_text(memory_type: str, who: str, content: str) -> str:
-    """The text in which names of entities are looked for: a turn's speaker is named too."""
-    return f"{who}: {content}" if memory_type == "episodic" and who else content
+    """The text in which names of entities are looked for: a turn's speaker is named too, and what
+    it echoes is left out."""
+    if memory_type != "episodic":
+        return content
+    said = spoken(content)
+    return f"{who}: {said}" if who else said
 
 
 def index_text(memory_type: str, who: str, content: str, occurred_at: datetime) -> str:
@@ -66,7 +74,7 @@ def index_text(memory_type: str, who: str, content: str, occurred_at: datetime) 
     if memory_type != "episodic":
         return content
     day = f"({occurred_at.day} {MONTHS[occurred_at.month - 1]}, {occurred_at.year})"
-    return f"{day} {linked_text(memory_type, who, content)}"
+    return f"{day} {who}: {content}" if who else f"{day} {content}"
 
 
 def outline(text: str) -> str:

@@ -32,6 +32,42 @@ def content_hash(stored: str) -> str:
     return hashlib.sha256((normalized_content(stored) or stored.lower()).encode()).hexdigest()
 
 
+_REMINDER = "(?:a )?(?:quick |friendly |gentle |small |another )?reminder|to remind you"
+_LABELS = "|".join(
+    (
+        rf"(?:just |only )?(?:{_REMINDER})",
+        r"note|nb|n\.b\.|fyi|for your information|for the record|btw|by the way|ps|p\.s\.",
+        "(?:please )?remember|don't forget",
+        *("(?:nur )?(?:zur )?erinnerung", "übrigens", "(?:petit )?rappel", "recordatorio"),
+        *("promemoria", "lembrete", "herinnering", "påminnelse", "przypomnienie"),
+        *("напоминание", "提醒", "リマインダー"),
+    )
+)
+_LABEL = re.compile(
+    rf"[\s*_>#\"“„(\[]{{0,8}}(?:{_LABELS})"
+    r"(?:[\s*_]{0,3}[:,：，]|[\s*_]{1,3}[\u2013\u2014-](?=\s))[\s*_]{0,3}"
+)
+"""What only says that a statement is made again."""
+_SAID = re.compile(
+    r"[-+]?\d+(?:[.,:/-]\d+)*|[^\W_]+(?:'[^\W_]+)*|!="
+    r"|[^\w\s.,;:!?…。、！？،؟\"“”„«»‹›()\[\]{}*`'–—-]"
+)
+"""A number with its sign and marks, a word with its apostrophes, or a sign that says something:
+"C#" is not "C", and "$5" not "€5"."""
+
+
+def statement_key(text: str) -> str:
+    """Returns a key that is equal for texts that differ in case, spaces, punctuation and a label
+    such as "Reminder:" only; empty for a text without a word or a sign. A number, a name or a
+    negation is always part of it, and whether the text asks."""
+    folded = unicodedata.normalize("NFC", text.casefold()).replace("’", "'")
+    start = 0
+    while label := _LABEL.match(folded, start):
+        start = label.end()
+    words = " ".join(_SAID.findall(folded, start))
+    return f"{words}?" if words and folded.rstrip().endswith(("?", "？", "؟")) else words
+
+
 def canonical_name(name: str) -> str:
     """The name by which an entity is known: NFKC, lower-cased, white space folded."""
     if not name.isascii():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
+from palimpsest.schemas.echoes import spoken
+from palimpsest.schemas.envelope import local_time
 from palimpsest.schemas.extraction import Fact, FactsExtracted, ModelCall, TurnReference
 from palimpsest.schemas.identity import fact_item_id, item_id_of, turn_memory_id
 from palimpsest.schemas.messages import NormalizedTurn
@@ -14,7 +16,6 @@ from palimpsest.streams.models.base import Reply
 from palimpsest.streams.prompting.prompts import (
     EXTRACTION_PROMPT_VERSION,
     extraction_prompt,
-    local_time,
 )
 from palimpsest.streams.prompting.replies import (
     ExtractionDraft,
@@ -36,6 +37,8 @@ def extract_stage(settings: StageSettings) -> Stage:
         turn = message.body
         assert isinstance(turn, NormalizedTurn)
         if is_mark(turn.content):  # erased since it was published
+            return Step()
+        if not spoken(turn.published_content or turn.content):
             return Step()
         offset = turn.utc_offset_minutes or 0
         said_at = local_time(message.occurred_at, offset)

@@ -23,6 +23,7 @@ from palimpsest.schemas.commands import (
     SetPrivacyCommand,
     UpdateShortTermCommand,
 )
+from palimpsest.schemas.echoes import spoken
 from palimpsest.schemas.identity import EMBEDDING_SCOPE, command_digest, document_id, turn_item_id
 from palimpsest.schemas.messages import (
     CommandIntent,
@@ -130,7 +131,7 @@ def normalized(
     phrases: tuple[str, ...] = PHRASES,
 ) -> NormalizedTurn:
     """Returns the turn with its storage content, and what is derived from it; unknown fields are
-    kept. Only a user's words are a request to remember."""
+    kept. Only a user's words are a request to remember, and only those that echo no context."""
     stored = storage_content(turn.content)
     has_lines = "\n" in turn.content.strip()
     declared = {name: getattr(turn, name) for name in ConversationTurn.model_fields}
@@ -145,7 +146,7 @@ def normalized(
             "utc_offset_minutes": turn.utc_offset_minutes or utc_offset_minutes or None,
             "redactions": redactions(turn),
             "explicit_long_term_memory_intent": turn.role == "user"
-            and asks_to_remember(stored, phrases),
+            and asks_to_remember(storage_content(spoken(turn.content)), phrases),
             "extensions": turn.model_extra or None,
         }
     )

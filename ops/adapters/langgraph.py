@@ -279,7 +279,9 @@ class PalimpsestStore(BaseStore):
         scope, wanted = self._scope(namespace), op.offset + op.limit
         limit = MOST if op.filter else min(MOST, max(FEWEST, 5 * wanted))
         recalled = await self._memory.recall(op.query or "", limit=limit, scope=scope)
-        named = [(each.score, (each.id, *each.derived_from)) for each in recalled.results]
+        named = [
+            (each.score, (each.id, *each.repeats, *each.derived_from)) for each in recalled.results
+        ]
         rows = await self._items_by_id(scope, {key for _, ids in named for key in ids})
         found: dict[str, tuple[Stored, float]] = {}
         for score, ids in named:

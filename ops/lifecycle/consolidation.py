@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from palimpsest.ops.lifecycle.shared import command_record, due_rows, finish_all, language_models
 from palimpsest.ops.maintenance.jobs import JobContext, JobFailed
 from palimpsest.schemas.commands import Actor, ConsolidateCommand, MemoryVersion
+from palimpsest.schemas.echoes import spoken
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.extraction import Fact, FactsExtracted, ModelCall, TurnReference
 from palimpsest.schemas.rows.memories import MemoryRow
@@ -150,7 +151,11 @@ class _Session:
         with self.context.shard.reading() as reader:
             rows = select(reader, MemoryRow, _TURNS, given)
         levels = self.context.shard.privacy.get(self.scope, {})
-        shown = (row for row in rows if not is_withheld(levels, row.who))
+        shown = (
+            replace(row, content=spoken(row.content))
+            for row in rows
+            if not is_withheld(levels, row.who)
+        )
         self.turns = dict(enumerate(shown, start=1))
 
     async def _drawn(

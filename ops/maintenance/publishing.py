@@ -21,6 +21,7 @@ from palimpsest.schemas.commands import (
     SessionEndCommand,
     UpdateShortTermCommand,
 )
+from palimpsest.schemas.echoes import spoken
 from palimpsest.schemas.rows.pipeline import DocumentRow
 from palimpsest.schemas.rows.sessions import SessionRow
 from palimpsest.stores.database.tables import select
@@ -248,7 +249,7 @@ class SummaryTimer(PartitionTimer[list[_Due]]):
             tried.times = self.settings.worker.max_attempts  # the turns are gone: do not retry
             return
         most = min(MOST_CHARACTERS, settings.characters)
-        prompt = summary_prompt([(said.who, said.content) for said in kept.turns], most)
+        prompt = summary_prompt([(said.who, spoken(said.content)) for said in kept.turns], most)
         reply = await self.models.generate(prompt, advisory=True)
         try:
             if reply is None:

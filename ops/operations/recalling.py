@@ -13,6 +13,8 @@ from pydantic import JsonValue, TypeAdapter
 from palimpsest.ops.operations.rows import plain
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.sources import Sources
+from palimpsest.schemas.echoes import marked
+from palimpsest.schemas.normal_forms import statement_key
 from palimpsest.schemas.rows.sessions import ShortTermRow
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.recall.marks import marks_of
@@ -105,26 +107,29 @@ async def search(sources: Sources, query: Query) -> JsonObject:
 async def context(
     sources: Sources, query: Query, budget: int | None = None, session_id: str | None = None
 ) -> JsonValue:
-    """Returns the Markdown block with its size in tokens; `text` is None if nothing is known. With
-    a session, it begins with the short-term memory, without the query itself, and `offers_summary`
-    says whether to ask the model for a summary: not when the user asks to remember something
-    permanently."""
+    """Returns the Markdown block between the marks by which an echo of it is recognized, with its
+    size in tokens; `text` is None if nothing is known. With a session, it begins with the
+    short-term memory, without the query itself, and `offers_summary` says whether to ask the model
+    for a summary: not when the user asks to remember something permanently."""
+    from palimpsest.stores.recall.context import estimate_tokens
     from palimpsest.stores.recall.intent import complexity
 
     searched = _bounded(query)
     retriever, embedding = await _retriever(sources, searched)
     budget = complexity(searched.query).budget if budget is None else budget
     # The session's part compares the whole query with the messages of the session.
-    block, offers = await _session_part(sources, query, session_id, budget)
+    room = budget - estimate_tokens(marked(""))
+    block, offers = await _session_part(sources, query, session_id, room)
     shown = frozenset() if block is None else frozenset(block.ids)
     # Two tokens for the blank line between the parts.
-    rest = budget if block is None else budget - block.tokens - 2
+    rest = room if block is None else room - block.tokens - 2
     recalled = await retriever.context(searched, embedding, rest, shown)
     parts = [part for part in (block, recalled) if part is not None]
+    text = marked("\n\n".join(part.text for part in parts)) if parts else None
     answer: JsonObject = {
         "query": query.query,
-        "text": "\n\n".join(part.text for part in parts) or None,
-        "tokens": sum(part.tokens for part in parts) + 2 * (len(parts) - 1) if parts else 0,
+        "text": text,
+        "tokens": 0 if text is None else estimate_tokens(text),
         "ids": {},
         "offers_summary": offers,
     }
@@ -140,15 +145,14 @@ async def _session_part(
 ) -> tuple[SessionBlock | None, bool]:
     """The session's part of the block, and whether to ask the model for a summary."""
     from palimpsest.ops.operations.recalling import short_term
-    from palimpsest.stores.recall.context import same_words
     from palimpsest.stores.recall.short_term import session_block
 
     if session_id is None:
         return None, False
     kept = await asyncio.to_thread(short_term, sources, query.scope, session_id)
     if kept is not None:
-        words = same_words(query.query)
-        since = tuple(each for each in kept.since_summary if same_words(each.content) != words)
+        words = statement_key(query.query)
+        since = tuple(each for each in kept.since_summary if statement_key(each.content) != words)
         kept = replace(kept, since_summary=since)
     settings, intent = sources.settings.short_term, sources.settings.intent
     offers = not (kept is not None and kept.explicit_intent) and not asks_to_remember(

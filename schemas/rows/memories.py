@@ -71,6 +71,13 @@ class MemoryRow(Row, table="memory_rows", key=("memory_id",), rewritten=True):
         "when its first statement happened or was said; occurred_at is the newest",
         Since(3),
     ] = None
+    utc_offset_minutes: Annotated[
+        int | None,
+        "of a turn, the minutes that its speaker's clock is ahead of UTC; NULL for UTC and where it"
+        " is not known",
+        NOT_KNOWN_BEFORE,
+        Since(30),
+    ] = None
     created_at: Annotated[Appended, "when it came to be here"]
     updated_at: Annotated[Appended, "when it was last updated here"]
     updated_by: Annotated[str, "who updated it last"]

@@ -182,6 +182,7 @@ MIGRATIONS: Final = (
     ),
     Migration(28, "retained-confidence"),
     Migration(29, "aspects"),
+    Migration(30, "speakers-clock"),
 )
 """Append only: one that was released is never edited."""
 

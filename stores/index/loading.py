@@ -35,7 +35,8 @@ ROWS = (
     " epoch_us(m.occurred_at) AS occurred, epoch_us(m.created_at) AS created,"
     f" coalesce(epoch_us(m.valid_until), {NEVER}) AS ends, m.access_count AS accesses,"
     " epoch_us(coalesce(m.last_accessed, m.created_at)) AS accessed, m.importance, m.who,"
-    " m.role, m.session_id AS session, coalesce(m.project, '') AS project, m.pinned, m.tags,"
+    " m.role, m.session_id AS session, coalesce(m.utc_offset_minutes, 0) AS zone,"
+    " coalesce(m.project, '') AS project, m.pinned, m.tags,"
     " m.categories, m.metadata, d.length, m.embedding_key FROM memory_rows m"
     " JOIN fts_docs d ON d.memory_id = m.memory_id"
     " WHERE m.scope = $scope AND d.scope = $scope AND NOT m.is_deleted{}"
@@ -44,7 +45,7 @@ ROWS = (
 """The rows of a scope, those of a further condition."""
 _NUMBERS = (
     *("write_seq", "decision_order", "version", "occurred", "created", "ends", "accesses"),
-    *("accessed", "importance", "pinned"),
+    *("accessed", "importance", "pinned", "zone"),
 )
 _NAMES = ("kind", "who", "role", "session", "project")
 """Columns of `META` as the rows have them: numbers, and names."""

@@ -10,6 +10,7 @@ import threading
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import chain
 from pathlib import Path
 
@@ -95,6 +96,18 @@ class ScopeIndex:
             if place is not None:
                 return segment, place
         return None
+
+    def said_at(self, segment: Segment, place: int) -> datetime:
+        """When a memory was said, by its speaker's clock: of a fact, that of the turn that said it
+        then. Under `lock`."""
+        if segment is self.turns:
+            return segment.said_at(place)
+        at = segment.time(place, "occurred")
+        for memory_id in sorted(self.derived_from.get(segment.ids[place], ())):
+            turn = self.turns.place_of.get(memory_id)
+            if turn is not None and self.turns.time(turn, "occurred") == at:
+                return self.turns.said_at(turn)
+        return at
 
     def vectors_of(self, memory_ids: Sequence[str]) -> Vector:
         """(n, d), a row of zeros for what has none."""

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from palimpsest.schemas.envelope import local_time
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.stores.index.vector_column import Codes, HalfVectors, Vector, VectorColumn, coded
 
@@ -108,13 +109,15 @@ META = np.dtype(
         ("role", "i4"),
         ("session", "i4"),
         ("position", "i4"),
+        ("zone", "i4"),
         ("project", "i4"),
         ("pinned", "?"),
     ]
 )
 """The columns of a place besides its text: `digest` of its content hash, `text` of its
 `embedding_key`, times in microseconds since 1970, `kind`, `who`, `role`, `session` and `project`
-as numbers of `StringInterner`, -1 for none; `position` in the session."""
+as numbers of `StringInterner`, -1 for none; `position` in the session; `zone`, the minutes that the
+speaker's clock is ahead of UTC."""
 
 NEVER = np.iinfo(np.int64).max
 UNIT = float(2**30)
@@ -244,6 +247,10 @@ class Segment:
 
     def time(self, place: int, column: str) -> datetime:
         return from_microseconds(int(self._meta[place][column]))
+
+    def said_at(self, place: int) -> datetime:
+        """When a document was said, by the clock of who said it."""
+        return local_time(self.time(place, "occurred"), int(self._meta[place]["zone"]))
 
     @property
     def vectors(self) -> HalfVectors:
@@ -398,6 +405,7 @@ def meta_of(row: MemoryRow, numbers: StringInterner, position: int) -> tuple[obj
         numbers.of(row.role),
         numbers.of(row.session_id),
         position,
+        row.utc_offset_minutes or 0,
         numbers.of(row.project),
         row.pinned,
     )

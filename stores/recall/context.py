@@ -11,12 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from itertools import chain
 from types import MappingProxyType
 from typing import Final, Literal
 
 from palimpsest.schemas.memory_texts import MONTHS, refers_to_speaker
+from palimpsest.schemas.normal_forms import statement_key
 
 Section = Literal["profile", "lines"]
 PROFILE_TITLE: Final = "## Profile"
@@ -24,7 +25,6 @@ LEAST_LINE: Final = 12
 """Tokens below which no further line is tried."""
 LEAST_EXCERPT: Final = 20
 """Tokens below which no text is cut to fit."""
-_WORD: Final = re.compile(r"\w+")
 
 Stems = Callable[[str], Set[str]]
 
@@ -51,7 +51,7 @@ DEFAULTS: Final = ContextSettings()
 class Piece:
     """A turn, a fact or a part of a document, with the id and the time that it is shown with.
     `speaker` is empty if no one speaks. `note` says what part of it no longer holds. Times have a
-    zone."""
+    zone, the speaker's own."""
 
     id: str
     text: str
@@ -136,7 +136,7 @@ class _Block:
 
     def __init__(self, found: Found, budget: int) -> None:
         self._found = found
-        self._asked = same_words(found.question)
+        self._asked = statement_key(found.question)
         self._budget = self._left = budget
         self._profile: list[tuple[str, str]] = []
         self._taken: dict[str, tuple[Piece, str]] = {}
@@ -195,7 +195,9 @@ class _Block:
         lines = [line for _, line in self._profile]
         if lines:
             lines.insert(0, PROFILE_TITLE)
-        taken = sorted(self._taken.values(), key=lambda each: (each[0].at, each[0].id))
+        taken = sorted(
+            self._taken.values(), key=lambda each: (_day(each[0]), each[0].at, each[0].id)
+        )
         day = None
         for piece, text in taken:
             if _day(piece) != day:
@@ -213,12 +215,14 @@ class _Block:
 
     def _statement(self, piece: Piece) -> str:
         """Returns a key that is equal for one statement, empty for the question. "I am allergic
-        to kiwi" is another statement of each who says it."""
-        words = same_words(piece.text)
-        if words == self._asked:
+        to kiwi" is another statement of each who says it; what no longer holds does not stand for
+        the same words that do."""
+        words = statement_key(piece.text)
+        if not words or words == self._asked:
             return ""
         is_own = piece.speaker and refers_to_speaker(piece.text)
-        return f"{piece.speaker}: {words}" if words and is_own else words
+        said = f"{piece.speaker}: {words}" if is_own else words
+        return f"{said} {piece.note}" if piece.note else said
 
     def _form(self, piece: Piece, characters: int | None) -> str:
         if characters is None:
@@ -232,18 +236,13 @@ def _cost(line: str) -> int:
 
 
 def _day(piece: Piece) -> date:
-    return piece.at.astimezone(UTC).date()
+    """The day by the speaker's own clock."""
+    return piece.at.date()
 
 
 def _title(day: date) -> str:
     """Two tokens shorter than 2026-03-16, and usual in answers."""
     return f"## {day.day} {MONTHS[day.month - 1]} {day.year}"
-
-
-def same_words(text: str) -> str:
-    """Returns a key that is equal for texts with the same words; empty for one without a word."""
-    words = " ".join(_WORD.findall(text.casefold()))
-    return f"{words}?" if words and text.rstrip().endswith("?") else words
 
 
 # --- excerpts: the parts of a long text that matter to a question ---------------------------

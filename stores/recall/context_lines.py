@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Set
-from typing import Final
+from dataclasses import replace
+from typing import Final, TypeVar
 
+from palimpsest.schemas.echoes import spoken
 from palimpsest.schemas.memory_texts import refers_to_speaker
 from palimpsest.schemas.rows.memories import DOCUMENT_CHUNK
 from palimpsest.stores.index.analysis import query_tokens
@@ -18,6 +20,7 @@ from palimpsest.stores.recall.context import Found, Piece, Stems
 from palimpsest.stores.recall.query import Neighbour, RecallResult, in_words
 from palimpsest.stores.recall.question import question_of
 
+ShownT = TypeVar("ShownT", RecallResult, Neighbour)
 COVERED: Final = 0.8
 """The share of a turn's words that a fact must contain to replace the turn."""
 NEAREST: Final = 3
@@ -41,7 +44,7 @@ def found_pieces(found: Retrieval, language: str, left_out: frozenset[str]) -> F
         return said[text]
 
     results = [
-        result
+        _without_echoes(result)
         for result in found.results
         if result.id not in left_out
         and not (result.derived_from and left_out.issuperset(result.derived_from))
@@ -70,8 +73,17 @@ def found_pieces(found: Retrieval, language: str, left_out: frozenset[str]) -> F
     }
     question = question_of(found.answer.query)
     wanted = stems(question) | {*_ORDINAL.findall(question)}
-    last = [*map(_turn, neighbors.values()), *map(_piece, rest)]
+    near = map(_without_echoes, neighbors.values())
+    last = [*map(_turn, near), *map(_piece, rest)]
     return Found(found.answer.query, pieces, last, wanted, stems)
+
+
+def _without_echoes(each: ShownT) -> ShownT:
+    """Without earlier blocks in a turn: what they say has memories of its own. A turn that is
+    nothing else has no text then, and no line."""
+    said = spoken(each.content)
+    is_turn = isinstance(each, Neighbour) or each.type == "episodic"
+    return replace(each, content=said) if is_turn and said is not each.content else each
 
 
 def _stands_for(fact: RecallResult, turn: RecallResult, stems: Stems) -> bool:

@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from palimpsest.schemas.echoes import spoken
 from palimpsest.stores.index.analysis import asks, only_asks
 from palimpsest.stores.index.scope_index import FACTS, TURNS, ScopeIndex
 from palimpsest.stores.index.scoring import (
@@ -109,6 +110,7 @@ class PoolSearch:
             turns, facts = places = self._widened(hits, graph, allowed.passes)
             links = self._links(turns, facts)
             ids, texts = self._listed(places, "ids"), self._listed(places, "contents")
+            said = [*map(spoken, texts[: len(turns)])]
             bm25 = np.concatenate([found[here] for found, here in zip(sums, places, strict=True)])
             rows = Ranking(
                 ids=ids,
@@ -119,11 +121,12 @@ class PoolSearch:
                 graph=np.array([graph.get(memory_id, 0.0) for memory_id in ids], dtype=np.float64),
                 of_named=self._of_named(turns, facts, links),
                 links=links,
-                questions=np.array([asks(text) for text in texts[: len(turns)]], dtype=np.bool_),
+                questions=np.array([asks(text) for text in said], dtype=np.bool_),
                 nearby=self._nearby(turns, allowed.passes[TURNS]),
                 of_assistant=self._of_assistant(turns, facts, links),
             )
-            rows.only_questions = _only_questions(rows, texts)
+            rows.only_questions = _only_questions(rows, said)
+            _note_echoes(rows, texts, said)
             if self._settings.when_weight and asks_when(self._query.question):
                 rows.tells_time = np.array([*map(tells_time, texts)], dtype=np.bool_)
             if self._tokens is None:
@@ -295,6 +298,15 @@ def _only_questions(rows: Ranking, texts: Sequence[str]) -> Mask:
         if rows.of_assistant is None or not rows.of_assistant[row]:
             only[row] = only_asks(texts[row])
     return only
+
+
+def _note_echoes(rows: Ranking, texts: Sequence[str], said: Sequence[str]) -> None:
+    """Notes which turns echo a context block."""
+    echoing = [row for row, text in enumerate(said) if text is not texts[row]]
+    if echoing:
+        rows.echoes, rows.only_echoes = np.zeros((2, len(rows.ids)), dtype=np.bool_)
+        rows.echoes[echoing] = True
+        rows.only_echoes[[row for row in echoing if not said[row]]] = True
 
 
 def _near(codes: Codes, query: CenteredQuery, rest: Vector) -> Vector:

@@ -148,8 +148,8 @@ class Scores:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """The origin of a score. `parts` add up to it: `keyword` and `vector` as blended, then what
-    each further step added or took (`role`, `facts`, `neighbours`, `questions`, `named`, `when`,
-    `ended`, `profile`, `graph`, `times`, `rerank`).
+    each further step added or took (`role`, `echoes`, `facts`, `neighbours`, `questions`,
+    `named`, `when`, `ended`, `profile`, `graph`, `times`, `rerank`).
     `ranks` is the place in each leg among what was considered, from 1; None if it is no hit.
     `grouped` are the other memories that this result represents."""
 
@@ -177,7 +177,8 @@ class RecallResult:
     `source_ids` the source ids of these, a turn's own for a turn. `valid_until` is its end, None if
     it has none; `expired`: the end is past. `role` is that of a turn's speaker, empty if it is not
     a turn or the role is unknown. `unlikely`: the score is low. `marks` say which of its statements
-    no longer hold."""
+    no longer hold. `repeats` are the ids of memories that say the same in nearly the same words and
+    are left out for it; `source_ids` has those of such turns, too."""
 
     id: str
     content: str
@@ -206,6 +207,7 @@ class RecallResult:
     unlikely: bool = False
     marks: tuple[Mark, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    repeats: tuple[str, ...] = ()
     last_accessed: datetime | None = None
     shown_importance: float | None = None
 

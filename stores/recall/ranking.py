@@ -108,6 +108,13 @@ class RankingParameters:
     """Multiplier of a person's turn that only asks, applied after it has raised its neighbours, one
     of which is the answer (decision 81)."""
 
+    echo_prior: float = 0.25
+    """Multiplier of a turn that echoes a context block: the words there are others'. Chosen, not
+    measured: no data set here has echoes."""
+
+    only_echo_prior: float = 0.1
+    """The same of a turn that says nothing else."""
+
     named_boost: float = 0.2
     """How much more a memory of the one person named in the query counts."""
 

@@ -9,15 +9,20 @@ step is a function here and its place in the list; formulas and their measured p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from palimpsest.schemas.echoes import OPEN, spoken
+from palimpsest.schemas.memory_texts import refers_to_speaker
+from palimpsest.schemas.normal_forms import statement_key
 from palimpsest.stores.index.scope_index import ScopeIndex
-from palimpsest.stores.index.segment import Floats, Integers, Mask, microseconds
+from palimpsest.stores.index.segment import Floats, Integers, Mask, Segment, microseconds
 from palimpsest.stores.recall.intent import RequestedSpeaker
 from palimpsest.stores.recall.ranking import (
     DEFAULTS,
@@ -36,7 +41,7 @@ from palimpsest.stores.recall.ranking import (
     top,
 )
 from palimpsest.stores.recall.rerank import Rerank, mmr, reranked
-from palimpsest.stores.recall.time_words import TimeFilter
+from palimpsest.stores.recall.time_words import TimeFilter, tells_time
 from palimpsest.stores.settings import RecallSettings
 
 BOOST_POOL: Final = 50
@@ -44,6 +49,9 @@ BOOST_POOL: Final = 50
 REPRESENTATIVE_SHARE: Final = 0.8
 """Minimum share of its turn's own score for a fact to be shown in its place. Chosen, not measured:
 the score of the result is the turn's in either case."""
+LEAST_WORDS: Final = 3
+LEAST_BYTES: Final = 24
+"""Either is enough for a text to be the same statement as another: some scripts have no spaces."""
 DAY: Final = 86_400_000_000.0
 """Microseconds."""
 
@@ -72,6 +80,10 @@ class Ranking:
     """Turns of assistants, and memories derived only from such turns; None if none speaks."""
     only_questions: Mask | None = None
     """Turns of people that only ask; None if that is not known."""
+    echoes: Mask | None = None
+    """Turns that echo a context block; None if none does."""
+    only_echoes: Mask | None = None
+    """Those of them that say nothing else."""
     tells_time: Mask | None = None
     """Memories whose text tells a time; None if the query does not ask for one."""
     scores: Floats = field(init=False)
@@ -84,6 +96,9 @@ class Ranking:
     """From `group` on: the rows that stand for results, best first, their scores to six digits."""
     groups: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Of each result the rows that it stands for, the one whose text is shown first."""
+
+    repeats: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Of each result the rows of later ones that say the same in nearly the same words."""
 
     def __post_init__(self) -> None:
         self.scores = self.own = np.zeros(len(self.ids))
@@ -112,6 +127,10 @@ class Ranking:
         return self.ids[self.groups[result][0]]
 
 
+def _none_of(ids: Set[str]) -> Set[str]:
+    return frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class RankingContext:
     """The input of the steps besides the rows. `now` is in microseconds since 1970; `graph` are
@@ -132,6 +151,8 @@ class RankingContext:
     by_tokens: bool = False
     min_score: float = 0.0
     speaker: RequestedSpeaker = "people"
+    outdated: Callable[[Set[str]], Set[str]] = _none_of
+    """Which of these memories have statements that no longer hold."""
 
     @property
     def by_model(self) -> ModelParameters:
@@ -180,6 +201,14 @@ def weigh_speakers(rows: Ranking, context: RankingContext) -> None:
         by_people = parameters.people_prior if speaker == "assistant" else 1.0
         priors = np.where(rows.of_assistant, by_assistant, by_people)
         rows.rescore("role", rows.scores * priors)
+
+
+def lower_echoes(rows: Ranking, context: RankingContext) -> None:
+    """Part `echoes`: what a turn echoes is found in its own place."""
+    if rows.echoes is not None and rows.only_echoes is not None:
+        priors = np.where(rows.echoes, context.parameters.echo_prior, 1.0)
+        priors[rows.only_echoes] = context.parameters.only_echo_prior
+        rows.rescore("echoes", rows.scores * priors)
 
 
 def propagate_facts(rows: Ranking, context: RankingContext) -> None:
@@ -262,7 +291,7 @@ def group(rows: Ranking, context: RankingContext) -> None:
 
     Grouped, a turn and the facts derived from it are one result, with the turn's score. It shows
     the text of the best fact, unless that covers much less of the query than the turn. A fact of
-    several turns is grouped with the best of them.
+    several turns is grouped with the best of them. Results that repeat others do not count.
     """
     nothing = np.zeros(0, dtype=np.int64)
     turns, facts = _grouped_facts(rows) if context.group else (nothing, nothing)
@@ -272,10 +301,17 @@ def group(rows: Ranking, context: RankingContext) -> None:
     ids = [rows.ids[place] for place in places.tolist()]
     boosted = bool(context.graph) or context.times is not None
     count = max(context.limit, BOOST_POOL) if boosted else context.limit
-    rows.results = places[top(rows.scores[places], ids, count)].tolist()
-    for head in rows.results:
-        rows.scores[head] = round(float(rows.scores[head]), TIE_DECIMALS)
-        rows.groups[head] = _represented(rows, head, facts[turns == head].tolist())
+    taken = count
+    while True:
+        rows.results = places[top(rows.scores[places], ids, taken)].tolist()
+        for head in rows.results[len(rows.groups) :]:
+            rows.scores[head] = round(float(rows.scores[head]), TIE_DECIMALS)
+            rows.groups[head] = _represented(rows, head, facts[turns == head].tolist())
+        if not context.group or len(rows.results) == len(places):
+            return
+        if len(set(_statements(rows, context).values())) >= count:
+            return
+        taken *= 2
 
 
 def boost_graph(rows: Ranking, context: RankingContext) -> None:
@@ -315,6 +351,24 @@ def boost_times(rows: Ranking, context: RankingContext) -> None:
     rows.order()
 
 
+def collapse_repeats(rows: Ranking, context: RankingContext) -> None:
+    """Leaves one of the results that say the same in nearly the same words, the best, unless one
+    holds and the other no longer does."""
+    if not context.group:
+        return
+    said = _statements(rows, context)
+    often = Counter(said.values())
+    alike = {rows.shown_id(row) for row, key in said.items() if often[key] > 1}
+    outdated = context.outdated(alike) if alike else frozenset()
+    first: dict[tuple[object, bool], int] = {}
+    for row in rows.results:
+        head = first.setdefault((said[row], rows.shown_id(row) in outdated), row)
+        if head != row:
+            rows.repeats[head] = (*rows.repeats.get(head, ()), row)
+    later = set(chain.from_iterable(rows.repeats.values()))
+    rows.results = [row for row in rows.results if row not in later]
+
+
 def limit_results(rows: Ranking, context: RankingContext) -> None:
     """Cuts at the minimum score and the limit. Only now: the first ten are the same whether ten or
     fifty are requested."""
@@ -348,6 +402,7 @@ def vary(rows: Ranking, context: RankingContext) -> None:
 STEPS: Final[tuple[Step, ...]] = (
     fuse_legs,
     weigh_speakers,
+    lower_echoes,
     propagate_facts,
     propagate_neighbours,
     lower_questions,
@@ -358,6 +413,7 @@ STEPS: Final[tuple[Step, ...]] = (
     group,
     boost_graph,
     boost_times,
+    collapse_repeats,
     limit_results,
 )
 RERANK_STEPS: Final[tuple[Step, ...]] = (rerank_first, vary, limit_results)
@@ -378,6 +434,33 @@ def _grouped_facts(rows: Ranking) -> tuple[Integers, Integers]:
     first = np.ones(len(facts), dtype=np.bool_)
     first[1:] = facts[1:] != facts[:-1]
     return turns[first], facts[first]
+
+
+def _statements(rows: Ranking, context: RankingContext) -> dict[int, object]:
+    """By result, what is equal for those that say the same: words with who says them, if they speak
+    of that person, and with their day, if they tell a time as "yesterday". Few words are never the
+    same: a "yes" answers what was asked. Of echoes alone one is as good as another."""
+    index = context.index
+    said: dict[int, object] = {}
+    with index.lock:
+        for row in rows.results:
+            found = index.find(rows.shown_id(row))
+            said[row] = row if found is None else _statement(index, *found, row, context.now)
+    return said
+
+
+def _statement(index: ScopeIndex, segment: Segment, place: int, row: int, now: int) -> object:
+    text = segment.contents[place]
+    said = spoken(text)
+    if text and not said:
+        return OPEN
+    words = statement_key(said)
+    if words.count(" ") + 1 < LEAST_WORDS and len(words.encode()) < LEAST_BYTES:
+        return row
+    who = (segment.name(place, "who"), segment.name(place, "role"))
+    day = index.said_at(segment, place).date() if tells_time(said) else None
+    has_ended = bool(segment.meta[place]["ends"] <= now)
+    return words, who if refers_to_speaker(said) else None, day, has_ended
 
 
 def _represented(rows: Ranking, head: int, facts: list[int]) -> tuple[int, ...]:

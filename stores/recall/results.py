@@ -92,6 +92,8 @@ def _result(
 ) -> RecallResult | None:
     index, query = context.index, allowed.query
     row, *others = rows.groups[head]
+    repeats = [each for repeat in rows.repeats.get(head, ()) for each in rows.groups[repeat]]
+    others += repeats
     found = index.find(rows.ids[row])
     if found is None:
         return None
@@ -99,8 +101,7 @@ def _result(
     meta = segment.meta[place]
     derived_from = tuple(sorted(index.derived_from.get(rows.ids[row], ())))
     kind = segment.name(place, "kind")
-    texts = [found] if kind == "episodic" else [s for i in derived_from if (s := index.find(i))]
-    sources = (each.source_ids[there] for each, there in texts)
+    sources = _sources(index, [rows.ids[row], *(rows.ids[each] for each in repeats)])
     return RecallResult(
         id=rows.ids[row],
         content=segment.contents[place],
@@ -112,13 +113,13 @@ def _result(
         who=segment.name(place, "who"),
         session_id=segment.name(place, "session"),
         source_id=segment.source_ids[place],
-        source_ids=tuple(source_id for source_id in sources if source_id is not None),
+        source_ids=tuple(dict.fromkeys(sources)),
         derived_from=derived_from,
         tags=segment.tags[place],
         categories=segment.categories[place],
         pinned=bool(meta["pinned"]),
         importance=float(meta["importance"]),
-        occurred_at=segment.time(place, "occurred"),
+        occurred_at=index.said_at(segment, place),
         created_at=segment.time(place, "created"),
         project=segment.name(place, "project") or None,
         valid_until=None if meta["ends"] == NEVER else segment.time(place, "ends"),
@@ -128,8 +129,23 @@ def _result(
         role=segment.name(place, "role"),
         unlikely=bool(rows.scores[head] < context.by_model.unlikely),
         metadata=json.loads(segment.metadata[place]),
+        repeats=tuple(rows.ids[each] for each in repeats),
         last_accessed=segment.time(place, "accessed") if meta["accesses"] else None,
     )
+
+
+def _sources(index: ScopeIndex, ids: Sequence[str]) -> Iterator[str]:
+    """The source ids of turns, and of the turns that other memories were derived from."""
+    for memory_id in ids:
+        found = index.find(memory_id)
+        if found is None:
+            continue
+        is_turn = found[0].name(found[1], "kind") == "episodic"
+        texts = [memory_id] if is_turn else sorted(index.derived_from.get(memory_id, ()))
+        for each in filter(None, map(index.find, texts)):
+            source_id = each[0].source_ids[each[1]]
+            if source_id is not None:
+                yield source_id
 
 
 def _neighbours(memory_id: str, allowed: VisibilityMask) -> Iterator[Neighbour]:
@@ -154,7 +170,7 @@ def _neighbours(memory_id: str, allowed: VisibilityMask) -> Iterator[Neighbour]:
                 offset=offset,
                 content=turns.contents[there],
                 who=turns.name(there, "who"),
-                occurred_at=turns.time(there, "occurred"),
+                occurred_at=turns.said_at(there),
                 role=turns.name(there, "role"),
             )
 

@@ -13,7 +13,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -302,6 +302,10 @@ class Retriever:
                 texts = dict(reader.execute(_EARLIER_TEXTS, parameters).fetchall())
         return found.corrected(marks, texts) if marks or texts else found
 
+    def _outdated(self, query: Query, index: ScopeIndex, ids: Set[str]) -> Set[str]:
+        """Returns which of these memories have marks."""
+        return marks_in(self.shard, query.scope, index, ids, self._present(query)).keys()
+
     def _check(self, query: Query, embedding: QueryEmbedding | None) -> None:
         dimensions = self.shard.options.dimensions
         given = [] if embedding is None else [embedding.vector]
@@ -405,6 +409,7 @@ class Retriever:
             by_tokens=search.is_by_tokens,
             min_score=self._min_score(query),
             speaker=requested_speaker(query.question),
+            outdated=partial(self._outdated, query, index),
         )
         run(STEPS, rows, context)
         return _Ranked(method, allowed, rows, context)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from palimpsest.schemas.echoes import spoken
 from palimpsest.stores.recall.context import estimate_tokens, folded
 from palimpsest.stores.recall.query import Mark, with_marks
 
@@ -80,7 +81,10 @@ def session_block(kept: ShortTerm | None, nudge: str, budget: int) -> SessionBlo
             left -= 1 + estimate_tokens(line)
     tail: list[tuple[str, str]] = []
     for turn in reversed(kept.since_summary):
-        content = with_marks(turn.content, turn.marks)
+        said = spoken(turn.content)
+        if not said:
+            continue
+        content = with_marks(said, turn.marks)
         line = f"- {folded(f'{turn.who}: {content}' if turn.who else content)}"
         cost = 1 + estimate_tokens(line)
         if cost > left:

@@ -18,6 +18,7 @@ from itertools import islice
 
 import duckdb
 
+from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import Segment
 from palimpsest.stores.index.stored_scopes import Graph
 from palimpsest.stores.recall.filters import VisibilityMask
@@ -132,7 +133,7 @@ def additions(
     visible = allowed.among(addition.memory_id for addition in new)
     with allowed.index.lock:
         related = [
-            _related(each, *place)
+            _related(each, allowed.index, *place)
             for each in new
             if each.memory_id in visible and (place := allowed.index.find(each.memory_id))
         ]
@@ -140,13 +141,13 @@ def additions(
     return tuple(related[: settings.max_additions])
 
 
-def _related(addition: Addition, segment: Segment, place: int) -> Related:
+def _related(addition: Addition, index: ScopeIndex, segment: Segment, place: int) -> Related:
     return Related(
         id=addition.memory_id,
         content=segment.contents[place],
         type=segment.name(place, "kind"),
         who=segment.name(place, "who"),
-        occurred_at=segment.time(place, "occurred"),
+        occurred_at=index.said_at(segment, place),
         role=segment.name(place, "role"),
         score=addition.score,
         reason=addition.reason,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from palimpsest.schemas.echoes import spoken
 from palimpsest.schemas.identity import item_id_of, turn_memory_id
 from palimpsest.schemas.memory_texts import linked_text
 from palimpsest.schemas.messages import (
@@ -159,7 +160,7 @@ def _context(scope: str, session: SessionRow | None, limit: int) -> Asking[tuple
             speaker=row.who,
             role=cast(Role, row.role or "user"),
             occurred_at=row.occurred_at,
-            content=context_text(row.role, row.content),
+            content=context_text(row.role, spoken(row.content)),
             memory_id=row.memory_id,
         )
         for row in rows

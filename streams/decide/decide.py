@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from palimpsest.schemas.echoes import spoken
 from palimpsest.schemas.enumerations import Action
 from palimpsest.schemas.extraction import Fact, FactsExtracted
 from palimpsest.schemas.messages import MemoryWrite, Proposal, ProposalsIntent, ScoredCandidate
@@ -231,7 +232,7 @@ def _named(
         else c
         for c in candidates
     )
-    return source.content, named
+    return spoken(source.content), named
 
 
 def _as_their_sources_state(
@@ -254,7 +255,7 @@ def _as_their_sources_state(
     for source in loaded.sources.values():
         for statement in source.statements:
             if statement.memory_id in sources:
-                sources[statement.memory_id].append(source.row.content)
+                sources[statement.memory_id].append(spoken(source.row.content))
                 told.append(Told(source.row.occurred_at, statement.text, statement.memory_id))
     stated: dict[str, str] = {}
     for memory_id, content in later.items():

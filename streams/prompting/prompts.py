@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime
 from typing import Final, cast
 
 from pydantic import JsonValue
 
+from palimpsest.schemas.echoes import spoken
 from palimpsest.schemas.enumerations import FACT_TYPES
+from palimpsest.schemas.envelope import local_time
 from palimpsest.schemas.extraction import CONSOLIDATION, Fact
 from palimpsest.schemas.messages import ContextTurn, NormalizedTurn, ScoredCandidate
 from palimpsest.schemas.normal_forms import storage_lines
@@ -140,14 +142,6 @@ def _utc(value: datetime) -> datetime:
     return value.astimezone(UTC)
 
 
-def local_time(value: datetime, utc_offset_minutes: int) -> datetime:
-    """`value` at the clock of who said it; in UTC where that clock has no such time."""
-    try:
-        return value.astimezone(timezone(timedelta(minutes=utc_offset_minutes)))
-    except (OverflowError, ValueError):
-        return _utc(value)
-
-
 def _quoted(text: str) -> str:
     """One line in quotes, so that a name or a memory cannot open lines of its own."""
     return json.dumps(text, ensure_ascii=False)
@@ -207,11 +201,13 @@ def extraction_prompt(
     `lines` is the turn's text with its line breaks, where it had any: lists, code and quoted mail
     show only there. `utc_offset_minutes` is the offset that `occurred_at` was published with (540
     for Japan): the day that "yesterday" is counted from. Text beyond `max_characters` is cut and
-    marked. `context` comes oldest first and is marked as not to be extracted from. `subject`:
+    marked, and echoed context left out. `context` comes oldest first and is marked as not to be
+    extracted from. `subject`:
     content, speaker, role, occurred_at (RFC 3339 with that offset), explicit_intent, context
     (speaker, role, occurred_at in UTC, content).
     """
-    content = cut(turn.content if lines is None else storage_lines(lines), max_characters)
+    said = spoken(turn.content if lines is None else storage_lines(lines))
+    content = cut(said, max_characters)
     occurred_at = local_time(occurred_at, utc_offset_minutes)
     earlier = [
         before.model_copy(

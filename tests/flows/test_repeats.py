@@ -1,104 +1,88 @@
-"""What comes twice, and what is sent again, through the whole pipeline."""
+"""Results that say the same in nearly the same words are one, and others take their places."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from palimpsest.streams.models.base import Prompt
-from tests.flows.scripted import assert_settled, scripted
-from tests.harness import FULL, Pipeline, differing, pipeline_settings
-from tests.messages import published, redriven, turn
-from tests.spoken_model import ScriptedModel, spoken
+import pytest
 
+from palimpsest.ops.operations.memories import Context, Recall
+from palimpsest.schemas.identity import turn_memory_id
+from tests.harness import FULL, Pipeline, pipeline_settings
+from tests.sessions_by_hand import ask
 
-def test_the_same_turn_under_another_envelope_is_the_same_turn(tmp_path: Path) -> None:
-    said = turn("Ana lives in Oslo / Ana > lives_in > Oslo")
-    with scripted(tmp_path / "once") as once:
-        once.publish(published(said))
-        once.run()
-        with scripted(tmp_path / "thrice", batch=2) as thrice:
-            for number in range(3):
-                thrice.publish(published(said, message_id=f"envelope-{number}"))
-            thrice.run()
-            assert_settled(thrice)
-            for table in ("memory_rows", "memory_edges", "outcomes", "fact_rows", "entities"):
-                query = f"SELECT count(*) FROM {table}"
-                assert thrice.values(query) == once.values(query), table
-            assert thrice.values("SELECT mentions FROM relations") == [1]
-            assert thrice.balance().turns["accepted"] == 1
+SAID = (
+    "The dentist is on the 14th.",
+    "the DENTIST is on the 14th!",
+    "Reminder: the dentist is on the 14th",
+    "FYI, reminder - the dentist  is on the 14th.",
+)
+OTHERS = (
+    "The dentist is on the 15th.",
+    "The dentist is not on the 14th.",
+    "Is the dentist on the 14th?",
+    "Our dentist has a new chair.",
+)
 
 
-def test_the_same_message_again_does_nothing_at_all(tmp_path: Path) -> None:
-    with scripted(tmp_path) as pipeline:
-        pipeline.say("Ana lives in Oslo / Ana > lives_in > Oslo")
-        pipeline.run()
-        before = pipeline.state_by_table()
-        pipeline.say("Ana lives in Oslo / Ana > lives_in > Oslo")
-        pipeline.run()
-        assert differing(pipeline.state_by_table(), before) == []
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    with Pipeline(tmp_path, settings=pipeline_settings(FULL)) as made:
+        yield made
 
 
-def test_a_turn_id_used_for_something_else_is_refused_and_counted(tmp_path: Path) -> None:
-    states = []
-    for batch in (1, 256):
-        with scripted(tmp_path / str(batch), batch=batch) as pipeline:
-            pipeline.publish(published(turn("Ana lives in Oslo / Ana is tall"), message_id="a"))
-            pipeline.publish(published(turn(" "), message_id="b"))
-            other = turn("Ana sails a lot / Ana swims / Ana sings / a b > c > d")
-            pipeline.publish(published(other, message_id="c"))
-            pipeline.publish(published(other, message_id="d"))
-            pipeline.run()
-            assert_settled(pipeline)
-            assert pipeline.balance().turns == {
-                "accepted": 3,
-                "stored": 1,
-                "rejected": 1,
-                "dead": 1,
-                "in_flight": 0,
-                "lost": 0,
-            }
-            # Nothing is derived from what was refused.
-            assert pipeline.memories() == ["Ana is tall", "Ana lives in Oslo"]
-            assert pipeline.values("SELECT count(*) FROM entities") == [0]
-            dead_letters = pipeline.dead_letters()
-            assert {dead_letter.stage for dead_letter in dead_letters} == {"apply-writes"}
-            assert "Ana lives in Oslo / Ana is tall" in dead_letters[0].reason
-            assert "Ana sails a lot" in dead_letters[0].reason
-            states.append(pipeline.state_by_table())
-    assert differing(*states) == []
+def recalled(pipeline: Pipeline, text: str, **fields: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ask(pipeline, Recall(text, "ana", **fields))["results"]
+    return found
 
 
-def test_redrive(tmp_path: Path) -> None:
-    broken = True
+def test_the_best_stays_and_names_the_sources_of_the_others(pipeline: Pipeline) -> None:
+    pipeline.say(*SAID, *OTHERS)
+    pipeline.run()
+    ungrouped = recalled(pipeline, "when is the dentist on the 14th", group=False, limit=50)
+    results = recalled(pipeline, "when is the dentist on the 14th", limit=5)
+    turns = {turn_memory_id("ana", f"t{number}") for number in range(1, 5)}
+    [one] = [each for each in results if each["id"] in turns]
+    assert {one["id"], *one["repeats"]} == turns
+    assert {*one["source_ids"]} >= {"t1", "t2", "t3", "t4"}
+    assert one["score"] == max(each["score"] for each in ungrouped if each["id"] in turns)
+    assert {each["content"] for each in results} >= {*OTHERS}
 
-    def answer(prompt: Prompt) -> str:
-        text = spoken(prompt)
-        return "{" if broken and (prompt.purpose == "decide" or "tea" in text) else text
 
-    with Pipeline(tmp_path, pipeline_settings(FULL, "model"), ScriptedModel(answer)) as pipeline:
-        pipeline.say("Ana lives in Oslo", "Ana likes green tea")
-        pipeline.say("Ana sails often / Now Ana lives in Bergen / Ana > lives_in > Bergen", first=3)
-        pipeline.run()
-        dead_letters = pipeline.dead_letters()
-        assert Counter(dead_letter.stage for dead_letter in dead_letters) == {
-            "extract": 1,
-            "decide": 1,
-        }
-        assert pipeline.balance().facts["dead"] == 1
-        mentions = pipeline.values("SELECT mentions FROM relations")
-        broken = False
-        for dead_letter in dead_letters:
-            topic, message = redriven(dead_letter)
-            pipeline.publish(message, topic=topic)
-        pipeline.run()
-        assert pipeline.memories() == [
-            "Ana likes green tea",
-            "Ana sails often",
-            "Now Ana lives in Bergen",
-        ]
-        assert_settled(pipeline)
-        assert pipeline.balance().facts["dead"] == 0
-        # What had been done the first time is not done again.
-        assert pipeline.values("SELECT mentions FROM relations") == mentions == [1]
-        assert pipeline.balance().facts["created"] == 3
+@pytest.mark.parametrize("limit", [1, 2, 3, 8])
+def test_freed_places_are_filled(pipeline: Pipeline, limit: int) -> None:
+    pipeline.say(*(f"{'Reminder: ' * (n % 3)}The dentist is on the 14th." for n in range(40)))
+    pipeline.say(*(f"Dentist number {n} is on holiday." for n in range(8)), first=41)
+    pipeline.run()
+    results = recalled(pipeline, "when is the dentist on the 14th", limit=limit)
+    assert len(results) == limit
+    whole = recalled(pipeline, "when is the dentist on the 14th", limit=9)
+    assert [each["id"] for each in whole[:limit]] == [each["id"] for each in results]
+    text = ask(pipeline, Context("when is the dentist on the 14th", "ana"))["text"]
+    assert text.lower().count("the dentist is on the 14th") == 1
+
+
+def test_who_speaks_and_which_day_it_was_are_kept_apart(pipeline: Pipeline) -> None:
+    pipeline.say("I am allergic to kiwi.", "I am allergic to kiwi.")
+    pipeline.say("I am allergic to kiwi.", first=3, speaker="Ben")
+    pipeline.run()
+    results = recalled(pipeline, "who is allergic to kiwi", types=["episodic"])
+    assert sorted(each["who"] for each in results) == ["Ana", "Ben"]
+
+
+def test_short_answers_stay(pipeline: Pipeline) -> None:
+    pipeline.say("Do you like tea?", "Yes, tea!", "Do you like green tea?", "Yes, tea!")
+    pipeline.run()
+    results = recalled(pipeline, "yes, tea", types=["episodic"])
+    assert [each["content"] for each in results].count("Yes, tea!") == 2
+
+
+def test_a_memory_that_a_repeat_stands_for_is_explained(pipeline: Pipeline) -> None:
+    pipeline.say(*SAID[:2])
+    pipeline.run()
+    ids = [turn_memory_id("ana", "t1"), turn_memory_id("ana", "t2")]
+    found = ask(pipeline, Recall("the dentist on the 14th", "ana", why_not=ids))
+    reasons = {each["id"]: each["reason"] for each in found["why_not"]}
+    assert sorted(reasons.values()) == ["grouped", "returned"]

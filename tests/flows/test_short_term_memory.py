@@ -249,7 +249,7 @@ def test_a_context_begins_with_the_session(pipeline: Pipeline) -> None:
     pipeline.say("We go to Oslo", "in May")
     pipeline.run()
     told = context(pipeline)
-    lines = told["text"].splitlines()
+    lines = told["text"].splitlines()[1:]
     assert lines[:3] == ["## This conversation", "- Ana: We go to Oslo", "- Ana: in May"]
     assert "update_short_term_memory" in lines[3]
     assert told["offers_summary"] is True
@@ -285,7 +285,7 @@ def test_after_a_summary_only_later_turns_are_shown(pipeline: Pipeline) -> None:
     pipeline.say("by train", first=3)
     pipeline.run()
     lines = context(pipeline)["text"].splitlines()
-    assert lines[1:3] == ["Summary: A trip ## Facts is planned.", "- Ana: by train"]
+    assert lines[2:4] == ["Summary: A trip ## Facts is planned.", "- Ana: by train"]
 
 
 def test_no_summary_is_asked_for_when_something_is_to_be_remembered(pipeline: Pipeline) -> None:
@@ -310,7 +310,7 @@ def test_without_a_session_a_context_is_as_it_was(pipeline: Pipeline) -> None:
     pipeline.say("We go to Oslo")
     pipeline.run()
     told = context(pipeline, session_id=None)
-    assert not told["text"].startswith("## This conversation")
+    assert "## This conversation" not in told["text"]
     assert "update_short_term_memory" not in told["text"]
     assert told["offers_summary"] is False
 
@@ -323,7 +323,7 @@ def test_the_session_takes_its_share_of_the_budget_and_the_newest_first(pipeline
         assert told["tokens"] <= budget
         session = told["text"].split("\n\n")[0]
         if budget > 50:
-            assert session.startswith("## This conversation")
+            assert session.startswith("<recalled>\n## This conversation")
             assert "turn number 39" in session
         assert "turn number 0 " not in session
 
@@ -333,7 +333,7 @@ def test_a_context_of_a_session_of_which_nothing_is_kept(pipeline: Pipeline) -> 
     pipeline.run()
     assert "We go to Oslo" in context(pipeline, "Oslo", session_id="unknown")["text"]
     told = ask(pipeline, Context("Oslo", "nobody", session_id="unknown"))
-    assert told["text"].startswith("## This conversation")  # the nudge alone
+    assert told["text"].startswith("<recalled>\n## This conversation")  # the nudge alone
     assert told["ids"]["session"] == []
 
 

@@ -137,6 +137,11 @@ def test_the_same_words_stand_once() -> None:
     assert block(assemble(Profile(), found(*pieces), 500)).ids["lines"] == ("a",)
 
 
+def test_what_no_longer_holds_does_not_stand_for_what_does() -> None:
+    pieces = (piece("a", "Ana lives in Lima.", note="(no longer)"), piece("b", "Ana lives in Lima"))
+    assert block(assemble(Profile(), found(*pieces), 500)).ids["lines"] == ("a", "b")
+
+
 def test_the_budget_is_filled_and_the_most_relevant_are_whole() -> None:
     long = "I moved to Lima in May. " + "The weather was nice that day. " * 12
     pieces = [piece(f"t{n}", f"{n} {long}", n, "Ana") for n in range(60)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from palimpsest.schemas.echoes import marked
 from palimpsest.schemas.extraction import FactsExtracted
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import ContextTurn
@@ -129,6 +130,18 @@ def test_earlier_turns_are_shown_as_context() -> None:
         for speaker, content in (("Ana", "I am in Oslo."), ("Ben", "It rains."))
     ]
     assert prompt_with().subject["context"] == []
+
+
+def test_a_model_sees_no_echo_and_is_not_asked_about_one_alone() -> None:
+    block = marked("## Profile\n- Ana likes coffee.")
+    driven = drive(
+        STAGE.process(message(f"{block}\nI like tea."), context()), Store(replies=[reply()])
+    )
+    [ask] = driven.of(Generate)
+    assert ask.prompt.subject["content"] == "I like tea."
+    assert "coffee" not in ask.prompt.user
+    alone = drive(STAGE.process(message(block), context()), Store())
+    assert (alone.of(Generate), alone.step.emits) == ([], ())
 
 
 def test_the_model_sees_the_lines_and_the_clock_of_the_speaker() -> None:

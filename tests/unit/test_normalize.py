@@ -21,6 +21,7 @@ from palimpsest.schemas.commands import (
     RecoverCommand,
     RememberCommand,
 )
+from palimpsest.schemas.echoes import marked
 from palimpsest.schemas.identity import turn_item_id
 from palimpsest.schemas.messages import (
     CommandIntent,
@@ -250,3 +251,12 @@ def test_what_hides_statements_is_told_from_records_of_earlier_releases(
     given: Any, hides: bool | None
 ) -> None:
     assert command(given).hides is hides
+
+
+def test_what_is_echoed_is_no_request_to_remember() -> None:
+    asked = "Remember that I live in Graz."
+    block = marked(f"## Profile\n- Ana: {asked}")
+    for text, intent in ((block, False), (f"{block}\n{asked}", True), (asked, True)):
+        turn = the_write(normalize(text)).turn
+        assert turn.explicit_long_term_memory_intent is intent
+        assert turn.content == storage_content(text)

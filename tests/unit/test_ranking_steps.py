@@ -19,6 +19,7 @@ from palimpsest.stores.recall.ranking_steps import (
     Ranking,
     RankingContext,
     fuse_legs,
+    lower_echoes,
     lower_questions,
     prefer_told_times,
     propagate_neighbours,
@@ -131,6 +132,27 @@ def by_role(speaker: RequestedSpeaker) -> list[float]:
     assert sum(rows.parts.values()) == pytest.approx(rows.scores)
     found: list[float] = rows.scores.tolist()
     return found
+
+
+def test_an_echo_is_lowered_and_one_that_says_nothing_else_more() -> None:
+    rows = Ranking(
+        ids=["said", "echoes", "only"],
+        turns=3,
+        meta=np.zeros(3, dtype=META),
+        keyword=np.ones(3),
+        vector=None,
+        graph=np.zeros(3),
+        of_named=None,
+        links=np.zeros((0, 2), dtype=np.int64),
+        questions=np.zeros(3, dtype=np.bool_),
+        nearby={},
+        echoes=np.array([False, True, True]),
+        only_echoes=np.array([False, False, True]),
+    )
+    context = RankingContext(ScopeIndex(8), 10, 0)
+    fuse_legs(rows, context)
+    lower_echoes(rows, context)
+    assert rows.scores.tolist() == [1.0, 0.25, 0.1]
 
 
 def test_a_question_raises_its_answer_and_is_none_itself_also_among_people() -> None:

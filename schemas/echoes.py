@@ -1,0 +1,147 @@
+"""The marks around what is printed for a prompt, and a text without what it echoes of that.
+
+A block that `context` printed comes back in the next prompt, in a transcript or in a system
+message. What stands between the marks is known already, so no stage reads it as said by the
+speaker; the turn itself is stored whole. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+OPEN: Final = "<recalled>"
+CLOSE: Final = "</recalled>"
+_NAME: Final = "recalled"
+_LESS: Final = r"(?:[<\uff1c\u2039\u3008]|&(?:amp;)*+(?:lt|#0{0,6}60|#x0{0,6}3c);|\\u003c|%3c)"
+_GREATER: Final = r"(?:[>\uff1e\u203a\u3009]|&(?:amp;)*+(?:gt|#0{0,6}62|#x0{0,6}3e);|\\u003e|%3e)"
+_MARK: Final = re.compile(
+    rf"\\?{_LESS}[ \t]{{0,3}}(\\?/|%2f)?[ \t]{{0,3}}{_NAME}"
+    rf"(?:[\s:._-][^<>\n]{{0,40}}?|/)?\\?{_GREATER}",
+    re.I,
+)
+"""Either mark, also with attributes or a version, and as HTML, JSON, a URL or Markdown escape it.
+The group holds the sign of the closing one."""
+_BREAK: Final = re.compile(r"(?:\\r)?\\n|\r\n?|[\n\v\f\x85\u2028\u2029]|<br\s{0,3}/?>", re.I)
+_QUOTED: Final = r"(?:[\s>|]|&gt;)*+"
+"""What quoting and indenting put before a line."""
+_HEADING: Final = re.compile(rf"{_QUOTED}(?:#{{1,6}}\s|<h[1-6]\b)", re.I)
+_BLOCK_LINE: Final = re.compile(rf"{_QUOTED}(?:[-*\u2022]\s|Summary:\s|<[uo]l\b|<li\b)", re.I)
+_BLANK: Final = re.compile(rf"{_QUOTED}$")
+_WORD: Final = re.compile(r"\w")
+
+
+def marked(text: str) -> str:
+    """Returns the block between its marks, a line each; marks inside it are made harmless, so that
+    a remembered text cannot end the block."""
+    return f"{OPEN}\n{without_marks(text)}\n{CLOSE}"
+
+
+def without_marks(text: str) -> str:
+    """Returns the text with brackets that are no marks."""
+    if not _may_have_marks(text):
+        return text
+    return _MARK.sub(lambda mark: f"[/{_NAME}]" if mark[1] else f"[{_NAME}]", text)
+
+
+def spoken(text: str) -> str:
+    """Returns the text without echoed blocks; empty if no word is left, and the text itself if it
+    echoes none.
+
+    A block ends with its closing mark. If that is cut off, it ends before the first line that no
+    block has; if the opening one is, it begins after the last such line. A single mark without a
+    heading or list next to it is only a word, and hides nothing.
+    """
+    if not _may_have_marks(text):
+        return text
+    parts, done = [], 0
+    for start, end in _echoes(text):
+        # What quotes a mark's own line is no part of what is said.
+        parts.append(text[done:start].rstrip(" \t>|"))
+        done = end
+    if not done:
+        return text
+    left = "\n".join((*parts, text[done:].lstrip(" \t>|"))).strip()
+    return left if _WORD.search(left) else ""
+
+
+def _may_have_marks(text: str) -> bool:
+    return _NAME in text.lower()
+
+
+def _echoes(text: str) -> Iterator[tuple[int, int]]:
+    """The places of the echoed blocks, in order."""
+    marks = list(_MARK.finditer(text))
+    done = 0
+    for number, mark in enumerate(marks):
+        following = marks[number + 1] if number + 1 < len(marks) else None
+        start, end = mark.span()
+        if mark[1]:
+            if start < done:
+                continue
+            start = _begin(text, done, start)
+            if start == mark.start():
+                continue
+        elif following is not None and following[1]:
+            end = following.end()
+        else:
+            before = marks[number - 1].end() if number else 0
+            most = len(text) if following is None else following.start()
+            end = _end(text, before, mark, most)
+        if end > start and end > done:
+            yield start, end
+            done = end
+
+
+def _end(text: str, before: int, mark: re.Match[str], most: int) -> int:
+    """Where a block without its closing mark ends, at `most` or earlier; the start of the mark if
+    there is no block. `before` is the end of the mark before it."""
+    prefix = _prefix(text, before, mark.start())
+    end, has_begun, after_gap = mark.start(), False, False
+    lines = _lines(text, mark.end(), most)
+    for number, (first, last) in enumerate(lines):
+        said = text[first:last]
+        if _BLANK.match(said):
+            after_gap = has_begun
+            continue
+        goes_on = _HEADING.match(said) is not None
+        if has_begun and not goes_on:
+            # The session's part ends with a line without a sign, before the next heading.
+            near = lines[number + 1 : number + 3]
+            is_last = any(_HEADING.match(text[one:other]) for one, other in near)
+            follows = not after_gap and (is_last or _BLOCK_LINE.match(said) is not None)
+            goes_on = follows or bool(prefix and said.startswith(prefix))
+        if not goes_on:
+            break
+        end, has_begun, after_gap = last, True, False
+    return end
+
+
+def _prefix(text: str, before: int, start: int) -> str:
+    """What quotes or indents the line on which a mark begins; nothing if that has other text."""
+    begin = max(text.rfind("\n", before, start), text.rfind("\r", before, start)) + 1
+    if not begin and before:
+        return ""
+    prefix = text[begin:start]
+    return (prefix.rstrip(" ") or prefix) if _BLANK.match(prefix) else ""
+
+
+def _begin(text: str, least: int, end: int) -> int:
+    """Where a block without its opening mark begins; its end if there is no block."""
+    start = end
+    for first, last in reversed(_lines(text, least, end)):
+        said = text[first:last]
+        if _HEADING.match(said) or _BLOCK_LINE.match(said):
+            start = first
+        elif not _BLANK.match(said):
+            break
+    return start
+
+
+def _lines(text: str, first: int, last: int) -> list[tuple[int, int]]:
+    """The places of the lines between two places, in order."""
+    places = []
+    for each in _BREAK.finditer(text, first, last):
+        places.append((first, each.start()))
+        first = each.end()
+    return [*places, (first, last)]

@@ -1,0 +1,96 @@
+"""The day of a turn is its speaker's own, whatever day it is in UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.ops.operations.memories import Context, Recall
+from palimpsest.schemas.codec import encode
+from palimpsest.schemas.topics import CONVERSATION_TURNS
+from tests.harness import FULL, Pipeline, pipeline_settings
+from tests.messages import published, turn
+from tests.sessions_by_hand import ask
+
+SAID = "Yesterday the boiler broke, and tomorrow I visit Lea."
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    with Pipeline(tmp_path, settings=pipeline_settings(FULL)) as made:
+        yield made
+
+
+def say_at(pipeline: Pipeline, written: str, text: str = SAID, number: int = 1) -> None:
+    """As a producer writes the time, with its offset."""
+    message = published(turn(text, number), occurred_at=datetime.fromisoformat(written))
+    utc = message.occurred_at.isoformat().replace("+00:00", "Z").encode()
+    value = encode(message)
+    assert utc in value
+    pipeline.raw(CONVERSATION_TURNS, value.replace(utc, written.encode()))
+
+
+def results(pipeline: Pipeline, text: str = "what broke?", **fields: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ask(pipeline, Recall(text, "ana", **fields))["results"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("written", "day", "before"),
+    [
+        ("2026-03-14T22:30:00-07:00", "14 March 2026", "13 March 2026"),
+        ("2026-03-15T05:30:00+00:00", "15 March 2026", "14 March 2026"),
+        ("2026-03-15T06:30:00+09:00", "15 March 2026", "14 March 2026"),
+        ("2025-12-31T23:50:00-00:30", "31 December 2025", "30 December 2025"),
+    ],
+)
+def test_headings_facts_and_results_have_the_day_of_the_speaker(
+    pipeline: Pipeline, written: str, day: str, before: str
+) -> None:
+    say_at(pipeline, written)
+    for _ in range(2):
+        pipeline.run()
+        text = ask(pipeline, Context("what broke?", "ana"))["text"]
+        assert [line for line in text.split("\n") if line[:4] in ("## 1", "## 3")] == [f"## {day}"]
+        facts = [each for each in pipeline.memories() if "boiler" in each and each != SAID]
+        assert all(before in each for each in facts), facts
+        for each in results(pipeline, group=False):
+            at = datetime.fromisoformat(each["occurred_at"])
+            assert at == datetime.fromisoformat(written)
+            assert at.utcoffset() == datetime.fromisoformat(written).utcoffset()
+        # The same from a loaded index.
+        pipeline.reopen()
+
+
+def test_a_turn_may_say_its_offset_itself(pipeline: Pipeline) -> None:
+    message = published(
+        turn(SAID, utc_offset_minutes=-420),
+        occurred_at=datetime.fromisoformat("2026-03-15T05:30:00+00:00"),
+    )
+    pipeline.publish(message)
+    pipeline.run()
+    assert "## 14 March 2026" in ask(pipeline, Context("what broke?", "ana"))["text"]
+
+
+def test_each_day_has_one_heading_and_its_lines_are_in_order(pipeline: Pipeline) -> None:
+    say_at(pipeline, "2026-03-14T22:30:00-07:00", "The boiler broke tonight.", 1)
+    say_at(pipeline, "2026-03-15T05:40:00+00:00", "My boiler is fine.", 2)
+    say_at(pipeline, "2026-03-14T22:50:00-07:00", "The boiler is loud now.", 3)
+    pipeline.run()
+    text = ask(pipeline, Context("how is the boiler?", "ana"))["text"]
+    headings = [line for line in text.split("\n") if line.startswith("## 1")]
+    assert headings == ["## 14 March 2026", "## 15 March 2026"]
+    assert text.index("broke tonight") < text.index("loud now") < text.index("is fine")
+
+
+def test_times_without_an_offset_stay_in_utc(pipeline: Pipeline) -> None:
+    pipeline.say(SAID)
+    pipeline.run()
+    [offset] = {
+        datetime.fromisoformat(each["occurred_at"]).utcoffset() for each in results(pipeline)
+    }
+    assert offset == timedelta()
