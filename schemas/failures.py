@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 HALF_A_PAIR: Final = "has half a surrogate pair (half an emoji), which is no text"
 WORDS: Final = {
@@ -46,7 +47,7 @@ def describe(error: ValidationError, limit: int = 5) -> str:
     return "; ".join(lines)
 
 
-def failures(errors: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def failures(errors: Iterable[ErrorDetails]) -> list[tuple[str, str]]:
     """Each place with what is wrong with it. A value that fails all types it may have fails once:
     what it might have been is joined by "or"."""
     found: dict[str, list[str]] = {}
@@ -68,7 +69,7 @@ def place(loc: Iterable[int | str]) -> tuple[int | str, ...]:
     )
 
 
-def says(failure: Mapping[str, Any]) -> str:
+def says(failure: ErrorDetails) -> str:
     """A failure in the terms of JSON, which has neither tuples, dictionaries nor classes."""
     kind, context = failure["type"], failure.get("ctx") or {}
     if kind == "union_tag_invalid":

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 V = TypeVar("V")
 _HALF: Final = re.compile("[\ud800-\udfff]")
@@ -39,9 +39,9 @@ def without_halves(value: V) -> V:
             return value
         joined = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         return joined  # type: ignore[return-value]
-    whole: Any = value
+    whole: object = value
     if isinstance(value, dict):
         whole = {without_halves(k): without_halves(v) for k, v in value.items()}
     elif isinstance(value, list):
         whole = [without_halves(each) for each in value]
-    return whole  # type: ignore[no-any-return]
+    return whole  # type: ignore[return-value]

@@ -42,7 +42,7 @@ def language_of(connection: duckdb.DuckDBPyConnection, wanted: str) -> str | Non
 
 
 def keep_language(connection: duckdb.DuckDBPyConnection, language: str) -> None:
-    """Part of the running transaction, or one of its own."""
+    """Keeps the language with the running transaction, or in one of its own."""
     connection.execute(
         "INSERT OR REPLACE INTO shard_state VALUES (?, ?)", [LANGUAGE_STATE, language]
     )
