@@ -85,7 +85,7 @@ async def session_is_shown(lab: Lab) -> object:
 
 
 async def nudge_shown(lab: Lab) -> object:
-    return (await context_of(lab))["text"].splitlines()[3]
+    return (await context_of(lab))["text"].splitlines()[4]
 
 
 async def teaching(lab: Lab) -> object:

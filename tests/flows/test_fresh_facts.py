@@ -47,7 +47,8 @@ def test_what_was_said_later_is_shown_before_what_is_dated_in_the_future(memory:
     say(memory, "I work at Ericsson.")
     block = memory.context("Where does Ana work?", budget=400)
     assert block is not None
-    profile = block.text.partition("\n## ")[0]
+    profile = block.text.split("\n## ")[1]
+    assert profile.startswith("Profile")
     assert "Ana works at Ericsson." in profile
     assert "Nokia" not in profile
 

@@ -76,7 +76,7 @@ BAD: list[tuple[Any, str]] = [
     ({"a": ["c"]}, "metadata: a: give a text, a number, true or false"),
     ({"a": None}, "metadata: a: give a text, a number, true or false"),
     (["a=" + "b" * 1_024], "metadata.0: String should have at most 1024 characters"),
-    ([f"k{n}=v" for n in range(21)], "metadata: Value should have at most 20 items"),
+    ([f"k{n}=v" for n in range(21)], "metadata: Input should have at most 20 items"),
     (7, "metadata: Input should be a valid array"),
 ]
 

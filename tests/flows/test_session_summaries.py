@@ -114,7 +114,7 @@ def test_a_session_is_summed_up_at_its_end_and_again_after_more_turns(pipeline: 
     pipeline.run()
     assert desk.look() == 1
     lines = ask(pipeline, Context("where?", "ana", session_id="s1"))["text"].splitlines()
-    assert lines[1:3] == ["Summary: First.", "- Ana: or by ship"]
+    assert lines[2:4] == ["Summary: First.", "- Ana: or by ship"]
     pipeline.clock.advance(minutes=10)
     assert desk.look() == 2
     assert summary(pipeline) == "Second."
@@ -195,7 +195,7 @@ def test_a_summary_does_not_know_the_turns_that_came_while_it_was_written(
     pipeline.command(UpdateShortTermCommand(session_id="s1", summary=SUMMARY, turns=turns))
     pipeline.run()
     lines = ask(pipeline, Context("where?", "ana", session_id="s1"))["text"].splitlines()
-    assert lines[1:3] == [f"Summary: {SUMMARY}", "- Ana: or by ship"]
+    assert lines[2:4] == [f"Summary: {SUMMARY}", "- Ana: or by ship"]
     assert desk.look() == 0
 
 
