@@ -169,6 +169,8 @@ def _ingested(answer: Json) -> None:
         line += f": {answer['new']} new, {answer['known']} known before"
         line += f", {conflicts} in conflict" if conflicts else ""
         line += "" if answer["complete"] else " (of the newest 200,000 published)"
+    if answer["erased"]:
+        line += f"; {answer['erased']} erased before, which stay erased"
     settled = answer.get("settled", {}).items()
     parts = [f"{number} {kind.replace('_', ' ')}" for kind, number in settled]
     echo(f"{line}; {', '.join(parts)}" if parts else line)

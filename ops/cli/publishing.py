@@ -73,6 +73,7 @@ def _publish(
     """Appends the content of the files in batches; returns what was published before. Raises
     Exit."""
     from palimpsest.ops.cli.progress import Stoppable, ingesting
+    from palimpsest.ops.ingest.records import not_erased
     from palimpsest.ops.opening import publisher
 
     with ExitStack() as undo:
@@ -86,7 +87,7 @@ def _publish(
             for batch in _batches(files, options, tally, advance):
                 standings = [before.standing(record) for record in batch]
                 with stop.whole():
-                    append(batch)
+                    append(not_erased(batch, standings))
                     tally.add(batch, standings)
                 advance(0, len(batch))
         except KeyboardInterrupt:
@@ -215,9 +216,11 @@ class Tally:
             warn(f"{place}: {reason}")
 
     def add(self, batch: Sequence[Outgoing], standings: Sequence[Standing]) -> None:
-        """A batch is on the log."""
+        """A batch is on the log, without what was erased before."""
         for record, standing in zip(batch, standings, strict=True):
             self._standings[standing] += 1
+            if standing == "erased":
+                continue
             self._scopes[record.scope] += 1
             if standing == "conflict":
                 self._conflict(record)
@@ -226,8 +229,9 @@ class Tally:
             self.published += 1
         if self._keeps_keys:
             from palimpsest.ops.awaited_results import key_of
+            from palimpsest.ops.ingest.records import not_erased
 
-            self.keys += [key_of(record)[0] for record in batch]
+            self.keys += [key_of(record)[0] for record in not_erased(batch, standings)]
 
     def settle(self, found: Mapping[TurnKey, JsonObject]) -> None:
         """Counts the outcomes of the published turns so far; reports each reason once."""
@@ -270,7 +274,7 @@ class Tally:
         return {
             "published": 0 if self._dry_run else self.published,
             **({"dry_run": True, "found": self.published} if self._dry_run else {}),
-            **{name: self._standings[name] for name in ("new", "known")},
+            **{name: self._standings[name] for name in ("new", "known", "erased")},
             "conflicts": self._conflicts,
             "bad": self._bad,
             "scopes": dict(self._scopes),

@@ -60,8 +60,8 @@ class TurnsAccepted(BaseModel):
 class Ingested(BaseModel):
     """A file of a conversation that was read as `format`: `accepted` turns are in the log now, by
     scope in `scopes`. Of these, `new` were not published before, `known` were, and `conflicts`
-    have the id of another turn, which stays. `refused` has the first hundred of `refused_parts`;
-    `notes` say how the file was read."""
+    have the id of another turn, which stays. `erased` more were erased before and stay so.
+    `refused` has the first hundred of `refused_parts`; `notes` say how the file was read."""
 
     format: str
     accepted: int
@@ -69,6 +69,7 @@ class Ingested(BaseModel):
     new: int
     known: int
     conflicts: int
+    erased: int
     refused: list[Wrong]
     refused_parts: int
     notes: list[str]

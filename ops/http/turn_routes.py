@@ -33,7 +33,7 @@ from palimpsest.ops.http.tokens import Caller
 from palimpsest.ops.ingest.base import Bad, Note, ReadOptions, Unreadable
 from palimpsest.ops.ingest.lines import FIELDS, Watch, near_miss, turn_of
 from palimpsest.ops.ingest.opening import Found, open_source, options_of
-from palimpsest.ops.ingest.records import Published, in_batches
+from palimpsest.ops.ingest.records import Published, in_batches, not_erased
 from palimpsest.ops.ingest.requests import SentFile
 from palimpsest.ops.ingest.sources import sent_source
 from palimpsest.ops.operations.checking import Strict, built, model_of
@@ -286,12 +286,13 @@ class _Ingestion:
                 self.format = opened.format
                 for batch in in_batches(self._good(opened.items)):
                     standings = [before.standing(record) for record in batch]
-                    self.service.append_of(self.caller, batch, begun=True)
+                    kept = not_erased(batch, standings)
+                    self.service.append_of(self.caller, kept, begun=True)
                     self.standings.update(standings)
-                    self.scopes.update(record.scope for record in batch)
+                    self.scopes.update(record.scope for record in kept)
         except Unreadable as error:
             self._refuse(asked.name, str(error))
-        if not self.scopes:
+        if not self.standings:
             why = f"{self.refused[0]['where']}: {self.refused[0]['why']}" if self.refused else ""
             raise Problem("invalid", why or "there is no turn in it", errors=self.refused)
 
@@ -317,6 +318,7 @@ class _Ingestion:
             "new": self.standings["new"],
             "known": self.standings["known"],
             "conflicts": self.standings["conflict"],
+            "erased": self.standings["erased"],
             "refused": [dict(each) for each in self.refused],
             "refused_parts": self.refused_parts,
             "notes": [*self.notes],

@@ -18,6 +18,7 @@ from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.failures import HALF_A_PAIR, describe
 from palimpsest.schemas.messages import ConversationTurn, role_of_speaker
 from palimpsest.schemas.normal_forms import storage_content
+from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.scrubbing import withheld_turn
 from palimpsest.schemas.surrogates import texts, without_halves
 from palimpsest.schemas.topics import CONVERSATION_TURNS
@@ -119,7 +120,9 @@ LOOKED_AT: Final = 200_000
 _READ_RECORDS: Final = 5_000
 
 _BESIDE_TEXT: Final = (("session_id", ""), ("speaker", ""), ("role", "user"), ("privacy", "none"))
-Standing = Literal["new", "known", "conflict"]
+Standing = Literal["new", "known", "conflict", "erased"]
+_ERASED: Final = 0
+"""Stands for the text of an erased turn: no text is the same."""
 
 
 class Published:
@@ -128,7 +131,8 @@ class Published:
 
     A turn is `known` if the log has it with the same text, speaker, role, session and privacy: the
     pipeline deduplicates it. It is a `conflict` if its scope has its turn_id with other content,
-    which came first and stays.
+    which came first and stays. If that content was `erased`, the record must not be published: its
+    text may be what was erased.
     """
 
     def __init__(self, log: LogReader | None) -> None:
@@ -153,6 +157,8 @@ class Published:
         if before is None:
             self._texts[turn] = text
             return "new"
+        if before == _ERASED:
+            return "erased"
         return "known" if before == text else "conflict"
 
     def _look(self, log: LogReader, partition: int) -> None:
@@ -165,6 +171,11 @@ class Published:
                 self._texts.setdefault(*found)
 
 
+def not_erased(batch: Sequence[Outgoing], standings: Sequence[Standing]) -> list[Outgoing]:
+    """Returns the records of a batch that may be published."""
+    return [each for each, standing in zip(batch, standings, strict=True) if standing != "erased"]
+
+
 def _identity(value: bytes | None) -> tuple[int, int] | None:
     """Returns a hash of a turn's identity and one of its text, speaker, role, session and privacy;
     None for a record that is not a turn."""
@@ -173,6 +184,7 @@ def _identity(value: bytes | None) -> tuple[int, int] | None:
         body = raw["body"]
         said = tuple(body.get(name, otherwise) for name, otherwise in _BESIDE_TEXT)
         text = storage_content(body["content"])
-        return hash((raw["scope"], body["turn_id"])), hash((text, *said))
+        turn = hash((raw["scope"], body["turn_id"]))
+        return turn, _ERASED if is_mark(text) else hash((text, *said))
     except (ValueError, TypeError, KeyError):
         return None

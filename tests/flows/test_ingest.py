@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from tests.erased_bytes import where
 from tests.flows.program import PATIENCE_S, ROOT, Program
 
 GOLDEN = ROOT / "tests" / "golden" / "ingest"
@@ -55,6 +56,23 @@ def test_the_same_words_with_other_spaces_are_no_conflict(program: Program) -> N
     program.ok("ingest", program.turns("I  bake. "), "--scope", "home")
     told = program.json("ingest", program.turns("I bake.", name="b.jsonl"), "--scope", "home")
     assert (told["known"], told["conflicts"]) == (1, [])
+
+
+def test_what_was_erased_is_not_published_again(program: Program) -> None:
+    said = program.turns("I bake rye bread.", "I sail.")
+    program.ok("ingest", said, "--scope", "home")
+    program.ok("run", "--once")
+    rows = program.json("list", "--scope", "home")["memories"]
+    turn = next(row["id"] for row in rows if row["content"] == "I bake rye bread.")
+    program.ok("erase", turn, "--cascade", "--reason", "asked", "--scope", "home")
+    program.ok("run", "--once")
+    told = program.ok("ingest", said, "--scope", "home")
+    assert "1 turns published into home (1), 0 bad" in told
+    assert "1 erased before, which stay erased" in told
+    again = program.json("ingest", said, "--scope", "home")
+    assert [again[name] for name in ("published", "known", "erased")] == [1, 1, 1]
+    assert again["conflicts"] == []
+    assert where(program.data / "log", "rye bread") == []
 
 
 def test_to_wait_tells_what_became_of_the_turns(program: Program) -> None:

@@ -52,8 +52,8 @@ function line(parent, tag, text) {
 
 /** Says what became of a file: what was read, what was refused and why, where the turns are. */
 function tell(answer, result) {
-  const { format, accepted, known, conflicts, refused, refused_parts: bad, notes } = answer;
-  line(result, "p", `Read as ${format}: ${accepted} turns are in the log; ${known} of them had been published before${conflicts ? `, ${conflicts} have the id of another turn and are refused` : ""}.`);
+  const { format, accepted, known, conflicts, erased, refused, refused_parts: bad, notes } = answer;
+  line(result, "p", `Read as ${format}: ${accepted} turns are in the log; ${known} of them had been published before${conflicts ? `, ${conflicts} have the id of another turn and are refused` : ""}${erased ? `; ${erased} more were erased before and stay so` : ""}.`);
   for (const note of notes) line(result, "p", note);
   if (bad) line(result, "p", `${bad} parts were refused${bad > 10 ? "; the first ten:" : ":"}`);
   for (const each of refused.slice(0, 10)) line(result, "p", `${each.where}: ${each.why}`);
