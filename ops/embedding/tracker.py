@@ -392,9 +392,11 @@ class EmbeddingTracker:
     ) -> None:
         """Gives the command to switch, and then their vectors to the newest memories."""
         assert self._append is not None
+        # Before anything is awaited: a command that was given before a crash may be applied
+        # meanwhile, and one from another model to this one would have another id.
+        command = self._switch(partition, row, self._models.live(shard), to)
         await asyncio.to_thread(shard.vector_table(to.space, to.dimensions).sync)
-        live = self._models.live(shard)
-        await asyncio.to_thread(self._append, [self._switch(partition, row, live, to)])
+        await asyncio.to_thread(self._append, [command])
         until = time.monotonic() + TRACK_SECONDS
         while shard.embedding is row and time.monotonic() < until:  # noqa: ASYNC110
             await asyncio.sleep(SWITCH_SECONDS)
