@@ -51,9 +51,9 @@ class MemoryServer(MCPServer):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
-        known = next((each for each in await self.list_tools() if each.name == name), None)
+        known = self._tool_manager.get_tool(name)
         if known is not None:
-            names = [*known.input_schema["properties"]]
+            names = [*known.parameters["properties"]]
             for each in arguments.keys() - {*names}:
                 near = difflib.get_close_matches(each, names, 1, 0.5)
                 meant = f"; did you mean {near[0]}?" if near else ""

@@ -21,11 +21,24 @@ def persons_in(question: str, speakers: Sequence[str]) -> list[str]:
     and a longer one before one that it contains. A part that several share names all of them; of a
     name with a number no part names anybody."""
     asked = _words(question)
-    full: list[tuple[int, int, str]] = []
-    for who in speakers:
-        for words in _full(who):
-            full += [(begin, begin + len(words), who) for begin in _places(words, asked)]
-    named = {who for begin, end, who in full if not _is_within((begin, end), full)}
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(asked):
+        places.setdefault(word, []).append(place)
+    full = [
+        (begin, begin + len(words), who)
+        for who in speakers
+        for words in _full(who)
+        for begin in places.get(words[0], ())
+        if asked[begin : begin + len(words)] == words
+    ]
+    named: set[str] = set()
+    reach, around = 0, (0, 0)
+    # A name lies within a longer one if one that begins before it, or with it, reaches as far.
+    for begin, end, who in sorted(full, key=lambda each: (each[0], -each[1])):
+        if end > reach or (begin, end) == around:
+            named.add(who)
+        if end > reach:
+            reach, around = end, (begin, end)
     if not named:
         parts = {who: len(_parts(who) & set(asked)) for who in speakers}
         most = max(parts.values(), default=0)
@@ -75,16 +88,3 @@ def _first(who: str) -> str:
     words = _without_title(_words(who))
     is_numbered = any(any(map(str.isdigit, word)) for word in words)
     return "" if is_numbered or not words else words[0]
-
-
-def _places(words: Words, within: Words) -> list[int]:
-    last = len(within) - len(words)
-    return [at for at in range(last + 1) if within[at : at + len(words)] == words]
-
-
-def _is_within(span: tuple[int, int], spans: Iterable[tuple[int, int, str]]) -> bool:
-    """Whether a longer name stands around this one."""
-    return any(
-        begin <= span[0] and span[1] <= end and end - begin > span[1] - span[0]
-        for begin, end, _ in spans
-    )

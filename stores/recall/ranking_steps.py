@@ -99,6 +99,8 @@ class Ranking:
 
     repeats: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Of each result the rows of later ones that say the same in nearly the same words."""
+    statements: dict[int, object] = field(default_factory=dict)
+    """What two steps compare results by (`_statements`), as far as it is known."""
 
     def __post_init__(self) -> None:
         self.scores = self.own = np.zeros(len(self.ids))
@@ -304,7 +306,7 @@ def group(rows: Ranking, context: RankingContext) -> None:
     taken = count
     while True:
         rows.results = places[top(rows.scores[places], ids, taken)].tolist()
-        for head in rows.results[len(rows.groups) :]:
+        for head in (row for row in rows.results if row not in rows.groups):
             rows.scores[head] = round(float(rows.scores[head]), TIE_DECIMALS)
             rows.groups[head] = _represented(rows, head, facts[turns == head].tolist())
         if not context.group or len(rows.results) == len(places):
@@ -440,13 +442,13 @@ def _statements(rows: Ranking, context: RankingContext) -> dict[int, object]:
     """By result, what is equal for those that say the same: words with who says them, if they speak
     of that person, and with their day, if they tell a time as "yesterday". Few words are never the
     same: a "yes" answers what was asked. Of echoes alone one is as good as another."""
-    index = context.index
-    said: dict[int, object] = {}
+    index, known = context.index, rows.statements
     with index.lock:
         for row in rows.results:
-            found = index.find(rows.shown_id(row))
-            said[row] = row if found is None else _statement(index, *found, row, context.now)
-    return said
+            if row not in known:
+                found = index.find(rows.shown_id(row))
+                known[row] = row if found is None else _statement(index, *found, row, context.now)
+    return {row: known[row] for row in rows.results}
 
 
 def _statement(index: ScopeIndex, segment: Segment, place: int, row: int, now: int) -> object:

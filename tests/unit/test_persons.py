@@ -40,6 +40,10 @@ VICTORS = ["Victor Hugo", "Victor Lopez", "Ana"]
         ("what can Ana eat?", ["Ana", "Ana Maria"], ["Ana"]),
         ("can Ana and Ana Maria meet?", ["Ana", "Ana Maria"], ["Ana", "Ana Maria"]),
         ("what can anyone eat?", VICTORS, []),
+        ("Ana Maria Ana", ["Ana", "Ana Maria"], ["Ana", "Ana Maria"]),
+        ("Dr Lee?", ["Lee", "Dr Lee"], ["Dr Lee"]),
+        ("Ana Maria Lopez?", ["Ana Maria", "Maria Lopez"], ["Ana Maria", "Maria Lopez"]),
+        ("Ana Maria Lopez?", ["Ana Maria Lopez", "Maria Lopez", "Ana"], ["Ana Maria Lopez"]),
     ],
 )
 def test_whom_a_question_names(question: str, speakers: list[str], named: list[str]) -> None:
