@@ -268,8 +268,9 @@ def _started() -> str:
 def _serve(path: str) -> None:
     for module in MODULES:
         importlib.import_module(module)
-    with contextlib.suppress(ImportError):  # an extra
-        importlib.import_module("palimpsest.ops.mcp.server")
+    for module in ("palimpsest.ops.mcp.server", "palimpsest.ops.kafka.application"):
+        with contextlib.suppress(ImportError):  # an extra
+            importlib.import_module(module)
     for share in (share_sessions, share_routes, share_tools):
         share()
     for load in (load_models, load_routes, load_tools, load_rules, load_messages, load_commands):

@@ -88,7 +88,9 @@ def make_lab(broker: Broker, tmp_path: Path) -> Iterator[MakeLab]:
 
     def make(partitions: int, session_seconds: float = 2.0, overrides: Sequence[str] = ()) -> Lab:
         name = f"p{uuid.uuid4().hex[:8]}"
-        lab = Lab(tmp_path / name, broker, name, partitions, session_seconds, (*overrides,))
+        lab = Lab(
+            tmp_path / name, broker, name, partitions, session_seconds, (*overrides,), forks=True
+        )
         made.append(lab)
         return lab
 

@@ -37,6 +37,7 @@ from palimpsest.stores.database.migrations import use_tables
 from palimpsest.stores.database.state_hash import table_hashes
 from palimpsest.streams.kafka.log import KafkaLog
 from palimpsest.streams.logs.base import Outgoing
+from tests.warm_program import WarmProcess
 
 ROOT = Path(__file__).parents[2]
 LOOK_SECONDS = 0.2
@@ -54,7 +55,8 @@ class LabError(Exception):
 
 @dataclass
 class Lab:
-    """One installation on a broker: topics with a prefix of their own, and a data folder."""
+    """One installation on a broker: topics with a prefix of their own, and a data folder. `forks`:
+    its workers are forks of a process that has the program imported (`tests.warm_program`)."""
 
     folder: Path
     broker: Broker
@@ -62,7 +64,8 @@ class Lab:
     partitions: int = 8
     session_seconds: float = 6.0
     overrides: tuple[str, ...] = ()
-    workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    forks: bool = False
+    workers: dict[str, subprocess.Popen[bytes] | WarmProcess] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -109,14 +112,16 @@ class Lab:
 
     def begin(self, name: str, *command: str) -> None:
         """A process of the program with this command."""
+        flags = (f"--set={flag}" for flag in self._flags())
+        arguments = [*command, "--data-dir", str(self.folder / "data"), *flags]
         with self.output(name).open("ab") as out:
+            if self.forks:
+                self.workers[name] = WarmProcess(arguments, ROOT, os.environ, output=out)
+                return
+            program = [sys.executable, "-m", "palimpsest.ops.cli.main", *arguments]
             self.workers[name] = subprocess.Popen(
-                self._command(*command), stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=ROOT
+                program, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=ROOT
             )
-
-    def _command(self, *command: str) -> list[str]:
-        program = [sys.executable, "-m", "palimpsest.ops.cli.main", *command, "--data-dir"]
-        return [*program, str(self.folder / "data"), *(f"--set={flag}" for flag in self._flags())]
 
     def output(self, name: str) -> Path:
         return self.folder / f"{name}.out"
@@ -134,7 +139,7 @@ class Lab:
         """By SIGTERM; the seconds it took. Raises LabError when it fails."""
         worker = self.workers.pop(name)
         began = time.monotonic()
-        worker.terminate()
+        worker.send_signal(signal.SIGTERM)
         try:
             code = worker.wait(seconds)
         except subprocess.TimeoutExpired:
