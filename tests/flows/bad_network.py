@@ -75,6 +75,7 @@ class Relay:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._server: asyncio.Server | None = None
+        self._over = asyncio.Event()  # never set: who waits for it is cancelled
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -112,7 +113,7 @@ class Relay:
             spared = self.spares_reads and seen.reads
             behaviour = self.script.pop(0) if self.script and not spared else None
             if isinstance(behaviour, Silence):
-                await asyncio.Event().wait()
+                await self._over.wait()
             answer = await self._answer(behaviour, seen)
             if answer is not None:
                 writer.write(answer)
