@@ -72,6 +72,7 @@ class Relay:
         self.script: list[Behaviour] = []
         self.spares_reads = False
         self.seen: list[Seen] = []
+        self.connections = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._server: asyncio.Server | None = None
@@ -107,6 +108,7 @@ class Relay:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request a connection."""
+        self.connections += 1
         try:
             seen = await _request(reader)
             self.seen.append(seen)

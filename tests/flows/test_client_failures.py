@@ -176,11 +176,14 @@ def test_a_request_is_sent_so_often_and_then_told(relay: Relay, name: str) -> No
     given = {"timeout": seconds, "wait_seconds": 0.1, "attempts": 3, "retry_seconds": 600.0}
     for ask in (lambda m: m.stats(), lambda m: m.remember("x"), lambda m: m.recall("secret")):
         relay.seen.clear()
+        relay.connections = 0
         with client_of(relay, **given) as memory, pytest.raises(kind, match=expected) as told:
             ask(memory)
-        # Of a request that was given up the relay may hear only now: what was sent still arrives.
-        until(lambda: len(relay.seen) >= times)
-        assert len(relay.seen) == times
+        # Of a request that was given up the relay may hear only now. Of one whose time was over
+        # when it was connected, as on a busy machine, it hears no more than that.
+        until(lambda: relay.connections >= times)
+        assert relay.connections == times
+        assert len(relay.seen) == times or name == "nothing"
         assert "secret" not in str(told.value)
 
 
