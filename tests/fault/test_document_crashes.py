@@ -12,7 +12,7 @@ from palimpsest.schemas.commands import AddDocumentCommand
 from palimpsest.streams.normalize import chunks, texts_of
 from tests.documents import active_chunks, added, deleted, sentences, statuses
 from tests.fault.stops import copied, run_and_copy
-from tests.flows.program import Program, until
+from tests.flows.program import PATIENCE_S, Program, until
 from tests.flows.web import HELD, answer, web
 from tests.harness import Crash, Pipeline, differing
 
@@ -122,7 +122,7 @@ def test_a_fetch_that_was_killed_is_begun_again_and_a_rebuild_fetches_nothing(
     with web(page=HELD) as served:
         program.ok("documents", "add", served.url("/page"), "-s", "s")
         process = program.start("run")
-        assert served.arrived.acquire(timeout=60)
+        assert served.arrived.acquire(timeout=PATIENCE_S)
         process.kill()
         process.wait()
         [queued] = listed(program)
@@ -151,10 +151,10 @@ def test_a_worker_that_is_killed_with_the_text_in_the_log_does_not_fetch_it_agai
     page = answer(sentences(6_000).encode(), "text/plain")
     with web(page=page) as served:
         program.ok("documents", "add", served.url("/page"), "-s", "s")
-        process = program.start("run")
-        assert served.arrived.acquire(timeout=60)
         log = program.data / "log" / "log.sqlite"
         size = log.stat().st_size
+        process = program.start("run")
+        assert served.arrived.acquire(timeout=PATIENCE_S)
         until(lambda: sum(p.stat().st_size for p in log.parent.iterdir()) > size + 300_000)
         process.kill()
         process.wait()
