@@ -197,16 +197,11 @@ main()
 
 
 def test_a_worker_whose_client_ends_begins_again(
-    make_lab: MakeLab, turns: list[Outgoing], expected: States, monkeypatch: pytest.MonkeyPatch
+    make_lab: MakeLab, turns: list[Outgoing], expected: States
 ) -> None:
     lab = make_lab(PARTITIONS, SESSION_SECONDS)
-    program = [sys.executable, "-c", BROKEN_ONCE, str(lab.folder / "broken")]
-    usual = Lab._command
-
-    def command(self: Lab, *command: str) -> list[str]:
-        return [*program, *usual(self, *command)[3:]]
-
-    monkeypatch.setattr(Lab, "_command", command)
+    lab.forks = False
+    lab.program = (sys.executable, "-c", BROKEN_ONCE, str(lab.folder / "broken"))
     lab.start("one")
     pid = lab.workers["one"].pid
     lab.publish(turns)

@@ -56,7 +56,8 @@ class LabError(Exception):
 @dataclass
 class Lab:
     """One installation on a broker: topics with a prefix of their own, and a data folder. `forks`:
-    its workers are forks of a process that has the program imported (`tests.warm_program`)."""
+    its workers are forks of a process that has the program imported (`tests.warm_program`), not
+    processes of `program`."""
 
     folder: Path
     broker: Broker
@@ -65,6 +66,7 @@ class Lab:
     session_seconds: float = 6.0
     overrides: tuple[str, ...] = ()
     forks: bool = False
+    program: tuple[str, ...] = (sys.executable, "-m", "palimpsest.ops.cli.main")
     workers: dict[str, subprocess.Popen[bytes] | WarmProcess] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -118,9 +120,12 @@ class Lab:
             if self.forks:
                 self.workers[name] = WarmProcess(arguments, ROOT, os.environ, output=out)
                 return
-            program = [sys.executable, "-m", "palimpsest.ops.cli.main", *arguments]
             self.workers[name] = subprocess.Popen(
-                program, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=ROOT
+                [*self.program, *arguments],
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                cwd=ROOT,
             )
 
     def output(self, name: str) -> Path:
