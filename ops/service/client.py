@@ -57,11 +57,12 @@ class RemoteQueries:
     async def ping(self) -> JsonObject:
         """Returns the process id and the open partitions of the worker. Raises NotThereError, also
         after `PING_SECONDS`."""
+        seconds = PING_SECONDS
         try:
-            async with asyncio.timeout(PING_SECONDS):
+            async with asyncio.timeout(seconds):
                 response = await self._post("/ping", {})
         except TimeoutError as error:
-            raise NotThereError(f"no answer within {PING_SECONDS:g} s") from error
+            raise NotThereError(f"no answer within {seconds:g} s") from error
         state: JsonObject = response.json()
         return state
 
