@@ -375,6 +375,8 @@ async def _awaited(sources: Sources, sent: Sequence[tuple[str, Json]]) -> None:
             shard = sources.shard(change["partition"])
             found = await asyncio.to_thread(rows, shard, query, [command_id])
             if found:
+                # The result is committed a moment before searches use what it names.
+                await asyncio.to_thread(shard.wait_until_shown)
                 error = found[0]["error"]
                 change["state"] = "done" if error is None else "refused"
                 change["reason"] = error
