@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import shutil
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from palimpsest.ops.service.local import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.commands import Actor, ChangeEmbeddingCommand, EmbeddingChoice
+from palimpsest.schemas.rows.pipeline import EmbeddingRow
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.database.state_hash import state_hash
 from palimpsest.stores.shard import Shard
@@ -203,6 +205,37 @@ async def test_status_switch_back_and_drop(tmp_path: Path) -> None:
         assert [each["model"] for each in stored] == ["second"]
         with pytest.raises(RequestError, match="former embedding model"):
             await answer(EmbeddingBack())
+
+
+async def test_a_switch_is_told_as_done_when_searches_use_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its result is in the tables a moment earlier."""
+    begun, goes_on = threading.Event(), threading.Event()
+    use = Shard.use
+
+    def late(shard: Shard, row: EmbeddingRow) -> None:
+        if row.switched_seq:
+            begun.set()
+            goes_on.wait(120)
+        use(shard, row)
+
+    async with at_work(settings_of(tmp_path)) as (app, answer):
+        say(app, 0, 5)
+        [shard] = app.shards.values()
+        await until(lambda: settled(app, 5))
+        await answer(MigrateEmbedding(to="hashing/second"))
+        await until(lambda: missing(shard, "second", 2 * HALF).total == 0)
+        monkeypatch.setattr(Shard, "use", late)
+        switching = asyncio.create_task(answer(SwitchEmbedding()))
+        try:
+            await until(begun.is_set)
+            await asyncio.wait([switching], timeout=0.5)
+            assert not switching.done()
+        finally:
+            goes_on.set()
+        [done] = (await switching)["changes"]
+        assert (done["state"], spaces(app)) == ("done", {"second"})
 
 
 async def test_a_command_that_names_a_wrong_model_in_use_harms_nothing(tmp_path: Path) -> None:
