@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from palimpsest.ops.errors import NotOpenError
+from palimpsest.ops.operations.answers import TurnResults, command_results
 from palimpsest.ops.operations.operation import Json, Read
-from palimpsest.ops.operations.pipeline import TurnResults, command_results
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.codec import decode

@@ -20,7 +20,7 @@ from palimpsest.ops.documents.adding import fitted, text_record
 from palimpsest.ops.errors import CommandError, RequestError, kind_of
 from palimpsest.ops.log_folder import has_log, log_lock
 from palimpsest.ops.opening import publisher
-from palimpsest.ops.operations.pipeline import CommandResult
+from palimpsest.ops.operations.answers import CommandResult
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.queries import Queries, queries

@@ -14,6 +14,7 @@ from palimpsest.ops.console.page import Page, PageOf, router
 from palimpsest.ops.console.showing import count, url, whole
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.graphs.drawing import Drawing, Edge, Node, drawn, neighbourhood
+from palimpsest.ops.operations.answers import CommandResult
 from palimpsest.ops.operations.changing import Confirm, Correct, Pin, Recover, Unpin
 from palimpsest.ops.operations.documents import (
     AddDocument,
@@ -33,7 +34,6 @@ from palimpsest.ops.operations.graph import (
 )
 from palimpsest.ops.operations.memories import Context, List, Recall, Search
 from palimpsest.ops.operations.operation import Json, Surface
-from palimpsest.ops.operations.pipeline import CommandResult
 from palimpsest.ops.operations.privacy import Privacy, SetPrivacy
 from palimpsest.ops.operations.proposals import ApplyProposals, DismissProposals, Proposals
 from palimpsest.ops.operations.provenance import Explain

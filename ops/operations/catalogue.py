@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from palimpsest.ops.operations import (
+    answers,
     changing,
     dead_letters,
     documents,
@@ -44,6 +45,7 @@ SUBJECTS: Final = (
     documents,
     privacy,
     proposals,
+    answers,
     pipeline,
     jobs,
     retention,

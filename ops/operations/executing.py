@@ -23,7 +23,7 @@ from palimpsest.ops.errors import (
     was_applied,
 )
 from palimpsest.ops.lifecycle.accesses import asker
-from palimpsest.ops.operations.answers import DONE
+from palimpsest.ops.operations.answers import DONE, CommandResult
 from palimpsest.ops.operations.documents import GetDocument
 from palimpsest.ops.operations.memories import Locate
 from palimpsest.ops.operations.operation import (
@@ -34,7 +34,6 @@ from palimpsest.ops.operations.operation import (
     answer_type,
     parameters,
 )
-from palimpsest.ops.operations.pipeline import CommandResult
 from palimpsest.ops.operations.scopes import Scopes
 from palimpsest.ops.operations.selection import Selection
 

@@ -25,6 +25,7 @@ from palimpsest.ops.http.service import (
     permitted,
 )
 from palimpsest.ops.http.tokens import Caller
+from palimpsest.ops.operations.answers import CommandResult
 from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.checking import Strict, built, checked, field_type, model_of
 from palimpsest.ops.operations.executing import NotYetAppliedError, refusal
@@ -38,7 +39,6 @@ from palimpsest.ops.operations.operation import (
     parameters,
     without_none,
 )
-from palimpsest.ops.operations.pipeline import CommandResult
 from palimpsest.schemas.commands import ActorType
 
 Kind = type[Operation[Any]]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 RESULT_SECONDS: Final = 10.0
 """How long a command is waited for where a worker runs."""
-LOOK_SECONDS: Final = 0.1
 
 
 class EmbeddingState(Answer):
@@ -329,6 +328,7 @@ async def _given(
     """Appends the commands, and waits for their results where a worker runs."""
     import asyncio
 
+    from palimpsest.ops.awaited_results import awaited_commands
     from palimpsest.ops.embedding.tracker import partition_scope
     from palimpsest.ops.maintenance.periodic import own_command
     from palimpsest.schemas.commands import Actor
@@ -359,27 +359,10 @@ async def _given(
         changes.append(change)
         sent.append((command_id, change))
     if sends and "apply-writes" in sources.running:
-        await _awaited(sources, sent)
-    return {"changes": changes}
-
-
-async def _awaited(sources: Sources, sent: Sequence[tuple[str, Json]]) -> None:
-    """Waits for the results of commands by their ids, and puts each into its change."""
-    import asyncio
-
-    query = "SELECT error FROM command_results WHERE command_id = ?"
-    until = asyncio.get_running_loop().time() + RESULT_SECONDS
-    waiting = [*sent]
-    while waiting and asyncio.get_running_loop().time() < until:
-        for command_id, change in [*waiting]:
-            shard = sources.shard(change["partition"])
-            found = await asyncio.to_thread(rows, shard, query, [command_id])
-            if found:
-                # The result is committed a moment before searches use what it names.
-                await asyncio.to_thread(shard.wait_until_shown)
-                error = found[0]["error"]
+        found = await awaited_commands(sources).within([each for each, _ in sent], RESULT_SECONDS)
+        for command_id, change in sent:
+            if command_id in found:
+                error = found[command_id]["error"]
                 change["state"] = "done" if error is None else "refused"
                 change["reason"] = error
-                waiting.remove((command_id, change))
-        if waiting:
-            await asyncio.sleep(LOOK_SECONDS)
+    return {"changes": changes}
