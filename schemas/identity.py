@@ -27,6 +27,7 @@ UNREADABLE_SCOPE = "(unreadable)"
 """The scope under which a record counts whose own cannot be read."""
 ERASED_NAME = re.compile(r"erased (?:[0-9a-f-]{36}(?: \d+)?|\d+)")
 """Names in the graph that stand for erased ones."""
+_ERASED_TURN = re.compile(r"\[erased ([0-9a-f-]{36})(?: \d+)?\]")
 EMBEDDING_SCOPE = re.compile(r"embedding-\d{1,6}")
 """Names under which the commands for a partition's embedding model lie in the log."""
 FACT_MEMORY_NAME = NAMESPACE.bytes + b"memory\x1f"
@@ -47,14 +48,16 @@ def turn_memory_id(scope: str, turn_id: str) -> str:
 
 
 def turn_item_id(scope: str, turn: ConversationTurn) -> str:
-    """A published turn's id in the balance, derived from its content, speaker, role, session and
-    privacy. A repeat of the turn is the same item; another text under its turn id is another one. A
-    turn whose text was erased keeps the id that it had."""
+    """A published turn's id in the balance, derived from its content, speaker, role, session,
+    privacy and edit. A repeat of the turn is the same item; another text under its turn id is
+    another one. A turn whose text was erased keeps the id that it had."""
     was = (turn.model_extra or {}).get("erased_item_id")
-    if isinstance(was, str) and turn.content == f"[erased {turn_memory_id(scope, turn.turn_id)}]":
+    is_erased = _ERASED_TURN.fullmatch(turn.content)
+    if isinstance(was, str) and is_erased and is_erased[1] == turn_memory_id(scope, turn.turn_id):
         return was
     content = (turn.session_id, turn.speaker, turn.role, turn.privacy, turn.content)
-    return derived_id("turn-item", scope, turn.turn_id, *content)
+    edit = () if turn.revised_at is None else (turn.revised_at.isoformat(),)
+    return derived_id("turn-item", scope, turn.turn_id, *content, *edit)
 
 
 def item_id_of(scope: str, turn: NormalizedTurn | RejectedTurnIntent) -> str:

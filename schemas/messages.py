@@ -45,7 +45,9 @@ def role_of_speaker(speaker: str) -> Role:
 class ConversationTurn(Frozen):
     """One message of a conversation, as its producer published it. `utc_offset_minutes` tells the
     zone of its speaker where the envelope's time, mostly in UTC, does not: what "yesterday" is.
-    Where it has no `role`, the speaker's name tells it, and else it is a user's."""
+    Where it has no `role`, the speaker's name tells it, and else it is a user's. `revised_at` is
+    when its text was last edited where it was said: a later one replaces the text under the same
+    `turn_id`."""
 
     turn_id: str = Field(min_length=1, max_length=256)
     session_id: str = Field(default="", max_length=256)
@@ -62,6 +64,7 @@ class ConversationTurn(Frozen):
     tags: tuple[str, ...] = ()
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
     utc_offset_minutes: int | None = Field(default=None, ge=-1439, le=1439)
+    revised_at: UtcTime | None = None
 
 
 class ContextTurn(Frozen):

@@ -380,8 +380,10 @@ class Redaction:
         self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue], owner: str
     ) -> None:
         """A turn keeps what it is counted by, and nothing else from its producer."""
-        mark: str | None = mark_of(owner)
-        if "normalized_content" not in node and node["content"] != mark:
+        text = str(node["content"])
+        # Of a turn that was edited, each text has a mark of its own.
+        mark: str | None = text if is_mark(text) else self.texts.get(folded(text), mark_of(owner))
+        if "normalized_content" not in node and text != mark:
             try:
                 turn = ConversationTurn.model_validate(dict(node))
                 json.dumps(

@@ -319,10 +319,11 @@ def is_erased(row: MemoryRow) -> bool:
 
 
 def state_of(row: MemoryRow) -> str:
-    """The row as JSON. Without a role, an offset or a decay that it has not, as before there were
-    any, so that a rebuild of a log gives what was archived then."""
+    """The row as JSON. Without a role, an offset, an edit or a decay that it has not, as before
+    there were any, so that a rebuild of a log gives what was archived then."""
     state = asdict(row)
-    absences = {"role": "", "decayed_at": None, "retained": 1.0, "utc_offset_minutes": None}
+    absences = {"role": "", "decayed_at": None, "retained": 1.0}
+    absences |= {"utc_offset_minutes": None, "revised_at": None}
     for name, absent in absences.items():
         if state[name] == absent:
             del state[name]

@@ -165,8 +165,9 @@ def _ingested(answer: Json) -> None:
     done = "would be published" if "found" in answer else "published"
     line = f"{count} turns {done}{into}, {len(answer['bad'])} bad"
     conflicts = len(answer["conflicts"])
-    if answer["known"] or conflicts:
+    if answer["known"] or answer["revised"] or conflicts:
         line += f": {answer['new']} new, {answer['known']} known before"
+        line += f", {answer['revised']} edited since" if answer["revised"] else ""
         line += f", {conflicts} in conflict" if conflicts else ""
         line += "" if answer["complete"] else " (of the newest 200,000 published)"
     if answer["erased"]:

@@ -274,7 +274,7 @@ class Tally:
         return {
             "published": 0 if self._dry_run else self.published,
             **({"dry_run": True, "found": self.published} if self._dry_run else {}),
-            **{name: self._standings[name] for name in ("new", "known", "erased")},
+            **{name: self._standings[name] for name in ("new", "known", "revised", "erased")},
             "conflicts": self._conflicts,
             "bad": self._bad,
             "scopes": dict(self._scopes),

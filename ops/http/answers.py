@@ -59,15 +59,17 @@ class TurnsAccepted(BaseModel):
 
 class Ingested(BaseModel):
     """A file of a conversation that was read as `format`: `accepted` turns are in the log now, by
-    scope in `scopes`. Of these, `new` were not published before, `known` were, and `conflicts`
-    have the id of another turn, which stays. `erased` more were erased before and stay so.
-    `refused` has the first hundred of `refused_parts`; `notes` say how the file was read."""
+    scope in `scopes`. Of these, `new` were not published before, `known` were, `revised` have a
+    later text of a known turn, and `conflicts` have the id of another turn, which stays. `erased`
+    more were erased before and stay so. `refused` has the first hundred of `refused_parts`; `notes`
+    say how the file was read."""
 
     format: str
     accepted: int
     scopes: dict[str, int]
     new: int
     known: int
+    revised: int
     conflicts: int
     erased: int
     refused: list[Wrong]

@@ -317,6 +317,7 @@ class _Ingestion:
             "scopes": dict(self.scopes),
             "new": self.standings["new"],
             "known": self.standings["known"],
+            "revised": self.standings["revised"],
             "conflicts": self.standings["conflict"],
             "erased": self.standings["erased"],
             "refused": [dict(each) for each in self.refused],

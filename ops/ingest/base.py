@@ -53,7 +53,7 @@ class Utterance:
     `key` identifies it permanently within its scope: the same utterance, read again from the same
     source or from a longer export of it, has the same key. `at` is UTC; None if the source has no
     time, or one that cannot be read: `unread` is its text then. `role` None is that of the
-    speaker's name.
+    speaker's name. `revised_at` is when its text was last edited, if it was.
     """
 
     place: str
@@ -67,6 +67,7 @@ class Utterance:
     metadata: dict[str, JsonValue] = field(default_factory=dict)
     scope: str | None = None
     unread: str = ""
+    revised_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +227,12 @@ def iso_time(value: object, zone: ZoneInfo) -> datetime | None:
         return with_offset(datetime.fromisoformat(value.strip()), zone)
     except ValueError:
         return None
+
+
+def edit_time(edited: datetime | None, said: datetime | None) -> datetime | None:
+    """Returns when a message was edited; None if that is when it was said, as programs write for
+    one that was not."""
+    return edited if edited is not None and (said is None or edited > said) else None
 
 
 def unread_time(value: object) -> str:

@@ -24,6 +24,7 @@ from palimpsest.ops.ingest.base import (
     Utterance,
     conversations,
     each_object,
+    edit_time,
     named,
     said,
     unix_time,
@@ -124,6 +125,7 @@ def _message(
         speaker=options.me if role == "user" else "",
         role=role,
         source_id=node_id[:512],
+        revised_at=edit_time(unix_time(message.get("update_time")), at),
     )
 
 

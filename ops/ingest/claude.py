@@ -20,6 +20,7 @@ from palimpsest.ops.ingest.base import (
     Utterance,
     conversations,
     each_object,
+    edit_time,
     iso_time,
     named,
     said,
@@ -137,6 +138,7 @@ def _message(
         speaker=options.me if role == "user" else "",
         role=role,
         source_id=own or None,
+        revised_at=edit_time(iso_time(found.get("updated_at"), options.zone), at),
     )
     for number, (name, content) in enumerate(attached):
         yield replace(

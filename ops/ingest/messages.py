@@ -22,6 +22,7 @@ from palimpsest.ops.ingest.base import (
     ReadOptions,
     Unreadable,
     Utterance,
+    edit_time,
     iso_time,
     named,
     said,
@@ -38,6 +39,7 @@ ROLES: Final[dict[str, Role]] = {
 }
 TEXT_PARTS: Final = ("text", "input_text", "output_text")
 TIMES: Final = ("occurred_at", "timestamp", "created_at", "create_time", "time", "date", "ts")
+EDITS: Final = ("revised_at", "edited_at", "updated_at", "update_time", "edit_date")
 SPEAKERS: Final = ("speaker", "name", "author")
 SESSIONS: Final = ("session_id", "conversation_id", "thread_id")
 IDS: Final = ("id", "message_id", "uuid")
@@ -173,6 +175,7 @@ def _messages(conversation: _Conversation, options: ReadOptions) -> Found:
             speaker=speaker or (options.me if role == "user" else ""),
             role=role,
             source_id=own or None,
+            revised_at=edit_time(_edited(message, options), at) if own else None,
             scope=_own(message, ("scope",)) or conversation.scope or None,
         )
 
@@ -191,6 +194,12 @@ def _time(message: dict[str, object], options: ReadOptions) -> tuple[datetime | 
             return at, ""
         unread = unread or unread_time(value)
     return None, unread
+
+
+def _edited(message: dict[str, object], options: ReadOptions) -> datetime | None:
+    values = (message.get(name) for name in EDITS)
+    times = (iso_time(value, options.zone) or unix_time(value) for value in values)
+    return next(filter(None, times), None)
 
 
 def _words(content: object) -> tuple[str, list[str]]:

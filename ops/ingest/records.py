@@ -32,7 +32,8 @@ DEFAULT_SCOPE: Final = "default"
 
 def turn_id_of_message(scope: str, turn: ConversationTurn) -> str:
     """Returns the message id of a turn: the same turn published again has the same id."""
-    return derived_id("ingest", scope, turn.turn_id, turn.content)
+    edit = () if turn.revised_at is None else (turn.revised_at.isoformat(),)
+    return derived_id("ingest", scope, turn.turn_id, turn.content, *edit)
 
 
 def record_of(
@@ -59,6 +60,7 @@ def record_of(
             source_type=source_type,
             source_id=said.source_id,
             metadata=said.metadata,
+            revised_at=said.revised_at,
         )
         return checked(turn, options.scope or said.scope or DEFAULT_SCOPE, at, None, options)
     except ValidationError as error:
@@ -120,7 +122,7 @@ LOOKED_AT: Final = 200_000
 _READ_RECORDS: Final = 5_000
 
 _BESIDE_TEXT: Final = (("session_id", ""), ("speaker", ""), ("role", "user"), ("privacy", "none"))
-Standing = Literal["new", "known", "conflict", "erased"]
+Standing = Literal["new", "known", "revised", "conflict", "erased"]
 _ERASED: Final = 0
 """Stands for the text of an erased turn: no text is the same."""
 
@@ -130,14 +132,16 @@ class Published:
     latter.
 
     A turn is `known` if the log has it with the same text, speaker, role, session and privacy: the
-    pipeline deduplicates it. It is a `conflict` if its scope has its turn_id with other content,
-    which came first and stays. If that content was `erased`, the record must not be published: its
+    pipeline deduplicates it, or if that was edited later; it is `revised` if it was itself edited
+    later. It is a `conflict` if its scope has its turn_id with other content, which came first and
+    stays. If that content was `erased`, the record must not be published: its
     text may be what was erased.
     """
 
     def __init__(self, log: LogReader | None) -> None:
         self._log = log
-        self._texts: dict[int, int] = {}
+        self._texts: dict[int, tuple[int, str]] = {}
+        """By turn a hash of its newest text, and when that was edited, as ISO 8601 in UTC."""
         self._looked: set[int] = set()
         self.complete = log is not None
         """Whether all published turns were read."""
@@ -152,14 +156,21 @@ class Published:
         found = _identity(record.value)
         if found is None:
             return "new"
-        turn, text = found
+        return self._met(*found)
+
+    def _met(self, turn: int, text: int, edited: str) -> Standing:
         before = self._texts.get(turn)
         if before is None:
-            self._texts[turn] = text
+            self._texts[turn] = text, edited
             return "new"
-        if before == _ERASED:
+        if before[0] == _ERASED:
             return "erased"
-        return "known" if before == text else "conflict"
+        if text == before[0] or edited < before[1]:
+            return "known"
+        if not edited or edited == before[1]:
+            return "conflict"
+        self._texts[turn] = text, edited
+        return "revised"
 
     def _look(self, log: LogReader, partition: int) -> None:
         topic = CONVERSATION_TURNS.name
@@ -168,7 +179,7 @@ class Published:
             self.complete = False
         for records in blocks(log, topic, partition, max(0, end - LOOKED_AT), end, _READ_RECORDS):
             for found in filter(None, (_identity(record.value) for record in records)):
-                self._texts.setdefault(*found)
+                self._met(*found)
 
 
 def not_erased(batch: Sequence[Outgoing], standings: Sequence[Standing]) -> list[Outgoing]:
@@ -176,15 +187,16 @@ def not_erased(batch: Sequence[Outgoing], standings: Sequence[Standing]) -> list
     return [each for each, standing in zip(batch, standings, strict=True) if standing != "erased"]
 
 
-def _identity(value: bytes | None) -> tuple[int, int] | None:
-    """Returns a hash of a turn's identity and one of its text, speaker, role, session and privacy;
-    None for a record that is not a turn."""
+def _identity(value: bytes | None) -> tuple[int, int, str] | None:
+    """Returns a hash of a turn's identity, one of its text, speaker, role, session and privacy, and
+    when it was edited; None for a record that is not a turn."""
     try:
         raw = from_json(value or b"")
         body = raw["body"]
         said = tuple(body.get(name, otherwise) for name, otherwise in _BESIDE_TEXT)
         text = storage_content(body["content"])
         turn = hash((raw["scope"], body["turn_id"]))
-        return turn, _ERASED if is_mark(text) else hash((text, *said))
+        edited = str(body.get("revised_at") or "")
+        return turn, _ERASED if is_mark(text) else hash((text, *said)), edited
     except (ValueError, TypeError, KeyError):
         return None

@@ -183,6 +183,7 @@ def _message(
     if isinstance(thread := message.get("thread_ts"), str):
         metadata["thread_ts"] = thread
     is_bot = subtype == "bot_message" or "bot_id" in message
+    edited = message.get("edited")
     yield Utterance(
         place=where,
         key=_message_key(channel, ts),
@@ -193,6 +194,7 @@ def _message(
         role="tool" if is_bot else "user",
         source_id=f"{channel}/{ts}",
         metadata=metadata,
+        revised_at=unix_time(edited.get("ts")) if isinstance(edited, dict) else None,
     )
 
 

@@ -78,6 +78,11 @@ class MemoryRow(Row, table="memory_rows", key=("memory_id",), rewritten=True):
         NOT_KNOWN_BEFORE,
         Since(30),
     ] = None
+    revised_at: Annotated[
+        datetime | None,
+        "of a turn, when its text was last edited where it was said; NULL if it was not",
+        Since(31),
+    ] = None
     created_at: Annotated[Appended, "when it came to be here"]
     updated_at: Annotated[Appended, "when it was last updated here"]
     updated_by: Annotated[str, "who updated it last"]

@@ -183,6 +183,7 @@ MIGRATIONS: Final = (
     Migration(28, "retained-confidence"),
     Migration(29, "aspects"),
     Migration(30, "speakers-clock"),
+    Migration(31, "edited-turns"),
 )
 """Append only: one that was released is never edited."""
 

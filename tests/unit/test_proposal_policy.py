@@ -174,6 +174,7 @@ def test_a_statement_is_all_that_a_fact_gives_a_memory() -> None:
         *("created_at", "updated_at", "updated_by", "last_accessed", "access_count", "version"),
         *("is_deleted", "deleted_at", "metadata", "write_seq", "decision_order", "decayed_at"),
         "utc_offset_minutes",
+        "revised_at",
     }
     names = {field.name for field in fields(MemoryRow)}
     assert names == stays | set(STATEMENT)

@@ -1,0 +1,161 @@
+"""A turn whose text was edited where it was said has its newest text, and facts of that."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palimpsest.schemas.commands import ConfirmCommand, ForgetCommand, MemoryPatch, ModifyCommand
+from palimpsest.schemas.identity import turn_memory_id
+from tests.erased_bytes import where
+from tests.flows.test_erased_fields import execute
+from tests.harness import FULL, Pipeline, differing, pipeline_settings
+from tests.messages import turn
+
+TURN = turn_memory_id("ana", "t1")
+
+
+def day(number: int) -> datetime:
+    return datetime(2026, 3, number, tzinfo=UTC)
+
+
+def said(folder: Path, *texts: tuple[str, int | None]) -> Pipeline:
+    """A pipeline that took these texts of one turn, each edited on that day of March."""
+    pipeline = Pipeline(folder, pipeline_settings(FULL))
+    for text, edited in texts:
+        say(pipeline, text, edited)
+    return pipeline
+
+
+def say(pipeline: Pipeline, text: str, edited: int | None, **fields: Any) -> None:
+    revised_at = None if edited is None else day(edited)
+    pipeline.ingest(turn(text, 1, revised_at=revised_at, **fields))
+    pipeline.run()
+
+
+def facts(pipeline: Pipeline) -> list[str]:
+    return pipeline.values(
+        "SELECT content FROM memory_rows WHERE NOT is_deleted AND type <> 'episodic' ORDER BY 1"
+    )
+
+
+def text(pipeline: Pipeline) -> str:
+    [found] = pipeline.values("SELECT content FROM memory_rows WHERE memory_id = ?", TURN)
+    return str(found)
+
+
+def test_the_newest_text_is_current_and_facts_are_drawn_again(tmp_path: Path) -> None:
+    with said(tmp_path, ("I live in Graz.", None), ("I live in Linz.", 4)) as pipeline:
+        assert text(pipeline) == "I live in Linz."
+        assert facts(pipeline) == ["Ana lives in Linz."]
+        archived = pipeline.values("SELECT content FROM memory_archive ORDER BY 1")
+        assert archived == ["Ana lives in Graz.", "I live in Graz."]
+        assert pipeline.dead_letters() == []
+        assert pipeline.balance().holds
+
+
+@pytest.mark.parametrize("edited", [None, 3])
+def test_an_earlier_text_changes_nothing(tmp_path: Path, edited: int | None) -> None:
+    with said(tmp_path, ("I live in Linz.", 4), ("I live in Graz.", edited)) as pipeline:
+        assert text(pipeline) == "I live in Linz."
+        assert facts(pipeline) == ["Ana lives in Linz."]
+        assert pipeline.dead_letters() == []
+        assert pipeline.balance().holds
+
+
+def test_an_edit_may_be_taken_back(tmp_path: Path) -> None:
+    edits = [("I live in Graz.", None), ("I live in Linz.", 4), ("I live in Graz.", 5)]
+    with said(tmp_path, *edits) as pipeline:
+        assert text(pipeline) == "I live in Graz."
+        assert facts(pipeline) == ["Ana lives in Graz."]
+
+
+def test_every_order_of_edits_ends_with_the_newest(tmp_path: Path) -> None:
+    with said(tmp_path, ("I live in Rome.", 6), ("I live in Linz.", 4)) as pipeline:
+        say(pipeline, "I live in Graz.", None)
+        assert (text(pipeline), facts(pipeline)) == ("I live in Rome.", ["Ana lives in Rome."])
+
+
+def test_without_an_edit_another_text_stays_a_conflict(tmp_path: Path) -> None:
+    with said(tmp_path, ("I live in Graz.", None), ("I live in Linz.", None)) as pipeline:
+        assert text(pipeline) == "I live in Graz."
+        [letter] = pipeline.dead_letters()
+        assert "turn_id_conflict" in letter.reason
+
+
+def test_an_edit_by_somebody_else_is_a_conflict(tmp_path: Path) -> None:
+    with said(tmp_path, ("I live in Graz.", None)) as pipeline:
+        say(pipeline, "I live in Linz.", 4, speaker="Ben")
+        assert text(pipeline) == "I live in Graz."
+        assert len(pipeline.dead_letters()) == 1
+
+
+def test_what_else_supports_a_fact_keeps_it(tmp_path: Path) -> None:
+    with said(tmp_path, ("I have a dog.", None)) as pipeline:
+        pipeline.ingest(turn("I have a dog.", 2))
+        pipeline.run()
+        say(pipeline, "I have a cat.", 4)
+        assert facts(pipeline) == ["Ana has a cat.", "Ana has a dog."]
+
+
+def test_what_a_person_confirmed_stays(tmp_path: Path) -> None:
+    with said(tmp_path, ("I have a dog.", None)) as pipeline:
+        [fact] = pipeline.values("SELECT memory_id FROM memory_rows WHERE type <> 'episodic'")
+        pipeline.command(ConfirmCommand(memory_id=fact, reason="sure"))
+        pipeline.run()
+        say(pipeline, "I have a cat.", 4)
+        assert facts(pipeline) == ["Ana has a cat.", "Ana has a dog."]
+
+
+def test_a_forgotten_turn_stays_forgotten(tmp_path: Path) -> None:
+    with said(tmp_path, ("I have a dog.", None)) as pipeline:
+        pipeline.command(ForgetCommand(memory_ids=(TURN,), cascade=True, reason="private"))
+        pipeline.run()
+        say(pipeline, "I have a cat.", 4)
+        assert facts(pipeline) == []
+        assert text(pipeline) == "I have a dog."
+        assert pipeline.balance().holds
+
+
+def test_what_a_person_made_of_a_turn_stays(tmp_path: Path) -> None:
+    with said(tmp_path, ("I have a dog.", None)) as pipeline:
+        patch = MemoryPatch(memory_id=TURN, content="I have a dog and a hen.")
+        pipeline.command(ModifyCommand(patches=(patch,), reason="more"))
+        pipeline.run()
+        say(pipeline, "I have a cat.", 4)
+        assert text(pipeline) == "I have a dog and a hen."
+
+
+def test_a_rebuild_gives_the_same(tmp_path: Path) -> None:
+    edits = [("I live in Graz.", None), ("I live in Linz.", 4)]
+    with said(tmp_path / "a", *edits) as one, said(tmp_path / "b", *edits) as other:
+        assert one.state_by_table() == other.state_by_table()
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        [("I live in Graz.", None), ("I live in Linz.", 4)],
+        [("I live in Graz.", None), ("I live in Graz.", 3)],
+        [("I live in Graz.", None), ("I live in Linz.", 4), ("I live in Graz.", 5)],
+        [("I live in Linz.", 4), ("I live in Graz.", None)],
+    ],
+)
+def test_what_is_left_of_an_erased_one_gives_the_same(
+    tmp_path: Path, edits: list[tuple[str, int | None]]
+) -> None:
+    with said(tmp_path / "live", *edits) as pipeline:
+        command = ForgetCommand(memory_ids=(TURN,), cascade=True, hard=True, reason="asked")
+        pipeline.command(command)
+        execute(pipeline)
+        assert where(tmp_path / "live", "Graz", "Linz") == []
+        before = pipeline.state_by_table()
+    shutil.copytree(tmp_path / "live" / "log", tmp_path / "anew" / "log")
+    with Pipeline(tmp_path / "anew", pipeline_settings(FULL)) as again:
+        again.run("decide").run("apply-writes").run()
+        assert set(differing(again.state_by_table(), before)) <= {"proposals"}
+        assert again.balance().holds
