@@ -109,10 +109,10 @@ def marks_of(texts: Mapping[str, Sequence[str]]) -> dict[str, str]:
     marks: dict[str, str] = {}
     for memory_id in sorted(texts):
         number = 0
-        for text in texts[memory_id]:
-            if text and folded(text) not in marks:
+        for text in map(folded, filter(None, texts[memory_id])):
+            if text not in marks:
                 number += 1
-                marks[folded(text)] = mark_of(memory_id, number)
+                marks[text] = mark_of(memory_id, number)
     return marks
 
 
@@ -130,10 +130,10 @@ class _Place:
 @dataclass(slots=True)
 class Redaction:
     """Replaces what was erased in a scope: the `erased` memories' own `texts` (by their folded
-    form, with their marks), and everything derived from them. The texts of `kept` memories stay,
-    `kept_texts` in folded form, also if equal to an erased one; and so do the names in the graph
-    that they contain: `told_by` returns these memories by the ids of names (none for erased ones),
-    and is called when needed. No chunk of `documents` is left."""
+    form, with their marks; `own_marks` by memory, too), and everything derived from them. The texts
+    of `kept` memories stay, `kept_texts` in folded form, also if equal to an erased one; and so do
+    the names in the graph that they contain: `told_by` returns these memories by the ids of names
+    (none for erased ones), and is called when needed. No chunk of `documents` is left."""
 
     scope: str
     erased: frozenset[str]
@@ -143,6 +143,7 @@ class Redaction:
     kept_texts: Container[str] = frozenset()
     told_by: Callable[[], Mapping[str, frozenset[str]]] = dict
     documents: frozenset[str] = frozenset()
+    own_marks: Mapping[tuple[str, str], str] = field(default_factory=dict)
     hashes: dict[str, str] = field(init=False)
     _labels: dict[str, str] = field(default_factory=dict)
     quotations: Quotations = field(init=False)
@@ -382,23 +383,21 @@ class Redaction:
         """A turn keeps what it is counted by, and nothing else from its producer."""
         text = str(node["content"])
         # Of a turn that was edited, each text has a mark of its own.
-        mark: str | None = text if is_mark(text) else self.texts.get(folded(text), mark_of(owner))
+        mark: str | None = self.own_marks.get((owner, folded(text)), mark_of(owner))
+        mark = text if is_mark(text) else mark
         if "normalized_content" not in node and text != mark:
             try:
                 turn = ConversationTurn.model_validate(dict(node))
-                json.dumps(
-                    node, ensure_ascii=False
-                ).encode()  # no reader accepts half a surrogate pair
+                # No reader accepts half a surrogate pair.
+                json.dumps(node, ensure_ascii=False).encode()
             except ValueError:
                 mark = None  # it counts by its place, and must not become readable
             else:
                 redacted["erased_item_id"] = turn_item_id(self.scope, turn)
-        known = {*ConversationTurn.model_fields, "item_id", "erased_item_id", "memory_id"}
-        known |= {"content_hash", "context", "normalized_content"}
-        known -= {"source_id", "project"}
-        for name in [*redacted]:
-            if name not in known:
-                del redacted[name]
+        known = {"item_id", "erased_item_id", "memory_id", "content_hash", "context"}
+        known |= {"normalized_content", *ConversationTurn.model_fields} - {"source_id", "project"}
+        for name in {*redacted} - known:
+            del redacted[name]
         redacted |= {"content": mark, "speaker": "", "tags": [], "metadata": {}}
         if redacted.get("source_type") not in SOURCES:
             redacted.pop("source_type", None)
@@ -475,9 +474,7 @@ class Redaction:
             return False
         wanted = folded(name)
         known = entity_id(self.scope, canonical_name(shown_name(name)))
-        is_named = known in self.told_by() or any(
-            f" {wanted} " in f" {text} " for text in self.texts
-        )
+        is_named = known in self.told_by() or any(f" {wanted} " in f" {t} " for t in self.texts)
         return bool(wanted) and is_named
 
     def _dead_letter(self, node: Mapping[str, JsonValue], place: _Place) -> JsonValue:

@@ -83,8 +83,8 @@ def test_every_order_of_edits_ends_with_the_newest(tmp_path: Path) -> None:
 def test_without_an_edit_another_text_stays_a_conflict(tmp_path: Path) -> None:
     with said(tmp_path, ("I live in Graz.", None), ("I live in Linz.", None)) as pipeline:
         assert text(pipeline) == "I live in Graz."
-        [letter] = pipeline.dead_letters()
-        assert "turn_id_conflict" in letter.reason
+        [dead] = pipeline.dead_letters()
+        assert "turn_id_conflict" in dead.reason
 
 
 def test_an_edit_by_somebody_else_is_a_conflict(tmp_path: Path) -> None:
@@ -151,6 +151,26 @@ def test_what_is_left_of_an_erased_one_gives_the_same(
     with said(tmp_path / "live", *edits) as pipeline:
         command = ForgetCommand(memory_ids=(TURN,), cascade=True, hard=True, reason="asked")
         pipeline.command(command)
+        execute(pipeline)
+        assert where(tmp_path / "live", "Graz", "Linz") == []
+        before = pipeline.state_by_table()
+    shutil.copytree(tmp_path / "live" / "log", tmp_path / "anew" / "log")
+    with Pipeline(tmp_path / "anew", pipeline_settings(FULL)) as again:
+        again.run("decide").run("apply-writes").run()
+        assert set(differing(again.state_by_table(), before)) <= {"proposals"}
+        assert again.balance().holds
+
+
+def test_an_erased_one_keeps_its_edits_beside_others_of_the_same_texts(tmp_path: Path) -> None:
+    """Each of its texts was said in other turns, too, which are erased with it."""
+    with said(tmp_path / "live", ("I live in Graz.", None)) as pipeline:
+        for number, text in enumerate(("I live in Graz.", "I live in Linz."), start=2):
+            pipeline.ingest(turn(text, number))
+        pipeline.run()
+        say(pipeline, "I live in Linz.", 4)
+        say(pipeline, "I live in Graz.", 5)
+        ids = tuple(turn_memory_id("ana", f"t{number}") for number in (1, 2, 3))
+        pipeline.command(ForgetCommand(memory_ids=ids, cascade=True, hard=True, reason="asked"))
         execute(pipeline)
         assert where(tmp_path / "live", "Graz", "Linz") == []
         before = pipeline.state_by_table()
