@@ -22,6 +22,7 @@ from palimpsest.schemas.commands import (
     UnaliasCommand,
 )
 from palimpsest.streams.runtime.runner import STEPS
+from tests.examples import examples
 from tests.flows.test_graph import NOT_EXTRACTED, memory_id, seen, told
 from tests.harness import Crash, Pipeline, differing
 from tests.sessions_by_hand import ask
@@ -46,7 +47,7 @@ def picture(folder: Path, commands: Sequence[Command], batch: int = 256) -> dict
         return seen(pipeline)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(examples(2)))
 def test_what_was_taken_back_leaves_no_trace(seed: int, tmp_path: Path) -> None:
     """Links in random order, some taken back, with memories told in between."""
     chance = random.Random(seed)
@@ -136,7 +137,7 @@ def test_links_go_with_their_names(tmp_path: Path) -> None:
         assert len(pipeline.rows("FROM internal.name_links")) == 1
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(examples(1)))
 def test_crashes_do_not_show(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     commands = [
