@@ -106,6 +106,9 @@ async def worked(settings: Settings) -> None:
         await app.run(until_drained=True)
 
 
+@pytest.mark.parametrize(
+    "release", ["release-0011", pytest.param("first-release", marks=pytest.mark.soak)]
+)
 def test_its_stores_are_made_again_from_its_log(settings: Settings, release: str) -> None:
     done = rebuilt(settings, swap=True)
     if release == "release-0011":

@@ -51,7 +51,7 @@ def test_history_tells_what_audit_has_not_read(tmp_path: Path) -> None:
         assert ask(pipeline, History(memory["id"])) == before
 
 
-TIMES = 4
+TIMES = 2
 
 
 def test_in_process_it_tells_every_command_at_once(tmp_path: Path) -> None:

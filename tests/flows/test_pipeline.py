@@ -113,7 +113,7 @@ def test_unknown_fields_are_passed_on(tmp_path: Path) -> None:
 # --- a hundred at once ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch", [16, 256])
+@pytest.mark.parametrize("batch", [16, pytest.param(256, marks=pytest.mark.soak)])
 def test_a_hundred_identical_adds_make_one_memory(batch: int, tmp_path: Path) -> None:
     count = 100
     turns = [published(turn("I love green tea", number)) for number in range(count)]
