@@ -104,16 +104,13 @@ def folded_hash(folded_text: str) -> str:
     return hashlib.sha256(folded_text.encode(errors="surrogatepass")).hexdigest()
 
 
-def marks_of(texts: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Returns marks by folded text, for memories' texts by their ids, oldest first."""
-    marks: dict[str, str] = {}
-    for memory_id in sorted(texts):
-        number = 0
-        for text in map(folded, filter(None, texts[memory_id])):
-            if text not in marks:
-                number += 1
-                marks[text] = mark_of(memory_id, number)
-    return marks
+def marks_of(texts: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], str]:
+    """Returns marks by memory and folded text, for memories' texts by their ids, oldest first."""
+    return {
+        (memory_id, text): mark_of(memory_id, number)
+        for memory_id in sorted(texts)
+        for number, text in enumerate(dict.fromkeys(map(folded, texts[memory_id])), 1)
+    }
 
 
 @dataclass(slots=True)
@@ -129,26 +126,30 @@ class _Place:
 
 @dataclass(slots=True)
 class Redaction:
-    """Replaces what was erased in a scope: the `erased` memories' own `texts` (by their folded
-    form, with their marks; `own_marks` by memory, too), and everything derived from them. The texts
-    of `kept` memories stay, `kept_texts` in folded form, also if equal to an erased one; and so do
-    the names in the graph that they contain: `told_by` returns these memories by the ids of names
-    (none for erased ones), and is called when needed. No chunk of `documents` is left."""
+    """Replaces what was erased in a scope: the `erased` memories' own texts, with their `marks` by
+    memory and folded form, and everything derived from them. The texts of `kept` memories stay,
+    `kept_texts` in folded form, also if equal to an erased one; and so do the names in the graph
+    that they contain: `told_by` returns these memories by the ids of names (none for erased ones),
+    and is called when needed. No chunk of `documents` is left. Of turns, `refused` are those that
+    became dead letters, by item."""
 
     scope: str
     erased: frozenset[str]
-    texts: Mapping[str, str]
+    marks: Mapping[tuple[str, str], str]
     quoted: Sequence[str] = ()
     kept: frozenset[str] = frozenset()
     kept_texts: Container[str] = frozenset()
     told_by: Callable[[], Mapping[str, frozenset[str]]] = dict
     documents: frozenset[str] = frozenset()
-    own_marks: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    refused: Container[str] = frozenset()
+    texts: dict[str, str] = field(init=False)
     hashes: dict[str, str] = field(init=False)
     _labels: dict[str, str] = field(default_factory=dict)
     quotations: Quotations = field(init=False)
 
     def __post_init__(self) -> None:
+        # Equal texts have one mark where nothing tells whose they are.
+        self.texts = {text: mark for (_, text), mark in reversed(self.marks.items()) if text}
         self.hashes = {
             folded_hash(text): content_hash(mark)
             for text, mark in self.texts.items()
@@ -261,7 +262,12 @@ class Redaction:
         if "speaker" in node and node.get("content") != redacted.get("content"):
             redacted["speaker"] = ""
         if self._leaves_nothing(node):
-            redacted["turn"] = _unnamed(redacted["turn"])
+            turn = _object(redacted["turn"])
+            turn = {name: turn[name] for name in turn if name not in ("source_id", "project")}
+            turn |= {"speaker": ""} if "speaker" in turn else {}
+            if turn.get("source_type") not in SOURCES:
+                turn.pop("source_type", None)
+            redacted["turn"] = turn  # which turn it was, and no more
         if node.get("kind") in _GRAPH_LINES:
             redacted |= self._graph_line(node)
         if place.owner is not None:
@@ -383,8 +389,10 @@ class Redaction:
         """A turn keeps what it is counted by, and nothing else from its producer."""
         text = str(node["content"])
         # Of a turn that was edited, each text has a mark of its own.
-        mark: str | None = self.own_marks.get((owner, folded(text)), mark_of(owner))
-        mark = text if is_mark(text) else mark
+        # An edit that was never stored must not pass for a repeat.
+        other = mark_of(owner, 1 if node.get("revised_at") is None else 0)
+        own = self.marks.get((owner, folded(text)), other)
+        mark: str | None = text if is_mark(text) else own
         if "normalized_content" not in node and text != mark:
             try:
                 turn = ConversationTurn.model_validate(dict(node))
@@ -398,7 +406,10 @@ class Redaction:
         known |= {"normalized_content", *ConversationTurn.model_fields} - {"source_id", "project"}
         for name in {*redacted} - known:
             del redacted[name]
+        item = str(redacted.get("erased_item_id") or node.get("item_id"))
         redacted |= {"content": mark, "speaker": "", "tags": [], "metadata": {}}
+        if item in self.refused:  # an edit by somebody else, which it must stay
+            redacted["speaker"] = ERASED
         if redacted.get("source_type") not in SOURCES:
             redacted.pop("source_type", None)
         if "normalized_content" in node and mark is not None:
@@ -578,17 +589,6 @@ def _plain_part(node: JsonValue) -> JsonValue:
         return [_plain_part(each) for each in node]
     is_word = isinstance(node, str) and not is_mark(node) and not is_plain(node)
     return ERASED if is_word and node else node
-
-
-def _unnamed(turn: JsonValue) -> JsonValue:
-    """Returns what remains of the source of facts: which turn it was."""
-    assert isinstance(turn, dict)
-    kept = {name: each for name, each in turn.items() if name not in ("source_id", "project")}
-    if "speaker" in kept:
-        kept["speaker"] = ""
-    if kept.get("source_type") not in SOURCES:
-        kept.pop("source_type", None)
-    return kept
 
 
 def dumped(node: JsonValue) -> bytes:

@@ -18,7 +18,7 @@ import duckdb
 
 from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.quotations import ERASED
-from palimpsest.schemas.redaction import Redaction, folded, folded_hash, is_mark, mark_of, marks_of
+from palimpsest.schemas.redaction import Redaction, folded, folded_hash, is_mark, marks_of
 from palimpsest.schemas.row_types import ROW_TYPES
 from palimpsest.schemas.rows.columns import Row, columns_of
 from palimpsest.schemas.rows.pipeline import PrivacyRow
@@ -254,15 +254,15 @@ def redaction_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Red
         key: [each for each in some if not is_mark(each)] for key, some in erasure.texts.items()
     }
     quoted = [text for some in texts.values() for text in some if folded(text) not in kept_texts]
-    own_marks = {
-        (key, text): mark_of(key, number)
-        for key, some in texts.items()
-        for number, text in enumerate(dict.fromkeys(map(folded, some)), 1)
-    }
     # Includes what an earlier erasure of the scope removed: its remains of a memory are not a text.
     # Also named memories that are not stored yet, as in a branch whose stages are behind its log.
     erased = connection.execute(
         "SELECT memory_id FROM memory_rows WHERE scope = ? AND content_hash = ''", [erasure.scope]
+    ).fetchall()
+    refused = connection.execute(
+        "SELECT unnest(item_ids) FROM dead_letter_rows"
+        " WHERE scope = ? AND item_kind = 'turn' AND status <> 'redriven'",
+        [erasure.scope],
     ).fetchall()
     return Redaction(
         erasure.scope,
@@ -273,7 +273,7 @@ def redaction_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Red
         kept_texts,
         cache(partial(_told_by, connection, erasure.scope)),
         _documents(connection, erasure.scope),
-        own_marks,
+        frozenset(item for (item,) in refused),
     )
 
 

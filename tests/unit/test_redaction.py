@@ -72,14 +72,17 @@ def test_a_long_text_is_known_by_its_beginning() -> None:
     )
 
 
-def test_equal_texts_have_equal_marks() -> None:
+def test_each_text_of_a_memory_has_a_mark_and_equal_ones_are_told_by_one() -> None:
     marks = marks_of({"a": ("One.", "two"), "b": ("one", "three")})
     assert marks == {
-        "one": mark_of("a"),
-        "two": mark_of("a", 2),
-        "three": mark_of("b"),
+        ("a", "one"): mark_of("a"),
+        ("a", "two"): mark_of("a", 2),
+        ("b", "one"): mark_of("b"),
+        ("b", "three"): mark_of("b", 2),
     }
     assert all(map(is_mark, marks.values()))
+    texts = Redaction("s", frozenset("ab"), marks).texts
+    assert texts == {"one": mark_of("a"), "two": mark_of("a", 2), "three": mark_of("b", 2)}
 
 
 def test_a_record_that_has_nothing_of_it_keeps_its_bytes() -> None:
