@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,8 @@ REMOTE_VECTORS = (
 )
 PATIENCE_S = 120.0
 BASE = ("embedding.provider=hashing", "embedding.dimensions=64", "store.memory_limit=128")
+# A busy machine must not cut short what the graph and a second look say.
+BASE += ("recall.graph_timeout_ms=60000", "recall.rerank_timeout_ms=60000")
 
 
 @dataclass
@@ -170,3 +172,12 @@ def free_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
+
+
+@contextlib.contextmanager
+def held_port() -> Iterator[int]:
+    """A port on which this process may listen, and which the system gives to no other one."""
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", 0))
+        yield int(taken.getsockname()[1])

@@ -23,7 +23,7 @@ from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.memory_rows import archived
 from tests.memory_rows import memory
 from tests.messages import BEGIN
-from tests.setting_lab import REMOTE_VECTORS, Case, Lab, recall_of
+from tests.setting_lab import PATIENCE_S, REMOTE_VECTORS, Case, Lab, recall_of
 
 LONG_VECTORS = ("embedding.dimensions=2048",)
 
@@ -46,7 +46,7 @@ async def sorted_in_memory(lab: Lab) -> object:
     query = "SELECT len(string_agg(range::VARCHAR, '')) AS n FROM range(30000000)"
     try:
         async with queries_of(lab) as asked:
-            return (await asked.table(SqlRequest(query))).num_rows == 1
+            return (await asked.table(SqlRequest(query, seconds=PATIENCE_S))).num_rows == 1
     except SqlTooLargeError:
         return False
 

@@ -27,7 +27,7 @@ from tests.flows import (
     setting_effects_telemetry,
 )
 from tests.servers import ScriptedProvider
-from tests.setting_lab import Case, Lab, free_port
+from tests.setting_lab import Case, Lab, held_port
 
 CASES = {
     **setting_effects_deciders.CASES,
@@ -61,10 +61,10 @@ async def test_every_setting_changes_what_it_says(
             ScriptedProvider(models=["scripted", "second"], dimensions=64) as server,
             ScriptedProvider(models=["scripted"], dimensions=64) as other,
         ):
-            with monkeypatch.context() as patch:
+            with monkeypatch.context() as patch, held_port() as port:
                 folder = tmp_path / str(number)
                 folder.mkdir()
                 flags = (*case.given, f"{key}={value}")
-                lab = Lab(folder, patch, server, other, free_port(), flags, expected)
+                lab = Lab(folder, patch, server, other, port, flags, expected)
                 seen.append(await case.see(lab))
     assert tuple(seen) == case.told
