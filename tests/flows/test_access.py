@@ -366,11 +366,11 @@ def test_the_buffer_is_bounded() -> None:
 
 
 def test_the_library_records_at_a_clean_stop(tmp_path: Path) -> None:
-    with Memory(tmp_path, scope="ana") as memory:
+    with Memory(tmp_path, scope="ana", wait_seconds=60.0) as memory:
         memory.remember(TEXTS[0])
         [found] = memory.recall("tea").results
-    with Memory(tmp_path, scope="ana") as memory:
-        memory.wait_until_processed(20)
+    with Memory(tmp_path, scope="ana", wait_seconds=60.0) as memory:
+        memory.wait_until_processed()
         known = memory.get(found.id)
         assert known.access_count == 1
         assert [(each.question, each.asked_by) for each in known.recalls] == [("tea", "local")]

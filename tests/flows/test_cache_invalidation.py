@@ -32,7 +32,7 @@ TEXT = "Ana lives in {}"
 
 def remembered(client: httpx.Client, text: str) -> str:
     body = {"scope": SCOPE, "content": text}
-    answer = client.post("/api/memory/remember?wait=30", json=body).raise_for_status()
+    answer = client.post("/api/memory/remember?wait=60", json=body).raise_for_status()
     return str(answer.json()["id"])
 
 
@@ -109,7 +109,7 @@ def forgets_what_changes(url: str, process: subprocess.Popen[str]) -> None:
         until(lambda: asked(process)[0])
         assert "Lisbon" in asked(process)[1]
         changed = {"content": TEXT.format("Porto"), "reason": "she moved"}
-        client.patch(f"/api/memory/{memory_id}?wait=30", json=changed).raise_for_status()
+        client.patch(f"/api/memory/{memory_id}?wait=60", json=changed).raise_for_status()
         # What was known is asked anew once the word has come, and then it is as it is now.
         until(lambda: not asked(process)[0])
         assert "Porto" in asked(process)[1]

@@ -37,6 +37,7 @@ from palimpsest.schemas.identity import command_digest, command_memory_id
 from palimpsest.schemas.messages import MemoryWrite
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.stage import Context, Message, Process, Stage
+from tests.flows.program import PATIENCE_S
 from tests.harness import Pipeline
 from tests.source_modules import ROOT
 
@@ -80,7 +81,7 @@ class Desk:
         """The command with its result."""
         order = CommandRequest(fields.pop("scope", "ana"), command, **fields)
         self.appended.clear()
-        submitting = asyncio.create_task(self.commands.submit(order, 30))
+        submitting = asyncio.create_task(self.commands.submit(order, PATIENCE_S))
         appended = asyncio.create_task(self.appended.wait())
         await asyncio.wait({submitting, appended}, return_when=asyncio.FIRST_COMPLETED)
         appended.cancel()
@@ -117,7 +118,7 @@ async def test_what_is_not_waited_for_can_be_asked_later(desk: Desk) -> None:
     assert (given.answer, given.result()) == (None, None)
     assert await desk.commands.result(given.command_id, "ana", 0.01) is None
     await desk.pipeline.drain()
-    answer = await desk.commands.result(given.command_id, "ana", 1)
+    answer = await desk.commands.result(given.command_id, "ana", PATIENCE_S)
     assert answer is not None
     assert SubmittedCommand(given.command_id, answer).result() == {
         "id": command_memory_id("ana", given.command_id),

@@ -64,7 +64,7 @@ def test_the_service_and_the_command_line_see_the_same(program: Program) -> None
     ):
         until(lambda: client.get("/ready").status_code == 200)
         said = {"content": SECRET, "scope": "home"}
-        kept = client.post("/api/memory/remember?wait=30", json=said).json()
+        kept = client.post("/api/memory/remember?wait=60", json=said).json()
         assert program.json("get", kept["id"])["content"] == SECRET
         program.ok("forget", kept["id"], "--reason", "asked")
         until(lambda: client.get(f"/api/memory/{kept['id']}").json()["is_deleted"])

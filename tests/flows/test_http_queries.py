@@ -55,7 +55,7 @@ def test_a_byte_order_mark_is_no_part_of_a_body(client: httpx.Client) -> None:
     turn = json.dumps({"content": "I drink tea.", "turn_id": "tea", "scope": "bom"}).encode()
     asked = json.dumps({"query": "tea", "scope": "bom"}).encode()
     headers = {"content-type": "application/json"}
-    sent = client.post("/api/turns?wait=30", content=BOM + turn, headers=headers)
+    sent = client.post("/api/turns?wait=60", content=BOM + turn, headers=headers)
     assert sent.is_success, sent.text
     for path in ("/api/memory/recall", "/api/rpc/recall"):
         assert client.post(path, content=BOM + asked, headers=headers).json()["results"]

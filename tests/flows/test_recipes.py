@@ -100,7 +100,9 @@ def told(text: str) -> str:
 @contextlib.contextmanager
 def a_service(folder: Path) -> Iterator[str]:
     (folder / "served").mkdir()
-    with serving(as_a_reader(folder / "served")) as (_, address):
+    # A busy machine must not turn what is done into what is pending, nor cut short a search.
+    patient = ("--set", "http.wait_seconds=60", "--set", "recall.graph_timeout_ms=60000")
+    with serving(as_a_reader(folder / "served"), *patient) as (_, address):
         with httpx.Client(trust_env=False, timeout=PATIENCE_S) as client:
             until(lambda: client.get(f"{address}/ready").status_code == 200)
         yield address

@@ -88,7 +88,7 @@ def exported(client: httpx.Client, scope: str, deleted: bool = True) -> tuple[by
 
 
 def imported(client: httpx.Client, scope: str, body: bytes | str, status: int = 200) -> Any:
-    answer = client.post(f"/api/scopes/{scope}/import?wait=30", content=body, headers=NDJSON)
+    answer = client.post(f"/api/scopes/{scope}/import?wait=60", content=body, headers=NDJSON)
     assert answer.status_code == status, answer.text
     return answer.json()
 
@@ -322,7 +322,7 @@ def test_frozen_memory_takes_nothing(served: Served) -> None:
     with served.client() as client:
         told = imported(client, "ice", b"".join([*lines[:-1], flags]))
         assert told["taken"] == len(lines) - 1
-        answer = client.post("/api/scopes/ice/import?wait=30", content=body, headers=NDJSON)
+        answer = client.post("/api/scopes/ice/import?wait=60", content=body, headers=NDJSON)
         problem(answer, 503, "frozen")
         assert "import the file again" in answer.json()["detail"]
 
@@ -340,7 +340,7 @@ def test_import_is_for_administrators_who_see_all(tmp_path: Path) -> None:
             answer = ben.post("/api/scopes/ben/import", content=body, headers=NDJSON)
             problem(answer, 403, "forbidden")
         with served.client(agent) as one:
-            answer = one.post("/api/scopes/x/import?wait=30", content=body, headers=NDJSON)
+            answer = one.post("/api/scopes/x/import?wait=60", content=body, headers=NDJSON)
             problem(answer, 403, "forbidden")
         with served.client(reader) as one:
             assert exported(one, "ana")[0].splitlines()[1:] == body.splitlines()[1:]

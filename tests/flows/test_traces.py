@@ -41,7 +41,7 @@ def test_one_turn_over_http_through_all_stages(tmp_path: Path, kept: Collector) 
             turn = {"turn_id": "t1", "speaker": "Ana", "content": TEXT, "scope": "private-name"}
             with httpx.Client(base_url=found[1], trust_env=False, timeout=PATIENCE_S) as client:
                 headers = {"traceparent": CALLER}
-                answer = client.post("/api/turns?wait=30", json=turn, headers=headers)
+                answer = client.post("/api/turns?wait=60", json=turn, headers=headers)
                 assert answer.json()["turns"][0]["status"] == "stored", answer.text
             spans = kept.until(*WHOLE)
         finally:

@@ -48,7 +48,7 @@ def answered(ask: Callable[[], httpx.Response]) -> httpx.Response:
 
 def remembered(client: httpx.Client, scope: str, text: str) -> dict[str, Any]:
     body = {"scope": scope, "content": text}
-    answer = client.post("/api/memory/remember?wait=30", json=body)
+    answer = client.post("/api/memory/remember?wait=60", json=body)
     assert answer.status_code == 200, answer.text
     kept: dict[str, Any] = answer.json()
     return kept
@@ -88,7 +88,7 @@ def test_the_gateway_routes_by_scope_and_outlives_its_workers(lab: Lab) -> None:
             path = f"/api/memory/{memory['id']}"
             assert answered(partial(client.get, path)).json()["scope"] == scope
         changed = {"content": "ana keeps goats", "reason": "changed"}
-        path = f"/api/memory/{kept['ana']['id']}?wait=30"
+        path = f"/api/memory/{kept['ana']['id']}?wait=60"
         answer = answered(lambda: client.patch(path, json=changed))
         assert (answer.status_code, answer.json()["status"]) == (200, "updated")
     lab.stop("gateway")
@@ -119,7 +119,7 @@ def test_documents_sessions_and_secrets_behind_a_gateway(broker: Broker, tmp_pat
         with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S) as client:
             ids = []
             for given in ({"text": "The kettle holds two litres."}, {"url": pages.url("/page")}):
-                added = client.post("/api/documents?wait=30", json={**given, "scope": "ana"})
+                added = client.post("/api/documents?wait=60", json={**given, "scope": "ana"})
                 assert added.status_code == 200, added.text
                 ids.append(added.json()["id"])
             for each in ids:
@@ -130,7 +130,7 @@ def test_documents_sessions_and_secrets_behind_a_gateway(broker: Broker, tmp_pat
             turn["content"] = "Remember that I moved to Bodø. My password is tr0ub4dor&3."
             assert client.post("/api/turns", json=turn).status_code == 202
             lab.until_drained()
-            ended = client.post("/api/sessions/s1/end?wait=30", json={"scope": "ana"})
+            ended = client.post("/api/sessions/s1/end?wait=60", json={"scope": "ana"})
             assert ended.json()["status"] == "ended"
             kept = client.get("/api/sessions/s1/memory", params={"scope": "ana"}).json()
             [said] = kept["short_term"]["turns"]
