@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+import resource
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,7 +18,15 @@ from tests.flows.program import Program
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    return Program(tmp_path_factory.mktemp("demo"), PALIMPSEST_EMBEDDING__PROVIDER="local")
+    """Its processes are this one's own, so that their processor time is known."""
+    folder = tmp_path_factory.mktemp("demo")
+    return Program(folder, afresh=True, PALIMPSEST_EMBEDDING__PROVIDER="local")
+
+
+def seconds_of_processes() -> float:
+    """Processor time of the processes that have ended; of more time a busy machine takes a part."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def test_the_conversation_is_worth_showing() -> None:
@@ -35,9 +43,9 @@ def test_the_conversation_is_worth_showing() -> None:
 
 
 def test_the_demo_shows_what_it_promises(program: Program) -> None:
-    began = time.monotonic()
+    before = seconds_of_processes()
     shown = program.ok("demo")
-    assert time.monotonic() - began < 60
+    assert 0 < seconds_of_processes() - before < 60
     for question in QUESTIONS:
         assert question in shown
     for words in (

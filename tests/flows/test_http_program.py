@@ -60,7 +60,7 @@ def test_the_service_and_the_command_line_see_the_same(program: Program) -> None
     program.ok("ingest", program.turns(*SAID), "--scope", "home")
     with (
         serving(program) as (process, url),
-        httpx.Client(base_url=url, trust_env=False, timeout=60) as client,
+        httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S) as client,
     ):
         until(lambda: client.get("/ready").status_code == 200)
         said = {"content": SECRET, "scope": "home"}
@@ -97,7 +97,7 @@ def test_neither_a_query_nor_its_copy_outlives_a_kill(program: Program) -> None:
 
     with (
         serving(program, "--set", "http.sql_seconds=600") as (process, url),
-        httpx.Client(base_url=url, trust_env=False, timeout=60) as client,
+        httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S) as client,
         ThreadPoolExecutor(1) as asking,
     ):
         until(lambda: client.get("/ready").status_code == 200)

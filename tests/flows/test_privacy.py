@@ -24,7 +24,7 @@ from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.runtime.output import outgoing
 from palimpsest.streams.settings import PiiSettings
 from tests.flows.http_server import problem, server
-from tests.flows.program import Program, until
+from tests.flows.program import PATIENCE_S, Program, until
 from tests.flows.test_http_program import serving, told
 from tests.harness import Pipeline, pipeline_settings
 from tests.messages import commanded, published, turn
@@ -207,7 +207,7 @@ async def test_a_secret_that_comes_in_by_any_door_is_nowhere(tmp_path: Path) -> 
         )
         with (
             serving(program) as (_, url),
-            httpx.Client(base_url=url, trust_env=False, timeout=60) as client,
+            httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S) as client,
         ):
             until(lambda: client.get("/ready").status_code == 200)
             heard = await asyncio.to_thread(through_http, client)

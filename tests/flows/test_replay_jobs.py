@@ -113,9 +113,9 @@ def owner(settings: Settings, replay_id: str) -> int:
 def test_one_that_is_stopped_or_killed_goes_on(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A turn takes a quarter of an hour at this rate: both are under way when they end."""
+    """A turn takes a hundred seconds at this rate, the longest there is: both are under way when they end."""
     settings = Settings.model_validate({"data_dir": tmp_path, "embedding": {"provider": "hashing"}})
-    slow = {"kind": "reextract", "branch": "slow", "provider": "rules", "rate": 0.001}
+    slow = {"kind": "reextract", "branch": "slow", "provider": "rules", "rate": 0.01}
     first = started(settings, **slow)
     until((settings.data_dir / "branches" / "slow" / "branch.json").exists)
     second = started(settings, kind="diff", branch="none")
@@ -144,7 +144,7 @@ def test_one_that_is_stopped_or_killed_goes_on(
 def test_not_too_many_at_once(memory: Memory, tmp_path: Path) -> None:
     settings = Settings.model_validate({"data_dir": tmp_path, "embedding": {"provider": "hashing"}})
     running = [
-        started(settings, kind="reextract", branch=name, provider="rules", rate=0.001)
+        started(settings, kind="reextract", branch=name, provider="rules", rate=0.01)
         for name in ("a", "b")
     ]
     with pytest.raises(UnavailableError, match=running[0]):

@@ -23,7 +23,7 @@ def test_the_owner_records_what_it_answered(lab: Lab) -> None:
     lab.start("one")
     lab.until_owned(1)
     remember = CommandRequest("ana", RememberCommand(content="Ana likes green tea"))
-    saved = asyncio.run(commands_of(lab.settings).submit(remember, 30.0)).result()
+    saved = asyncio.run(commands_of(lab.settings).submit(remember, 120.0)).result()
     assert isinstance(saved, dict)
 
     async def ask() -> list[str]:

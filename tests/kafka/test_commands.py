@@ -40,13 +40,13 @@ def test_a_command_is_answered_by_the_owner_and_doctor_sees_its_stores(lab: Lab)
     lab.start("one")
     lab.until_owned(1)
     assert "in use" in stores()
-    memory = asyncio.run(commands.submit(saved, 30.0)).result()
+    memory = asyncio.run(commands.submit(saved, 120.0)).result()
     assert isinstance(memory, dict)
     assert memory["deduped"] is False
     lab.until_drained()
     # It is the one memory of what it says.
     forget = ForgetCommand(memory_ids=(str(memory["id"]),), reason="private", cascade=True)
-    gone = asyncio.run(commands.submit(CommandRequest("ana", forget), 30.0)).result()
+    gone = asyncio.run(commands.submit(CommandRequest("ana", forget), 120.0)).result()
     assert isinstance(gone, list)
     assert [row["status"] for row in gone if isinstance(row, dict)] == ["forgotten"]
     lab.until_drained()

@@ -23,7 +23,7 @@ from tests.flows.web import answer, web
 from tests.soak.lab import Lab, MakeLab
 
 PARTITIONS = 4
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 SCOPES = ("ana", "ben", "eva", "kim", "mia", "gus")
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palimpsest.ops.console import showing
 from palimpsest.ops.console.operating import HEIGHT, WIDTH, changes, chart, equation
 from palimpsest.ops.console.page import rendered
 from palimpsest.ops.console.showing import (
@@ -100,8 +102,11 @@ def test_numbers_of_a_url_are_bounded() -> None:
     assert [whole(each, 7) for each in ("12", "", "-1", "1e3", "9" * 5_000)] == [12, 7, 7, 7, 7]
 
 
-def test_an_age_is_in_its_largest_unit() -> None:
+def test_an_age_is_in_its_largest_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     now = datetime.now(UTC)
+    # A busy machine must not make what is compared a second older.
+    stopped = SimpleNamespace(now=lambda zone: now, fromisoformat=datetime.fromisoformat)
+    monkeypatch.setattr(showing, "datetime", stopped)
     for seconds, shown in ((5, "5 s"), (125, "2 min"), (7_300, "2 h"), (200_000, "2 d")):
         assert f">{shown}<" in age((now - timedelta(seconds=seconds)).isoformat())
     assert age(None) == "–"
