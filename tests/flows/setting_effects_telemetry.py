@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import logging
+from functools import partial
 
 import pytest
 
@@ -20,6 +21,11 @@ from tests.setting_lab import Case, Lab
 async def traced(lab: Lab) -> object:
     """How many of twenty turns at once are traced."""
     sdk = pytest.importorskip("opentelemetry.sdk.trace")
+    from palimpsest.ops.telemetry import traces
+
+    # On a busy machine twenty turns take long enough for one more.
+    at_once = partial(traces.RateLimit, monotonic=lambda: 0.0)
+    lab.patch.setattr(traces, "RateLimit", at_once)
     lab.patch.setattr("palimpsest.ops.telemetry.traces._own", sdk.TracerProvider)
     lab.patch.delenv("OTEL_TRACES_SAMPLER", raising=False)
     set_up(lab.settings)
