@@ -113,7 +113,7 @@ def owner(settings: Settings, replay_id: str) -> int:
 def test_one_that_is_stopped_or_killed_goes_on(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A turn takes a hundred seconds at this rate, the slowest there is: both are under way when they
+    """A turn takes a hundred seconds at the slowest rate there is: both are under way when they
     end."""
     settings = Settings.model_validate({"data_dir": tmp_path, "embedding": {"provider": "hashing"}})
     slow = {"kind": "reextract", "branch": "slow", "provider": "rules", "rate": 0.01}
