@@ -68,7 +68,7 @@ def test_a_branch_is_promoted_and_rolled_back(at: Any, unread: Served) -> None:
     assert at.locator(".equation").inner_text() == told
     assert "Rosa lives in Genoa." in facts(unread, "harbour")
     at.locator("summary", has_text="Roll back").click()
-    assert at.get_by_text("It removes what the promotion added").is_visible()
+    at.get_by_text("It removes what the promotion added").wait_for()
     at.get_by_role("button", name="Roll back").click()
     at.get_by_role("heading", name="Rollback of").wait_for()
     at.get_by_label("Progress").locator(".state.good").wait_for()
@@ -79,10 +79,10 @@ def test_a_branch_is_promoted_and_rolled_back(at: Any, unread: Served) -> None:
 def test_a_rebuild_says_what_it_will_do_and_what_differs(at: Any, unread: Served) -> None:
     at.goto("/replay")
     at.locator("summary", has_text="Rebuild the stores").click()
-    assert at.get_by_text("the live stores stay as they are").is_visible()
+    at.get_by_text("the live stores stay as they are").wait_for()
     at.get_by_role("button", name="Rebuild").click()
     done(at, "Rebuild into rebuild")
-    assert at.get_by_text("the same as the live ones").is_visible()
+    at.get_by_text("the same as the live ones").wait_for()
 
 
 def test_a_conversation_is_uploaded(page: Any, service: Served, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_conversation_is_uploaded(page: Any, service: Served, tmp_path: Path) 
     assert page.locator("tbody tr").count() == 1
     page.locator("tbody th a").click()
     assert "Nadia lives in Lisbon." in page.locator("#turns").inner_text()
-    assert page.get_by_text("<b>Noted</b>").is_visible()
+    page.get_by_text("<b>Noted</b>").wait_for()
 
 
 def test_a_file_that_is_no_conversation_is_refused_with_a_reason(

@@ -78,7 +78,7 @@ def test_a_question_shows_why_each_memory_was_found(page: Any, filled: Served) -
     page.keyboard.press("Enter")
     first = page.locator(".result").first
     assert "allergic to peanuts" in first.inner_text()
-    assert first.get_by_text("by words").is_visible()
+    first.get_by_text("by words").wait_for()
     parts = [float(each.replace("−", "-")) for each in first.locator(".parts .n").all_inner_texts()]
     score = float(first.locator(".points").inner_text())
     assert sum(parts) == pytest.approx(score, abs=0.004)
@@ -103,7 +103,7 @@ def test_a_question_shows_why_each_memory_was_found(page: Any, filled: Served) -
 
     page.get_by_role("link", name="Context block").click()
     assert "peanuts" in page.locator("pre").inner_text()
-    assert page.get_by_text("tokens of at most").is_visible()
+    page.get_by_text("tokens of at most").wait_for()
 
 
 def test_markup_is_text_in_every_view(page: Any, filled: Served) -> None:
@@ -135,7 +135,7 @@ def test_markup_is_text_in_every_view(page: Any, filled: Served) -> None:
         assert page.locator("main img, main b, main i, main script").count() == 0
     assert page.locator("svg text", has_text="<img src=x>").count() == 1
     assert page.locator("h3", has_text="<b>diet</b>").count() == 1
-    assert page.get_by_text("Constraint").is_visible()
+    page.get_by_text("Constraint").wait_for()
 
 
 def test_a_memory_is_corrected_forgotten_and_recovered_and_its_history_tells_it(
@@ -148,7 +148,7 @@ def test_a_memory_is_corrected_forgotten_and_recovered_and_its_history_tells_it(
     assert page.get_by_role("heading", level=1).inner_text() == "Ana plays the cello on Fridays"
     assert page.locator("del").first.inner_text() == "Mondays"
     page.get_by_role("button", name="Pin").click()
-    assert page.get_by_role("button", name="Unpin").is_visible()
+    page.get_by_role("button", name="Unpin").wait_for()
     page.get_by_role("button", name="Unpin").click()
     page.get_by_text("Forget", exact=True).click()
     page.get_by_label("Reason").last.fill("Ana took it back")
@@ -185,7 +185,7 @@ def test_erasing_asks_again(page: Any, filled: Served) -> None:
     page.get_by_label("Reason").fill("she asked for it")
     page.get_by_label("to erase it").fill("no")
     page.get_by_role("button", name="Erase for good").click()
-    assert page.get_by_role("alert").is_visible()
+    page.get_by_role("alert").wait_for()
     page.complaints.clear()  # the browser logs the status 400
     page.get_by_label("to erase it").fill(path.removeprefix("/memories/")[:8])
     page.get_by_role("button", name="Erase for good").click()
@@ -197,11 +197,11 @@ def test_erasing_asks_again(page: Any, filled: Served) -> None:
 
 def test_a_turn_leads_to_the_decision_and_its_candidates(page: Any, filled: Served) -> None:
     page.goto(memory_of(filled, "Ana lives in Vienna"))
-    assert page.locator(".timeline > li.turn").first.get_by_text("I live in Vienna").is_visible()
-    assert page.locator(".timeline > li.extraction").first.get_by_text("prompt").is_visible()
+    page.locator(".timeline > li.turn").first.get_by_text("I live in Vienna").wait_for()
+    page.locator(".timeline > li.extraction").first.get_by_text("prompt").wait_for()
     held = page.locator(".timeline > li.decision", has_text="Graz").first
     held.locator("summary").click()
-    assert held.locator("tr.target").get_by_text("Ana lives in Vienna.").is_visible()
+    held.locator("tr.target").get_by_text("Ana lives in Vienna.").wait_for()
 
 
 def test_changes_and_merges_are_reviewed_by_keyboard_and_by_mouse(
