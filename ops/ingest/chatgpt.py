@@ -26,13 +26,17 @@ from palimpsest.ops.ingest.base import (
     each_object,
     edit_time,
     named,
+    parsed,
     said,
     unix_time,
     unread_time,
 )
+from palimpsest.ops.ingest.kept import is_list_of_memories, read_kept
 from palimpsest.schemas.messages import Role
 
 SPOKEN: Final = ("text", "multimodal_text")
+MEMORY: Final = "bio"
+"""Recipient of what the assistant remembers of the person, a sentence a message."""
 ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant"}
 
 
@@ -51,7 +55,11 @@ OTHER_BRANCHES: Final = "messages of other branches (answers made again, questio
 
 
 def read_chatgpt(document: Document, options: ReadOptions) -> Iterator[Item]:
-    """Yields the messages of user and assistant, by conversation. Raises Unreadable."""
+    """Yields the messages of user and assistant, by conversation; or the memories of a list of
+    them. Raises Unreadable."""
+    if is_list_of_memories(parsed(document)):
+        yield from read_kept("chatgpt", document, options)
+        return
     listed = conversations(document, MEMBER, dict, "ChatGPT")
     if not listed:
         yield Note(f"{document.name} has no conversation")
@@ -179,7 +187,7 @@ def _spoken(message: dict[str, object]) -> tuple[str, list[str]]:
         return "", ["messages without content"]
     if isinstance(metadata, dict) and metadata.get("is_visually_hidden_from_conversation"):
         return "", ["hidden messages"]
-    if message.get("recipient", "all") not in ("all", None):
+    if message.get("recipient", "all") not in ("all", None, MEMORY):
         return "", ["calls of tools"]
     kind = content.get("content_type")
     if kind not in SPOKEN:

@@ -1,4 +1,5 @@
-"""Claude's export: conversations.json, a list of conversations with `chat_messages`."""
+"""Claude's export: conversations.json, a list of conversations with `chat_messages`; its memories
+and projects are read by `kept`."""
 
 from __future__ import annotations
 
@@ -23,9 +24,11 @@ from palimpsest.ops.ingest.base import (
     edit_time,
     iso_time,
     named,
+    parsed,
     said,
     unread_time,
 )
+from palimpsest.ops.ingest.kept import is_kept, read_kept
 from palimpsest.schemas.messages import Role
 
 ROLES: Final[dict[str, Role]] = {"human": "user", "user": "user", "assistant": "assistant"}
@@ -42,7 +45,10 @@ OTHER_BRANCHES: Final = "messages of other branches (answers made again, questio
 
 def read_claude(document: Document, options: ReadOptions) -> Iterator[Item]:
     """Yields the messages of user and assistant, by conversation, each after the texts attached to
-    it. Raises Unreadable."""
+    it; or the memories or projects of the document. Raises Unreadable."""
+    if is_kept(parsed(document)):
+        yield from read_kept("claude", document, options)
+        return
     listed = conversations(document, MEMBER, list, "Claude")
     if not listed:
         yield Note(f"{document.name} has no conversation")

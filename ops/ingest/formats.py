@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from palimpsest.ops.ingest import chatgpt, claude
 from palimpsest.ops.ingest.base import Document, Item, ReadOptions, Unreadable, decoded, is_export
 from palimpsest.ops.ingest.captions import is_captions, read_captions
+from palimpsest.ops.ingest.kept import KEPT, is_kept, is_list_of_memories
 from palimpsest.ops.ingest.locomo import is_locomo
 from palimpsest.ops.ingest.messages import is_messages, read_messages
 from palimpsest.ops.ingest.slack import day_files, is_slack_day
@@ -49,7 +50,7 @@ def format_of_value(value: object) -> str | None:
     """Returns the format of parsed JSON; None if it matches none."""
     if is_export(value, chatgpt.MEMBER, dict):
         return "chatgpt"
-    if is_export(value, claude.MEMBER, list):
+    if is_export(value, claude.MEMBER, list) or is_kept(value):
         return "claude"
     if is_slack_day(value):
         return "slack"
@@ -128,7 +129,9 @@ def members(bundle: Bundle) -> tuple[str, list[str]]:
             unread = unread or f"; {name}: {error}"
             continue
         if found in ("chatgpt", "claude"):
-            return found, exports
+            return found, [*exports, *_kept(bundle, found)]
+    if kept := _kept(bundle, "claude"):
+        return "claude", kept
     days = day_files(names)
     if days:
         return "slack", days
@@ -144,3 +147,18 @@ def members(bundle: Bundle) -> tuple[str, list[str]]:
     raise Unreadable(
         f"there is no export of ChatGPT, Claude, Slack or WhatsApp in it{unread}{some}"
     )
+
+
+def _kept(bundle: Bundle, form: str) -> list[str]:
+    """Returns the files of memories and projects of a program in a folder or archive."""
+    is_of_form = is_kept if form == "claude" else is_list_of_memories
+    found = []
+    for name in bundle.names:
+        if KEPT.fullmatch(name):
+            try:
+                value = _json(bundle.read(name))
+            except Unreadable:  # named as not read
+                continue
+            if is_of_form(value):
+                found.append(name)
+    return found

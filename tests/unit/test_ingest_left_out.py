@@ -222,11 +222,11 @@ def test_a_damaged_part_of_an_export_hides_no_other(
     with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
         archive.writestr("conversations-000.json", damaged.encode("utf-8", "surrogateescape"))
         archive.writestr("conversations-001.json", json.dumps([good[program]()]))
-        archive.writestr("memories.json", "[]")
+        archive.writestr("users.json", "[]")
     said, notes, bad = imported(tmp_path / "export.zip")
     assert said == [("user", "hello")]
     assert bad or "conversations-000.json has no conversation" in notes
-    assert "1 other files in it are not read: memories.json" in notes
+    assert "1 other files in it are not read: users.json" in notes
 
 
 def test_a_chat_is_found_beside_other_texts(tmp_path: Path) -> None:
