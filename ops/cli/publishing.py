@@ -84,7 +84,7 @@ def _publish(
         before = _published(settings, undo)
         advance = undo.enter_context(ingesting(_total(files)))
         try:
-            for batch in _batches(files, options, tally, advance):
+            for batch in _batches(files, options, tally, advance, before):
                 standings = [before.standing(record) for record in batch]
                 with stop.whole():
                     append(not_erased(batch, standings))
@@ -139,17 +139,23 @@ def _total(files: Sequence[str]) -> int | None:
 
 
 def _batches(
-    files: Sequence[str], options: ReadOptions, tally: Tally, advance: Advance
+    files: Sequence[str],
+    options: ReadOptions,
+    tally: Tally,
+    advance: Advance,
+    before: Published,
 ) -> Iterator[Sequence[Outgoing]]:
     from palimpsest.ops.ingest.base import Unreadable
     from palimpsest.ops.ingest.opening import open_source
+    from palimpsest.ops.ingest.recognising import recognised
     from palimpsest.ops.ingest.records import in_batches
 
     for name in files:
         try:
             with open_source(name, options) as source:
                 tally.took(source.source.name, source.format)
-                yield from in_batches(_good(source.items, tally, advance))
+                good = _good(source.items, tally, advance)
+                yield from in_batches(recognised(good, before))
         except Unreadable as error:
             tally.refuse("standard input" if name == "-" else name, str(error))
 

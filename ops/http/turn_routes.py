@@ -33,6 +33,7 @@ from palimpsest.ops.http.tokens import Caller
 from palimpsest.ops.ingest.base import Bad, Note, ReadOptions, Unreadable
 from palimpsest.ops.ingest.lines import FIELDS, Watch, near_miss, turn_of
 from palimpsest.ops.ingest.opening import Found, open_source, options_of
+from palimpsest.ops.ingest.recognising import recognised
 from palimpsest.ops.ingest.records import Published, in_batches, not_erased
 from palimpsest.ops.ingest.requests import SentFile
 from palimpsest.ops.ingest.sources import sent_source
@@ -284,7 +285,7 @@ class _Ingestion:
             source = sent_source(asked.name, file, time, settings.http.max_ingest_bytes)
             with open_source(source, options) as opened:
                 self.format = opened.format
-                for batch in in_batches(self._good(opened.items)):
+                for batch in in_batches(recognised(self._good(opened.items), before)):
                     standings = [before.standing(record) for record in batch]
                     kept = not_erased(batch, standings)
                     self.service.append_of(self.caller, kept, begun=True)

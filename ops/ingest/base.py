@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Final, TypeAlias
@@ -47,6 +47,19 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Naming:
+    """A name in an utterance's key that may change between two exports: a contact's, a channel's.
+    `key_as` returns the key with another name; `former` are names that the source says it had.
+    `is_anywhere`: it may have been said by another name in any chat that the source has in common
+    with what was published; else only in its own."""
+
+    name: str
+    key_as: Callable[[str], str]
+    former: Sequence[str] = ()
+    is_anywhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Utterance:
     """One utterance as its source has it.
 
@@ -68,6 +81,7 @@ class Utterance:
     scope: str | None = None
     unread: str = ""
     revised_at: datetime | None = None
+    naming: Naming | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +135,12 @@ class Keys:
         self._seen: Counter[tuple[str, ...]] = Counter()
 
     def key(self, *parts: str) -> str:
+        return derived_id(*self._prefix, *parts, self.count(*parts))
+
+    def count(self, *parts: str) -> int:
+        """Returns how often an utterance of that content has come, with this one."""
         self._seen[parts] += 1
-        return derived_id(*self._prefix, *parts, self._seen[parts])
+        return self._seen[parts]
 
 
 def parsed(document: Document) -> object:

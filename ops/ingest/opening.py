@@ -44,6 +44,8 @@ from palimpsest.streams.sensitive.policy import Policy
 
 Found: TypeAlias = tuple[Outgoing | Bad | Note, int]
 """An item, and the bytes of the source that it took."""
+CHANNELS: Final = ("channels.json", "groups.json", "mpims.json", "dms.json")
+"""Files of a Slack export that list channels, groups and conversations."""
 _NAMED: Final = 5
 """How many files that are not read a note names."""
 
@@ -258,9 +260,12 @@ def _bundled(
     if form == "slack":
         days = [(name, _channel(name, source.stem)) for name in names]
         users = next((n for n in bundle.names if PurePosixPath(n).name == "users.json"), None)
-        people = bundle.read(users) if users else _beside(source.path)
-        yield from read_slack(source.name, days, people, bundle.read)
-        names = [*names, *(name for name in bundle.names if _describes(name))]
+        people = bundle.read(users) if users else _beside(source.path, "users.json")
+        described = [name for name in bundle.names if _describes(name)]
+        lists = [bundle.read(n) for n in described if PurePosixPath(n).name in CHANNELS]
+        lists = lists or _channels_beside(source.path)
+        yield from read_slack(source.name, days, people, bundle.read, lists)
+        names = [*names, *described]
     else:
         for name in names:
             place = f"{source.name}: {name}"
@@ -280,7 +285,7 @@ def _bundled(
 
 def _describes(name: str) -> bool:
     """Whether a file of a Slack export describes people and channels, not messages."""
-    return PurePosixPath(name).name in ("users.json", "channels.json", "groups.json", "dms.json")
+    return PurePosixPath(name).name in ("users.json", *CHANNELS)
 
 
 def _channel(name: str, otherwise: str) -> str:
@@ -291,14 +296,20 @@ def _channel(name: str, otherwise: str) -> str:
 def _slack_day(source: Source, data: bytes) -> Iterator[Item]:
     channel = "" if source.path is None else source.path.resolve().parent.name
     days = [(source.name, channel)]
-    return read_slack(source.name, days, _beside(source.path), lambda _: data)
+    people, lists = _beside(source.path, "users.json"), _channels_beside(source.path)
+    return read_slack(source.name, days, people, lambda _: data, lists)
 
 
-def _beside(path: Path | None) -> bytes | None:
-    """Reads users.json from a file's folder or the folder above it; None if there is none."""
+def _channels_beside(path: Path | None) -> list[bytes]:
+    return [data for name in CHANNELS if (data := _beside(path, name)) is not None]
+
+
+def _beside(path: Path | None, name: str) -> bytes | None:
+    """Reads a file of an export from a file's folder or the folder above it; None if there is
+    none."""
     if path is None:
         return None
     for folder in path.resolve().parents[:2]:
-        if (folder / "users.json").is_file():
-            return bounded(folder / "users.json")
+        if (folder / name).is_file():
+            return bounded(folder / name)
     return None

@@ -4,15 +4,16 @@ compared with published ones: new, a repeat, or a conflict under the same id."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from sys import intern
+from typing import Final, Literal, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
-from palimpsest.ops.ingest.base import Bad, ReadOptions, Utterance, with_offset
+from palimpsest.ops.ingest.base import Bad, Naming, ReadOptions, Utterance, with_offset
 from palimpsest.schemas.codec import refuse_depth
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.failures import HALF_A_PAIR, describe
@@ -28,6 +29,13 @@ from palimpsest.streams.runtime.output import published
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 4 * 1024 * 1024
 DEFAULT_SCOPE: Final = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Named(Outgoing):
+    """A record whose turn has a name in its id that may change."""
+
+    naming: Naming = field(kw_only=True)
 
 
 def turn_id_of_message(scope: str, turn: ConversationTurn) -> str:
@@ -47,7 +55,7 @@ def record_of(
         **{
             each.name: without_halves(getattr(said, each.name))
             for each in fields(said)
-            if each.name not in ("at", "place")
+            if each.name not in ("at", "place", "naming")
         },
     )
     try:
@@ -62,11 +70,15 @@ def record_of(
             metadata=said.metadata,
             revised_at=said.revised_at,
         )
-        return checked(turn, options.scope or said.scope or DEFAULT_SCOPE, at, None, options)
+        scope = options.scope or said.scope or DEFAULT_SCOPE
+        record = checked(turn, scope, at, None, options)
     except ValidationError as error:
         return Bad(said.place, describe(error))
     except ValueError as error:
         return Bad(said.place, str(error))
+    if said.naming is None:
+        return record
+    return Named(record.topic, scope, record.key, record.value, record.headers, naming=said.naming)
 
 
 def checked(
@@ -127,6 +139,17 @@ _ERASED: Final = 0
 """Stands for the text of an erased turn: no text is the same."""
 
 
+class KnownTurn(NamedTuple):
+    """A published turn: a hash of its newest text, when that was edited (ISO 8601 in UTC), and the
+    names of its speaker and session."""
+
+    text: int
+    edited: str
+    speaker: str
+    session: str
+    group: str
+
+
 class Published:
     """The turns on a log and those checked since. Without a readable log (None) it knows only the
     latter.
@@ -140,37 +163,51 @@ class Published:
 
     def __init__(self, log: LogReader | None) -> None:
         self._log = log
-        self._texts: dict[int, tuple[int, str]] = {}
-        """By turn a hash of its newest text, and when that was edited, as ISO 8601 in UTC."""
+        self._turns: dict[int, KnownTurn] = {}
+        self._names: dict[tuple[str, str], set[str]] = {}
+        """By scope and group the names that ids of its turns have."""
         self._looked: set[int] = set()
         self.complete = log is not None
         """Whether all published turns were read."""
 
     def standing(self, record: Outgoing) -> Standing:
         """Returns how `record` relates to turns that were published or checked before."""
+        self._look_for(record.scope)
+        found = _identity(record.value)
+        return "new" if found is None else self._met(*found)
+
+    def known(self, scope: str, turn_id: str) -> KnownTurn | None:
+        """Returns the turn of a scope with that id."""
+        self._look_for(scope)
+        return self._turns.get(hash((scope, turn_id)))
+
+    def names(self, scope: str, group: str) -> set[str]:
+        """Returns the names in the ids of turns of a chat or channel."""
+        self._look_for(scope)
+        return self._names.get((scope, group), set())
+
+    def _met(self, turn: int, scope: str, name: str, found: KnownTurn) -> Standing:
+        before = self._turns.get(turn)
+        if before is None:
+            self._turns[turn] = found
+            if name:
+                self._names.setdefault((scope, found.group), set()).add(name)
+            return "new"
+        if before.text == _ERASED:
+            return "erased"
+        if found.text == before.text or found.edited < before.edited:
+            return "known"
+        if not found.edited or found.edited == before.edited:
+            return "conflict"
+        self._turns[turn] = found
+        return "revised"
+
+    def _look_for(self, scope: str) -> None:
         if self._log is not None:
-            partition = partition_for(record.scope, self._log.partitions(record.topic))
+            partition = partition_for(scope, self._log.partitions(CONVERSATION_TURNS.name))
             if partition not in self._looked:
                 self._looked.add(partition)
                 self._look(self._log, partition)
-        found = _identity(record.value)
-        if found is None:
-            return "new"
-        return self._met(*found)
-
-    def _met(self, turn: int, text: int, edited: str) -> Standing:
-        before = self._texts.get(turn)
-        if before is None:
-            self._texts[turn] = text, edited
-            return "new"
-        if before[0] == _ERASED:
-            return "erased"
-        if text == before[0] or edited < before[1]:
-            return "known"
-        if not edited or edited == before[1]:
-            return "conflict"
-        self._texts[turn] = text, edited
-        return "revised"
 
     def _look(self, log: LogReader, partition: int) -> None:
         topic = CONVERSATION_TURNS.name
@@ -187,16 +224,35 @@ def not_erased(batch: Sequence[Outgoing], standings: Sequence[Standing]) -> list
     return [each for each, standing in zip(batch, standings, strict=True) if standing != "erased"]
 
 
-def _identity(value: bytes | None) -> tuple[int, int, str] | None:
-    """Returns a hash of a turn's identity, one of its text, speaker, role, session and privacy, and
-    when it was edited; None for a record that is not a turn."""
+def _identity(value: bytes | None) -> tuple[int, str, str, KnownTurn] | None:
+    """Returns a hash of a turn's identity, its scope, the name in its id, and what else identifies
+    it: its text with speaker, role, session and privacy, and when it was edited. None for a record
+    that is not a turn."""
     try:
         raw = from_json(value or b"")
         body = raw["body"]
         said = tuple(body.get(name, otherwise) for name, otherwise in _BESIDE_TEXT)
         text = storage_content(body["content"])
         turn = hash((raw["scope"], body["turn_id"]))
-        edited = str(body.get("revised_at") or "")
-        return turn, _ERASED if is_mark(text) else hash((text, *said)), edited
+        group, name = name_in_id(body)
+        found = KnownTurn(
+            text=_ERASED if is_mark(text) else hash((text, *said)),
+            edited=str(body.get("revised_at") or ""),
+            speaker=intern(said[1]),
+            session=intern(said[0]),
+            group=intern(group),
+        )
+        return turn, raw["scope"], name, found
     except (ValueError, TypeError, KeyError):
         return None
+
+
+def name_in_id(body: Mapping[str, object]) -> tuple[str, str]:
+    """Returns the chat or channel of a published turn, and the name in its id that may change;
+    empty texts for formats without one."""
+    if body.get("source_type") == "whatsapp":
+        return str(body.get("session_id", "")).rpartition(" ")[0], str(body.get("speaker", ""))
+    metadata = body.get("metadata")
+    if body.get("source_type") == "slack" and isinstance(metadata, dict):
+        return str(metadata.get("channel_id", "")), str(metadata.get("channel", ""))
+    return "", ""

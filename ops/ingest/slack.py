@@ -20,6 +20,7 @@ from palimpsest.ops.ingest.base import (
     Found,
     Item,
     LeftOut,
+    Naming,
     Note,
     Unreadable,
     Utterance,
@@ -32,6 +33,8 @@ from palimpsest.ops.ingest.base import (
 DAY_FILE: Final = re.compile(r"(?:^|.*/)(?:([^/]+)/)?(\d{4}-\d{2}-\d{2})\.json$")
 SPOKEN: Final = {"", "thread_broadcast", "me_message", "file_share", "bot_message", "reply_to"}
 """Subtypes of messages with an utterance; the others announce joins, topics and the like."""
+RENAMED: Final = ("channel_name", "group_name")
+"""Subtypes of notices with a former name of the channel."""
 MOST_DEPTH: Final = 8
 """How deeply blocks may lie in blocks."""
 _INLINE: Final = ("rich_text_section", "rich_text_quote", "rich_text_preformatted")
@@ -60,12 +63,28 @@ def day_files(names: Sequence[str]) -> list[str]:
     return sorted(name for name in names if DAY_FILE.match(name))
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the export says of people and channels: names by user id, ids by channel name, and
+    former names by channel name, which grow as its days are read."""
+
+    people: dict[str, str]
+    ids: dict[str, str]
+    former: dict[str, list[str]]
+
+
 def read_slack(
-    name: str, days: Sequence[tuple[str, str]], users: bytes | None, read: Callable[[str], bytes]
+    name: str,
+    days: Sequence[tuple[str, str]],
+    users: bytes | None,
+    read: Callable[[str], bytes],
+    channels: Sequence[bytes] = (),
 ) -> Iterator[Item]:
     """Yields the messages of the day files `days` (file and channel), whose bytes `read` returns.
-    Raises Unreadable if none of them is a day of a channel."""
-    yield from said(_edited(_days(name, days, _people(users), read)))
+    `channels` are the files that list them, as channels.json. Raises Unreadable if none of the
+    files is a day of a channel."""
+    known = Known(_people(users), *_channels(channels))
+    yield from said(_edited(_days(name, days, known, read)))
     if users is None:
         yield Note("there is no users.json beside it: speakers are named as the messages do")
 
@@ -123,7 +142,7 @@ def _session(channel: str, day: str) -> str:
 
 
 def _days(
-    name: str, days: Sequence[tuple[str, str]], known: dict[str, str], read: Callable[[str], bytes]
+    name: str, days: Sequence[tuple[str, str]], known: Known, read: Callable[[str], bytes]
 ) -> Iterator[Item | LeftOut | _Change]:
     found_any = False
     for file, channel in days:
@@ -150,7 +169,7 @@ def _days(
 
 
 def _entry(
-    known: dict[str, str], channel: str, day: str, where: str, message: dict[str, object]
+    known: Known, channel: str, day: str, where: str, message: dict[str, object]
 ) -> Iterator[Item | LeftOut | _Change]:
     """Yields a message, or what an entry does to an earlier one."""
     subtype, inner = named(message.get("subtype")), message.get("message")
@@ -163,10 +182,10 @@ def _entry(
         yield from _message(known, channel, day, where, message)
 
 
-def _message(
-    known: dict[str, str], channel: str, day: str, where: str, message: dict[str, object]
-) -> Found:
+def _message(known: Known, channel: str, day: str, where: str, message: dict[str, object]) -> Found:
     ts, subtype = message.get("ts"), named(message.get("subtype"))
+    if isinstance(before := message.get("old_name"), str) and subtype in RENAMED:
+        known.former.setdefault(channel, []).append(before)
     if subtype not in SPOKEN:
         yield LeftOut(f"notices ({subtype})")
         return
@@ -180,6 +199,8 @@ def _message(
         return
     yield from map(LeftOut, others)
     metadata: dict[str, JsonValue] = {"channel": channel}
+    if channel in known.ids:
+        metadata["channel_id"] = known.ids[channel]
     if isinstance(thread := message.get("thread_ts"), str):
         metadata["thread_ts"] = thread
     is_bot = subtype == "bot_message" or "bot_id" in message
@@ -187,14 +208,17 @@ def _message(
     yield Utterance(
         place=where,
         key=_message_key(channel, ts),
-        text=_plain(text, known),
+        text=_plain(text, known.people),
         at=at,
         session=_session(channel, day or at.date().isoformat()),
-        speaker=_speaker(message, known),
+        speaker=_speaker(message, known.people),
         role="tool" if is_bot else "user",
         source_id=f"{channel}/{ts}",
         metadata=metadata,
         revised_at=unix_time(edited.get("ts")) if isinstance(edited, dict) else None,
+        naming=Naming(
+            channel, lambda name: _message_key(name, ts), known.former.setdefault(channel, [])
+        ),
     )
 
 
@@ -258,6 +282,25 @@ def _inline(section: dict[str, object]) -> str:
         elif kind == "emoji" and name:
             words.append(f":{name}:")
     return "".join(words)
+
+
+def _channels(files: Sequence[bytes]) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Returns ids and former names by channel name; without files that cannot be read."""
+    ids: dict[str, str] = {}
+    former: dict[str, list[str]] = {}
+    for file in files:
+        try:
+            found = json.loads(decoded(file))
+        except (Unreadable, ValueError, RecursionError):
+            continue
+        for each in found if isinstance(found, list) else []:
+            own, name = (each.get("id"), each.get("name")) if isinstance(each, dict) else (0, 0)
+            if isinstance(own, str) and isinstance(name, str):
+                ids[name] = own
+                before = each.get("previous_names")
+                listed = before if isinstance(before, list) else []
+                former[name] = [old for old in listed if isinstance(old, str)]
+    return ids, former
 
 
 def _people(users: bytes | None) -> dict[str, str]:

@@ -19,6 +19,7 @@ from palimpsest.ops.ingest.base import (
     Item,
     Keys,
     LeftOut,
+    Naming,
     Note,
     ReadOptions,
     Unreadable,
@@ -29,6 +30,7 @@ from palimpsest.ops.ingest.base import (
 )
 from palimpsest.ops.ingest.requests import DateOrder
 from palimpsest.ops.ingest.stamps import Stamp, moment, stamp_of
+from palimpsest.schemas.envelope import derived_id
 from palimpsest.streams.text.tables import Lexicon
 
 _LEXICON: Final = Lexicon(__name__, "whatsapp.toml")
@@ -85,7 +87,7 @@ def read_whatsapp(document: Document, options: ReadOptions) -> Iterator[Item]:
     if order is None:
         order, why = date_order(readable)
     yield Note(f"dates are read as {NAMES[order]} ({why}), times as those of {options.zone.key}")
-    chat, keys = _chat(document.stem), Keys("whatsapp")
+    chat, keys = _chat(document.stem), Keys()
     found = (_said(entry, f"{document.name}:{entry.line}", order, options) for entry in entries)
     yield from said(
         item if not isinstance(item, Utterance) else _named(item, chat, keys, options)
@@ -121,9 +123,15 @@ def _said(
 def _named(item: Utterance, chat: str, keys: Keys, options: ReadOptions) -> Utterance:
     """Returns an utterance of `_said` with its key and session."""
     words = " ".join(item.text.split())
+    minute, number = item.key, keys.count(item.key, item.speaker, words)
+
+    def key_as(speaker: str) -> str:
+        return derived_id("whatsapp", minute, speaker, words, number)
+
     return replace(
         item,
-        key=keys.key(item.key, item.speaker, words),
+        key=key_as(item.speaker),
+        naming=Naming(item.speaker, key_as, is_anywhere=True),
         session=options.session or f"{chat} {item.session}".strip(),
     )
 

@@ -1,0 +1,107 @@
+"""Recognises messages that were published under another name: of a contact that was renamed in the
+address book, of a channel, of a chat's file.
+
+Ids of WhatsApp's messages have the speaker's name, those of Slack's the channel's, and sessions are
+called after both. A message keeps the id, the speaker and the session under which it was published.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from pydantic_core import from_json
+
+from palimpsest.ops.ingest.records import (
+    KnownTurn,
+    Named,
+    Published,
+    name_in_id,
+    turn_id_of_message,
+)
+from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.runtime.output import published
+
+
+def recognised(records: Iterable[Outgoing], before: Published) -> Iterator[Outgoing]:
+    """Yields the records of a source, those of known messages as they were published."""
+    records = iter(records)
+    chats: list[Named] = []
+    for record in records:
+        if isinstance(record, Named):
+            chats.append(record)
+        else:
+            yield record
+    if chats:
+        names = _Names(chats, before)
+        for each in chats:
+            yield names.as_published(each)
+
+
+class _Names:
+    """What the names of a source were when it was published."""
+
+    def __init__(self, records: list[Named], before: Published) -> None:
+        self._before = before
+        self._present = {(each.scope, each.naming.name) for each in records}
+        self._shared: defaultdict[str, set[str]] = defaultdict(set)
+        """By scope the chats that the source has in common with what was published."""
+        unknown = []
+        for each in records:
+            body = _body(each)
+            group = name_in_id(body)[0]
+            known = before.known(each.scope, str(body["turn_id"]))
+            if each.naming.is_anywhere:
+                self._shared[each.scope].add(group if known is None else known.group)
+            if known is None:
+                unknown.append((each, group))
+        self._names = self._matched(unknown)
+
+    def _matched(self, records: list[tuple[Named, str]]) -> dict[tuple[str, str], str]:
+        """Returns by scope and name the one under which most of its messages were published. It is
+        one that the source has no more, and of one name only."""
+        hits: Counter[tuple[str, str, str]] = Counter()
+        for each, group in records:
+            for name in self._candidates(each, group):
+                if self._before.known(each.scope, each.naming.key_as(name)):
+                    hits[each.scope, each.naming.name, name] += 1
+        found: dict[tuple[str, str], str] = {}
+        for (scope, now, then), _ in hits.most_common():
+            if (scope, now) not in found and (scope, then) not in self._present:
+                found[scope, now] = then
+                self._present.add((scope, then))
+        return found
+
+    def _candidates(self, record: Named, group: str) -> set[str]:
+        groups = self._shared[record.scope] if record.naming.is_anywhere else {group}
+        names = {name for each in groups if each for name in self._before.names(record.scope, each)}
+        names.update(record.naming.former)
+        return {name for name in names if (record.scope, name) not in self._present}
+
+    def as_published(self, record: Named) -> Outgoing:
+        turn_id = str(_body(record)["turn_id"])
+        known = self._before.known(record.scope, turn_id)
+        name = self._names.get((record.scope, record.naming.name))
+        if known is None and name is not None:
+            turn_id = record.naming.key_as(name)
+            known = self._before.known(record.scope, turn_id)
+        return record if known is None else _adopted(record, turn_id, known)
+
+
+def _adopted(record: Named, turn_id: str, known: KnownTurn) -> Outgoing:
+    """Returns the record with the id, the speaker and the session of a known turn."""
+    raw = from_json(record.value or b"")
+    turn = ConversationTurn.model_validate(raw["body"]).model_copy(
+        update={"turn_id": turn_id, "speaker": known.speaker, "session_id": known.session}
+    )
+    at = datetime.fromisoformat(raw["occurred_at"])
+    message_id = turn_id_of_message(record.scope, turn)
+    return published(CONVERSATION_TURNS, message_id, record.scope, at, turn)
+
+
+def _body(record: Outgoing) -> dict[str, object]:
+    body: dict[str, object] = from_json(record.value or b"")["body"]
+    return body

@@ -1,0 +1,138 @@
+"""A renamed file, channel or contact doubles no message."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from palimpsest.ops.ingest.recognising import recognised
+from palimpsest.ops.ingest.records import Published, Standing
+from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.schemas.redaction import mark_of
+from palimpsest.streams.logs.base import Outgoing
+from tests.unit.test_ingest_formats import read, using
+
+OLD = [("10:00", "Ana", "Tea?"), ("10:01", "Me", "Yes"), ("10:01", "Ana", "Good")]
+NEW = [*OLD, ("10:05", "Ana", "Now")]
+
+
+def chat(folder: Path, name: str, lines: Sequence[tuple[str, str, str]], **names: str) -> Path:
+    text = "".join(
+        f"[02.03.26, {at}:00] {names.get(who, who)}: {words}\n" for at, who, words in lines
+    )
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def taken(published: Published, path: Path) -> tuple[list[Standing], list[tuple[str, str]]]:
+    """How the turns of a source relate to what was published, and their speakers and sessions."""
+    records = [item for item in read(path, using())[1] if isinstance(item, Outgoing)]
+    found = list(recognised(records, published))
+    bodies = [json.loads(each.value or b"")["body"] for each in found]
+    names = [(body["speaker"], body["session_id"]) for body in bodies]
+    return [published.standing(each) for each in found], names
+
+
+AGAIN = ["known", "known", "known", "new"]
+
+
+@pytest.mark.parametrize(
+    "name", ["WhatsApp Chat with Ana (1).txt", "WhatsApp Chat with Ana Lopez.txt"]
+)
+def test_a_renamed_file_of_a_chat(tmp_path: Path, name: str) -> None:
+    published = Published(None)
+    taken(published, chat(tmp_path, "WhatsApp Chat with Ana.txt", OLD))
+    standings, names = taken(published, chat(tmp_path, name, NEW))
+    assert standings == AGAIN
+    assert {session for _, session in names[:3]} == {"Ana 2026-03-02"}
+
+
+@pytest.mark.parametrize("name", ["WhatsApp Chat with Ana.txt", "WhatsApp Chat with Ana Lopez.txt"])
+def test_a_renamed_contact(tmp_path: Path, name: str) -> None:
+    published = Published(None)
+    taken(published, chat(tmp_path, "WhatsApp Chat with Ana.txt", OLD))
+    for standing in ("new", "known"):
+        standings, names = taken(published, chat(tmp_path, name, NEW, Ana="Ana Lopez"))
+        assert standings == [*AGAIN[:3], standing]
+        assert [who for who, _ in names] == ["Ana", "Me", "Ana", "Ana Lopez"]
+
+
+def test_both_contacts_were_renamed(tmp_path: Path) -> None:
+    published = Published(None)
+    taken(published, chat(tmp_path, "Ana.txt", OLD))
+    renamed = chat(tmp_path, "Ana.txt", NEW, Ana="Ana Lopez", Me="Ben")
+    assert taken(published, renamed)[0] == AGAIN
+
+
+def test_another_person_who_says_the_same_is_another(tmp_path: Path) -> None:
+    published = Published(None)
+    taken(published, chat(tmp_path, "Family.txt", OLD))
+    # In another chat, at the same time.
+    standings, _ = taken(published, chat(tmp_path, "Work.txt", OLD, Ana="Cem", Me="Dora"))
+    assert standings == ["new", "new", "new"]
+    # In the same chat, beside the one who said it before.
+    more = [*OLD, ("10:00", "Eva", "Tea?")]
+    assert taken(published, chat(tmp_path, "Family.txt", more))[0] == AGAIN
+
+
+def test_what_was_erased_stays_erased_under_another_name(tmp_path: Path) -> None:
+    published = Published(None)
+    path = chat(tmp_path, "Ana.txt", OLD)
+    first, *others = [item for item in read(path)[1] if isinstance(item, Outgoing)]
+    for each in others:
+        published.standing(each)
+    raw = json.loads(first.value or b"")
+    mark = mark_of(turn_memory_id(first.scope, raw["body"]["turn_id"]))
+    raw["body"] |= {"content": mark, "speaker": mark}
+    published.standing(Outgoing(first.topic, first.scope, first.key, json.dumps(raw).encode()))
+    standings, _ = taken(published, chat(tmp_path, "Ana.txt", NEW, Ana="Ana Lopez"))
+    assert standings == ["erased", "known", "known", "new"]
+
+
+def workspace(
+    path: Path, channel: str, texts: Sequence[str], lists: object = None, notice: str = ""
+) -> Path:
+    messages: list[dict[str, object]] = [
+        {"type": "message", "user": "U1", "text": text, "ts": f"177244206{number}.000200"}
+        for number, text in enumerate(texts)
+    ]
+    if notice:
+        renamed = {"subtype": "channel_name", "old_name": notice, "name": channel}
+        messages.append(
+            {"type": "message", "ts": "1772442069.000100", "text": "renamed", **renamed}
+        )
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("users.json", "[]")
+        archive.writestr(f"{channel}/2026-03-02.json", json.dumps(messages))
+        if lists is not None:
+            archive.writestr("channels.json", json.dumps(lists))
+    return path
+
+
+def test_a_renamed_channel(tmp_path: Path) -> None:
+    def of(name: str) -> list[dict[str, object]]:
+        return [{"id": "C1", "name": name}, {"id": "C2", "name": f"not-{name}"}]
+
+    published = Published(None)
+    taken(published, workspace(tmp_path / "a.zip", "general", ["one", "two"], of("general")))
+    everyone = workspace(tmp_path / "b.zip", "everyone", ["one", "two", "three"], of("everyone"))
+    standings, names = taken(published, everyone)
+    assert standings == ["known", "known", "new"]
+    assert [session for _, session in names] == [*["general 2026-03-02"] * 2, "everyone 2026-03-02"]
+    assert taken(published, everyone)[0] == ["known"] * 3
+    other = workspace(tmp_path / "c.zip", "other", ["one", "two"], [{"id": "C3", "name": "other"}])
+    assert taken(published, other)[0] == ["new", "new"]
+
+
+@pytest.mark.parametrize("how", ["notice", "list"])
+def test_a_former_name_of_a_channel_in_the_export(tmp_path: Path, how: str) -> None:
+    published = Published(None)
+    taken(published, workspace(tmp_path / "a.zip", "general", ["one", "two"]))
+    lists = [{"id": "C1", "name": "all", "previous_names": ["general"]}] if how == "list" else None
+    notice = "general" if how == "notice" else ""
+    renamed = workspace(tmp_path / "b.zip", "all", ["one", "two", "three"], lists, notice)
+    assert taken(published, renamed)[0] == ["known", "known", "new"]
