@@ -135,7 +135,7 @@ class Redaction:
 
     scope: str
     erased: frozenset[str]
-    marks: Mapping[tuple[str, str], str]
+    marks: dict[tuple[str, str], str]
     quoted: Sequence[str] = ()
     kept: frozenset[str] = frozenset()
     kept_texts: Container[str] = frozenset()
