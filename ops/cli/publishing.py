@@ -149,13 +149,14 @@ def _batches(
     from palimpsest.ops.ingest.opening import open_source
     from palimpsest.ops.ingest.recognising import recognised
     from palimpsest.ops.ingest.records import in_batches
+    from palimpsest.ops.parts import utc_now
 
     for name in files:
         try:
             with open_source(name, options) as source:
                 tally.took(source.source.name, source.format)
                 good = _good(source.items, tally, advance)
-                yield from in_batches(recognised(good, before))
+                yield from in_batches(recognised(good, before, utc_now()))
         except Unreadable as error:
             tally.refuse("standard input" if name == "-" else name, str(error))
 

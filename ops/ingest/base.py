@@ -51,12 +51,14 @@ class Naming:
     """A name in an utterance's key that may change between two exports: a contact's, a channel's.
     `key_as` returns the key with another name; `former` are names that the source says it had.
     `is_anywhere`: it may have been said by another name in any chat that the source has in common
-    with what was published; else only in its own."""
+    with what was published; else only in its own. `is_dated`: which number of its date is the day
+    is not just assumed."""
 
     name: str
     key_as: Callable[[str], str]
     former: Sequence[str] = ()
     is_anywhere: bool = False
+    is_dated: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """Recognises messages that were published under another name: of a contact that was renamed in the
-address book, of a channel, of a chat's file.
+address book, of a channel, of a chat's file; or with day and month the wrong way round.
 
 Ids of WhatsApp's messages have the speaker's name, those of Slack's the channel's, and sessions are
 called after both. A message keeps the id, the speaker and the session under which it was published.
@@ -17,6 +17,8 @@ from palimpsest.ops.ingest.records import (
     KnownTurn,
     Named,
     Published,
+    is_swapped,
+    local_time,
     name_in_id,
     turn_id_of_message,
 )
@@ -26,8 +28,9 @@ from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import published
 
 
-def recognised(records: Iterable[Outgoing], before: Published) -> Iterator[Outgoing]:
-    """Yields the records of a source, those of known messages as they were published."""
+def recognised(records: Iterable[Outgoing], before: Published, now: datetime) -> Iterator[Outgoing]:
+    """Yields the records of a source, those of known messages as they were published. A date that
+    was assumed, and that the source tells otherwise, is corrected as of `now`."""
     records = iter(records)
     chats: list[Named] = []
     for record in records:
@@ -36,7 +39,7 @@ def recognised(records: Iterable[Outgoing], before: Published) -> Iterator[Outgo
         else:
             yield record
     if chats:
-        names = _Names(chats, before)
+        names = _Names(chats, before, now)
         for each in chats:
             yield names.as_published(each)
 
@@ -44,8 +47,8 @@ def recognised(records: Iterable[Outgoing], before: Published) -> Iterator[Outgo
 class _Names:
     """What the names of a source were when it was published."""
 
-    def __init__(self, records: list[Named], before: Published) -> None:
-        self._before = before
+    def __init__(self, records: list[Named], before: Published, now: datetime) -> None:
+        self._before, self._now = before, now
         self._present = {(each.scope, each.naming.name) for each in records}
         self._shared: defaultdict[str, set[str]] = defaultdict(set)
         """By scope the chats that the source has in common with what was published."""
@@ -88,16 +91,19 @@ class _Names:
         if known is None and name is not None:
             turn_id = record.naming.key_as(name)
             known = self._before.known(record.scope, turn_id)
-        return record if known is None else _adopted(record, turn_id, known)
+        return record if known is None else _adopted(record, turn_id, known, self._now)
 
 
-def _adopted(record: Named, turn_id: str, known: KnownTurn) -> Outgoing:
-    """Returns the record with the id, the speaker and the session of a known turn."""
+def _adopted(record: Named, turn_id: str, known: KnownTurn, now: datetime) -> Outgoing:
+    """Returns the record with the id, the speaker and the session of a known turn; as a revision if
+    it corrects the date of that."""
     raw = from_json(record.value or b"")
     turn = ConversationTurn.model_validate(raw["body"]).model_copy(
         update={"turn_id": turn_id, "speaker": known.speaker, "session_id": known.session}
     )
     at = datetime.fromisoformat(raw["occurred_at"])
+    if record.naming.is_dated and is_swapped(local_time(raw), known.at):
+        turn = turn.model_copy(update={"revised_at": now})
     message_id = turn_id_of_message(record.scope, turn)
     return published(CONVERSATION_TURNS, message_id, record.scope, at, turn)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from sys import intern
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
@@ -140,14 +140,15 @@ _ERASED: Final = 0
 
 
 class KnownTurn(NamedTuple):
-    """A published turn: a hash of its newest text, when that was edited (ISO 8601 in UTC), and the
-    names of its speaker and session."""
+    """A published turn: a hash of its newest text, when that was edited (ISO 8601 in UTC), the
+    names of its speaker, session and group, and its local time."""
 
     text: int
     edited: str
     speaker: str
     session: str
     group: str
+    at: datetime
 
 
 class Published:
@@ -195,7 +196,8 @@ class Published:
             return "new"
         if before.text == _ERASED:
             return "erased"
-        if found.text == before.text or found.edited < before.edited:
+        is_redated = found.edited > before.edited and is_swapped(found.at, before.at)
+        if (found.text == before.text and not is_redated) or found.edited < before.edited:
             return "known"
         if not found.edited or found.edited == before.edited:
             return "conflict"
@@ -241,10 +243,30 @@ def _identity(value: bytes | None) -> tuple[int, str, str, KnownTurn] | None:
             speaker=intern(said[1]),
             session=intern(said[0]),
             group=intern(group),
+            at=local_time(raw),
         )
         return turn, raw["scope"], name, found
     except (ValueError, TypeError, KeyError):
         return None
+
+
+def local_time(message: Mapping[str, Any]) -> datetime:
+    """Returns the time of a published turn where it was said."""
+    at = datetime.fromisoformat(message["occurred_at"])
+    return at + timedelta(minutes=message["body"].get("utc_offset_minutes") or 0)
+
+
+def is_swapped(one: datetime, other: datetime) -> bool:
+    """Whether two dates are the same with day and month the other way round."""
+    return (
+        (one.year, one.month, one.day)
+        == (other.year, other.day, other.month)
+        != (
+            other.year,
+            other.month,
+            other.day,
+        )
+    )
 
 
 def name_in_id(body: Mapping[str, object]) -> tuple[str, str]:

@@ -52,6 +52,8 @@ _KINDS: Final = {
     "notices of WhatsApp": "encrypted",
 }
 """Expressions by the kind of entries that they tell."""
+ASSUMED: Final = "reads them otherwise"
+"""Ends how the order was inferred where nothing in the chat excludes the other."""
 NAMES: Final[dict[DateOrder, str]] = {
     "dmy": "day/month/year",
     "mdy": "month/day/year",
@@ -89,8 +91,9 @@ def read_whatsapp(document: Document, options: ReadOptions) -> Iterator[Item]:
     yield Note(f"dates are read as {NAMES[order]} ({why}), times as those of {options.zone.key}")
     chat, keys = _chat(document.stem), Keys()
     found = (_said(entry, f"{document.name}:{entry.line}", order, options) for entry in entries)
+    is_sure = options.date_order is not None or ASSUMED not in why
     yield from said(
-        item if not isinstance(item, Utterance) else _named(item, chat, keys, options)
+        item if not isinstance(item, Utterance) else _named(item, chat, keys, options, is_sure)
         for item in found
     )
 
@@ -120,8 +123,11 @@ def _said(
     return Utterance(place, stamp, text, at, local.date().isoformat(), speaker)
 
 
-def _named(item: Utterance, chat: str, keys: Keys, options: ReadOptions) -> Utterance:
-    """Returns an utterance of `_said` with its key and session."""
+def _named(
+    item: Utterance, chat: str, keys: Keys, options: ReadOptions, is_sure: bool
+) -> Utterance:
+    """Returns an utterance of `_said` with its key and session; `is_sure`: its date is not
+    assumed."""
     words = " ".join(item.text.split())
     minute, number = item.key, keys.count(item.key, item.speaker, words)
 
@@ -131,7 +137,7 @@ def _named(item: Utterance, chat: str, keys: Keys, options: ReadOptions) -> Utte
     return replace(
         item,
         key=key_as(item.speaker),
-        naming=Naming(item.speaker, key_as, is_anywhere=True),
+        naming=Naming(item.speaker, key_as, is_anywhere=True, is_dated=is_sure),
         session=options.session or f"{chat} {item.session}".strip(),
     )
 
@@ -215,7 +221,7 @@ def date_order(entries: Sequence[_Entry]) -> tuple[DateOrder, str]:
         shorter = spans[likely] < max(spans.values())
         why = "assumed: the chat is then the shorter" if shorter else "assumed"
     others = ", ".join(f"--date-order {order}" for order in fewest if order != likely)
-    return likely, f"{why}; {others} reads them otherwise"
+    return likely, f"{why}; {others} {ASSUMED}"
 
 
 def _by_form(stamp: Stamp) -> tuple[DateOrder | None, str]:

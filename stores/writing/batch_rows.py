@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Literal, TypeVar, cast
 
-from palimpsest.schemas.memory_texts import dedup_key
+from palimpsest.schemas.memory_texts import dedup_key, index_text
 from palimpsest.schemas.rows.columns import Row
 from palimpsest.schemas.rows.graph import MentionRow, RelationRow
 from palimpsest.schemas.rows.memories import FADING, PROFILE, WEIGHTS, ArchiveRow, MemoryRow, fades
@@ -250,11 +250,7 @@ class BatchRows:
 
     def is_text_changed(self, row: MemoryRow) -> bool:
         before = self.before(row)
-        return before is None or (before.content, before.who, before.is_deleted) != (
-            row.content,
-            row.who,
-            row.is_deleted,
-        )
+        return before is None or _indexed(before) != _indexed(row)
 
     def anticipate(self, row: MemoryRow, sources: Sequence[str] = ()) -> None:
         self._anticipated[row.key] = row
@@ -340,6 +336,11 @@ def _is_less(row: Row, known: Row) -> bool:
         and isinstance(known, MentionRow)
         and row.mention_text < known.mention_text
     )
+
+
+def _indexed(row: MemoryRow) -> tuple[str, str, bool]:
+    """What the indexes of texts hold of a memory; of a turn also its day."""
+    return index_text(row.type, row.who, row.content, row.occurred_at), row.who, row.is_deleted
 
 
 def _ends_by(row: Row | None, at: datetime) -> bool:

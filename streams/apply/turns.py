@@ -57,6 +57,8 @@ QUOTED_CHARACTERS = 500
 """Maximum characters of each text quoted in the reason of a refusal; the dead letter holds the
 whole record."""
 MODIFIED = "modified"
+EDITED = "edited by its speaker"
+CORRECTED = "its date was corrected"
 OF_EARLIER_TEXT = "drawn from a text that was edited since"
 
 
@@ -85,7 +87,9 @@ def turn_step(
         return _rejected_turn(message, rejected(turn))
     stored = loaded.memories.get(memory_id)
     [embedding] = embedded.embeddings
-    if stored is not None and is_revision(turn, stored):
+    if stored is not None and (
+        is_revision(turn, stored) or is_redated(turn, stored, message.occurred_at)
+    ):
         return (yield from _revised(message, turn, stored, settings, loaded, embedding))
     if stored is not None:
         return _known_turn_id(message, turn, stored, loaded)
@@ -207,6 +211,19 @@ def is_revision(turn: NormalizedTurn, stored: MemoryRow) -> bool:
     )
 
 
+def is_redated(turn: NormalizedTurn, stored: MemoryRow, occurred_at: datetime) -> bool:
+    """Whether the turn is the stored one with its date corrected. A text that is of the time of its
+    edit has no date of its own: it is a repeat."""
+    return (
+        turn.revised_at is not None
+        and occurred_at != stored.occurred_at
+        and occurred_at < turn.revised_at
+        and turn.content == stored.content
+        and (turn.speaker, turn.role) == (stored.who, stored.role or "user")
+        and not is_erased(stored)
+    )
+
+
 def _revised(
     message: Message,
     turn: NormalizedTurn,
@@ -215,9 +232,9 @@ def _revised(
     loaded: Loaded,
     embedding: Embedding | None,
 ) -> Asking[Step]:
-    """Replaces the text of a turn by a later one. The text before goes to the archive, what was
-    drawn from it alone is deleted unless a person has taken care of it, and facts are drawn from
-    the new one."""
+    """Replaces the text and the time of a turn by later ones. The state before goes to the archive,
+    what was drawn from it alone is deleted unless a person has taken care of it, and facts are
+    drawn from the new one."""
     before, now = stored.revised_at, turn.revised_at
     if now is None or (before is not None and now <= before):
         outcome = _stored(item_id_of(message.scope, turn), stored)
@@ -228,22 +245,28 @@ def _revised(
         return _rejected_turn(message, rejected(turn, why))
     work = MemoryChanges(message, settings)
     work.loaded, work.write_seq = loaded, loaded.write_seq
-    drawn = yield from _drawn_from(work, stored)
+    drawn, supported = yield from _drawn_from(work, stored)
     metadata = json.dumps(turn.metadata, sort_keys=True, ensure_ascii=False)
-    row = replace(with_content(stored, turn.content), metadata=metadata, revised_at=now)
+    dated = replace(
+        stored, occurred_at=message.occurred_at, utc_offset_minutes=turn.utc_offset_minutes
+    )
+    row = replace(with_content(dated, turn.content), metadata=metadata, revised_at=now)
+    reason = CORRECTED if turn.content == stored.content else EDITED
     if embedding is not None and row.embedding_key == embedding_key(turn_text(message, turn)):
         kept = KeepVector(row.embedding_key, embedding.vector, embedding.tokens)
         work.writes.append(kept)
-    outcomes = [_replace(work, turn, stored, row, "modified", MODIFIED, "edited by its speaker")]
+    outcomes = [_replace(work, turn, stored, row, "modified", MODIFIED, reason)]
     work.writes += link_writes(row, loaded.entities)
     for each in drawn:
         gone = deleted(each, work.at)
         outcomes.append(
             _replace(work, turn, each, gone, "deleted", OF_EARLIER_TEXT, OF_EARLIER_TEXT)
         )
+    for each, sources in supported if row.occurred_at != stored.occurred_at else ():
+        work.writes += _with_date_of(each, sources, stored, row)
     work.writes.append(Put(outcome_row(message, _stored(outcomes[0].item_id, row))))
     change = MemoryChange(outcomes=tuple(outcomes), session_id=turn.session_id)
-    extraction = yield from _extraction(message, turn, settings, loaded, stored.occurred_at)
+    extraction = yield from _extraction(message, turn, settings, loaded, row.occurred_at)
     return Step(writes=tuple(work.writes), emits=(*changes(change, work.touched), *extraction))
 
 
@@ -263,20 +286,46 @@ def _why_not_revised(stored: MemoryRow, is_frozen: bool) -> str | None:
     return None
 
 
-def _drawn_from(work: MemoryChanges, stored: MemoryRow) -> Asking[list[MemoryRow]]:
-    """Returns what was drawn from the turn alone and nobody has changed, pinned or confirmed."""
+def _drawn_from(
+    work: MemoryChanges, stored: MemoryRow
+) -> Asking[tuple[list[MemoryRow], list[tuple[MemoryRow, list[MemoryRow]]]]]:
+    """Returns what was drawn from the turn alone, and what other turns support, too, with all its
+    sources; of both what nobody has changed, pinned or confirmed."""
     found = yield from Load(work.scope, derived_from=(stored.memory_id,))
     named = {*found.derived, *(each for known in found.derived.values() for each in known)}
     if not named:
-        return []
+        return [], []
     work.add((yield from Load(work.scope, memory_ids=tuple(sorted(named)))))
-    active = {key for key, row in work.memories.items() if not row.is_deleted}
+    rows = work.memories
+    active = {key for key, row in rows.items() if not row.is_deleted}
     going = drawn_from_nothing_else([stored.memory_id], found.derived, active, found.answers)
-    rows = (work.memories[key] for key in going)
-    return [
-        row
-        for row in rows
+    free = {
+        key
+        for key, row in rows.items()
         if row.updated_by == "pipeline" and not protected(row) and row.type != PROFILE
+    }
+    supported = [
+        (rows[key], [rows[each] for each in found.derived[key] if each in active])
+        for key in sorted(found.derived.keys() & free & active - {*going})
+    ]
+    return [rows[key] for key in going if key in free], supported
+
+
+def _with_date_of(
+    row: MemoryRow, sources: list[MemoryRow], before: MemoryRow, turn: MemoryRow
+) -> list[Write]:
+    """Returns a memory with the dates of its sources, of which `turn` had the date `before`. It
+    stays the same version: it says what it said."""
+    first = row.first_occurred_at or row.occurred_at
+    if before.occurred_at not in (first, row.occurred_at):
+        return []
+    times = [
+        turn.occurred_at if each.memory_id == turn.memory_id else each.occurred_at
+        for each in sources
+    ]
+    begins = min(times) if row.valid_from == first else row.valid_from
+    return [
+        Put(replace(row, occurred_at=max(times), first_occurred_at=min(times), valid_from=begins))
     ]
 
 

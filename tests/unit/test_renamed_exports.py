@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from palimpsest.schemas.redaction import mark_of
 from palimpsest.streams.logs.base import Outgoing
 from tests.unit.test_ingest_formats import read, using
 
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
 OLD = [("10:00", "Ana", "Tea?"), ("10:01", "Me", "Yes"), ("10:01", "Ana", "Good")]
 NEW = [*OLD, ("10:05", "Ana", "Now")]
 
@@ -31,7 +33,7 @@ def chat(folder: Path, name: str, lines: Sequence[tuple[str, str, str]], **names
 def taken(published: Published, path: Path) -> tuple[list[Standing], list[tuple[str, str]]]:
     """How the turns of a source relate to what was published, and their speakers and sessions."""
     records = [item for item in read(path, using())[1] if isinstance(item, Outgoing)]
-    found = list(recognised(records, published))
+    found = list(recognised(records, published, NOW))
     bodies = [json.loads(each.value or b"")["body"] for each in found]
     names = [(body["speaker"], body["session_id"]) for body in bodies]
     return [published.standing(each) for each in found], names
