@@ -254,7 +254,9 @@ def test_every_error_of_a_stage_is_a_known_kind() -> None:
         told |= set(re.findall(r'(?:Refused\(|return|error =|\()\s*f?"([a-z]+_?[a-z_]*): ', text))
     assert {"frozen", "not_found", "confirm_mismatch", "invalid_request"} <= told
     # These are no results of commands: the first command's is, and the others are of turns.
-    assert told - KINDS <= {"command_id_conflict", "turn_id_conflict", "turn_id_erased"}
+    of_turns = {"turn_id_conflict", "turn_id_erased"}
+    of_turns |= {"turn_changed", "turn_forgotten", "turn_protected"}
+    assert told - KINDS <= {"command_id_conflict"} | of_turns
     assert kind_of("something else: broke") == "failed"
 
 

@@ -112,7 +112,7 @@ def test_it_goes_on_where_it_stopped(
         stops = 0
         stopped = True
         while stopped:
-            looks = iter([False] * chance.randint(4, 16))
+            looks = iter([False] * chance.randint(1, 7))
             result = fold(folded, ends, lived.folder, stopping=lambda of=looks: next(of, True))
             folded.reopen()
             records.update(result.by_stage)

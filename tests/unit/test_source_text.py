@@ -147,6 +147,7 @@ CALLED_FROM_OUTSIDE = {
     "capture_signals": "uvicorn",
     "settings_customise_sources": "pydantic-settings",
     "wait_empty": "Faust",
+    "verify_all_partitions_active": "Faust",
     "collect": "prometheus-client",
     "send_400_response": "uvicorn",
     "restart": "tests of outages, on a real broker",
