@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from palimpsest.schemas.echoes import spoken
+from palimpsest.schemas.normal_forms import one_line
 
 MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
@@ -21,8 +22,7 @@ LEAD_CHARACTERS: Final = 160
 PART_CHARACTERS: Final = 16
 """Of a paragraph: what there is no room for is left out from the end."""
 _PART: Final = re.compile(r"\s(?=(?:\d{1,3}[.)]|[-*+•–—]|#{1,6})\s)")
-"""Where a paragraph begins that is an item of a list or has a heading: texts are stored without
-their lines."""
+"""Where a paragraph begins that is an item of a list or has a heading, in a text on one line."""
 _MARKUP: Final = re.compile(r"\*\*|__|`+|\|+|(?<!\S)(?:#{1,6}|-{3,}|={3,})(?!\S)")
 """Each sign of it is a piece of the vocabulary like a word, and says nothing."""
 
@@ -41,7 +41,7 @@ def embedding_text(
         return content
     day = f"{occurred_at.day} {MONTHS[occurred_at.month - 1]} {occurred_at.year}"
     # A turn that is nothing but an echo needs a vector, too.
-    said = spoken(content) or content
+    said = one_line(spoken(content) or content)
     text = said if role in ("", "user") else outline(said)
     return f"{day}. {f'{who}: {text}' if who else text}"
 
@@ -64,8 +64,8 @@ def linked_text(memory_type: str, who: str, content: str) -> str:
     """The text in which names of entities are looked for: a turn's speaker is named too, and what
     it echoes is left out."""
     if memory_type != "episodic":
-        return content
-    said = spoken(content)
+        return one_line(content)
+    said = one_line(spoken(content))
     return f"{who}: {said}" if who else said
 
 

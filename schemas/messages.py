@@ -84,7 +84,7 @@ class NormalizedTurn(ConversationTurn):
 
     A producer's unknown fields lie in `extensions`, so that they never meet ours. `item_id` is the
     turn's id in the balance (None in records of before it was told), `published_content` the text
-    with its line breaks where normalization folded some. `context` is filled in for
+    with its line breaks in records of before `content` kept them. `context` is filled in for
     `turns-normalized` only. `memory_id` is the memory to extract from where that is no turn: one
     that a command remembered.
     """

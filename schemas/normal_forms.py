@@ -7,29 +7,39 @@ import re
 import unicodedata
 
 _SPACE = re.compile(r"\s+")
+_BREAK = re.compile(r"\r\n?|[\v\f\x85\u2028\u2029]")
 _QUOTES = "\"“”„«»「」『』‘’'"
 _FINAL_PUNCTUATION = re.compile(r"(?<![.,!?;:])[.,!?;:]++$")
 
 
 def storage_content(text: str) -> str:
-    """NFC, trimmed, runs of white space as one space, case kept. NUL is no text and is dropped."""
-    return _SPACE.sub(" ", unicodedata.normalize("NFC", text.replace("\0", ""))).strip()
+    """NFC, trimmed, case kept; NUL is no text and is dropped. In a text of one line a run of white
+    space is one space; one of several keeps its form, which lists and code are read by, with a
+    line feed for each line break."""
+    text = unicodedata.normalize("NFC", text.replace("\0", "")).strip()
+    return _BREAK.sub("\n", text) if "\n" in text else one_line(text)
 
 
-def storage_lines(text: str) -> str:
-    """The same with its line breaks: NFC, trimmed, without NUL."""
-    return unicodedata.normalize("NFC", text.replace("\0", "")).strip()
+def one_line(text: str) -> str:
+    """The text with each run of white space as one space: by this form texts are the same."""
+    return _SPACE.sub(" ", text).strip()
+
+
+def is_same_text(text: str, other: str) -> bool:
+    """Whether two texts differ in white space at most."""
+    return one_line(text) == one_line(other)
 
 
 def normalized_content(stored: str) -> str:
-    """The storage content lower-cased, without final punctuation."""
-    return _FINAL_PUNCTUATION.sub("", stored.lower()).rstrip()
+    """The storage content on one line, lower-cased, without final punctuation."""
+    return _FINAL_PUNCTUATION.sub("", one_line(stored).lower()).rstrip()
 
 
 def content_hash(stored: str) -> str:
-    """SHA-256 hex of the normalized content, or of the lower-cased storage content where that is
-    empty: the dedup key within a scope."""
-    return hashlib.sha256((normalized_content(stored) or stored.lower()).encode()).hexdigest()
+    """SHA-256 hex of the normalized content, or of the lower-cased storage content on one line
+    where that is empty: the dedup key within a scope."""
+    basis = normalized_content(stored) or one_line(stored).lower()
+    return hashlib.sha256(basis.encode()).hexdigest()
 
 
 _REMINDER = "(?:a )?(?:quick |friendly |gentle |small |another )?reminder|to remind you"

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from palimpsest.schemas.normal_forms import one_line
+
 ERASED: Final = "[erased]"
 """What stands for a quotation, and for what a model said of a text."""
 LONG: Final = 100
@@ -23,8 +25,11 @@ class Quotations:
         self._by_first_word: dict[str, list[str]] = {}
         shown: set[str] = set()
         for text in filter(None, texts):
-            for given in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]):
-                shown |= {_lower(given), _lower(repr(given)[1:-1])}
+            # A text of several lines is quoted on one, too.
+            for form in (text, one_line(text)):
+                escaped = (json.dumps(form)[1:-1], json.dumps(form, ensure_ascii=False)[1:-1])
+                for given in (form, *escaped):
+                    shown |= {_lower(given), _lower(repr(given)[1:-1])}
         for given in sorted(shown, key=lambda each: (-len(each), each)):
             first = _WORD.search(given)
             if first is not None:

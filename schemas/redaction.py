@@ -32,6 +32,7 @@ from palimpsest.schemas.normal_forms import (
     canonical_name,
     content_hash,
     normalized_content,
+    one_line,
     shown_name,
     storage_content,
 )
@@ -96,7 +97,7 @@ def is_mark(text: str) -> bool:
 def folded(text: str) -> str:
     """The form of a text from which its content hash is computed."""
     stored = storage_content(text)
-    return normalized_content(stored) or stored.lower()
+    return normalized_content(stored) or one_line(stored).lower()
 
 
 def folded_hash(folded_text: str) -> str:

@@ -20,7 +20,12 @@ from palimpsest.schemas.memory_texts import (
     refers_to_speaker,
 )
 from palimpsest.schemas.messages import NormalizedTurn, Proposal
-from palimpsest.schemas.normal_forms import content_hash, normalized_content, storage_content
+from palimpsest.schemas.normal_forms import (
+    content_hash,
+    is_same_text,
+    normalized_content,
+    storage_content,
+)
 from palimpsest.schemas.rows.columns import row_of
 from palimpsest.schemas.rows.memories import SOURCE_TYPES, ArchiveRow, EdgeRow, MemoryRow
 from palimpsest.schemas.rows.pipeline import CommandRow, FlagsRow
@@ -213,7 +218,7 @@ def with_content(row: MemoryRow, content: str) -> MemoryRow:
     """Returns the row with other content and everything derived from its text. A text that stays
     keeps its hash, which may be an owner's (`as_owned`)."""
     stored = storage_content(content)
-    is_kept = bool(row.content_hash) and stored == row.content
+    is_kept = bool(row.content_hash) and is_same_text(stored, row.content)
     digest = row.content_hash if is_kept else content_hash(stored)
     embedded = embedding_text(row.type, row.who, stored, row.occurred_at, row.role)
     return replace(

@@ -38,8 +38,8 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.normal_forms import (
     content_hash,
     normalized_content,
+    one_line,
     storage_content,
-    storage_lines,
 )
 from palimpsest.schemas.privacy import PRIVACY_FULL, person_key
 from palimpsest.schemas.rows.memories import DOCUMENT_CHUNK, PROFILE
@@ -133,7 +133,6 @@ def normalized(
     """Returns the turn with its storage content, and what is derived from it; unknown fields are
     kept. Only a user's words are a request to remember, and only those that echo no context."""
     stored = storage_content(turn.content)
-    has_lines = "\n" in turn.content.strip()
     declared = {name: getattr(turn, name) for name in ConversationTurn.model_fields}
     return NormalizedTurn.model_validate(
         {
@@ -142,11 +141,10 @@ def normalized(
             "normalized_content": normalized_content(stored),
             "content_hash": content_hash(stored),
             "item_id": turn_item_id(scope, turn),
-            "published_content": turn.content if has_lines else None,
             "utc_offset_minutes": turn.utc_offset_minutes or utc_offset_minutes or None,
             "redactions": redactions(turn),
             "explicit_long_term_memory_intent": turn.role == "user"
-            and asks_to_remember(storage_content(spoken(turn.content)), phrases),
+            and asks_to_remember(one_line(spoken(stored)), phrases),
             "extensions": turn.model_extra or None,
         }
     )
@@ -170,7 +168,7 @@ def _command(message: Message, body: MemoryCommand, refused: bool) -> Step:
     if error is None and isinstance(command, AddDocumentCommand):
         command, texts, error = with_text(message.scope, message.id, command)
     if error is None and isinstance(command, UpdateShortTermCommand):
-        command = command.model_copy(update={"summary": storage_lines(command.summary)})
+        command = command.model_copy(update={"summary": storage_content(command.summary)})
     hides = True if isinstance(command, ForgetCommand | RecoverCommand) else None
     is_cascade = isinstance(command, ForgetCommand) and bool(command.cascade)
     intent = CommandIntent(
@@ -224,7 +222,7 @@ def _why_invalid(scope: str, command: Command) -> str | None:
         return _why_not_set(command)
     if isinstance(command, ForgetCommand):
         return _why_not_forgotten(command)
-    if isinstance(command, UpdateShortTermCommand) and not storage_lines(command.summary):
+    if isinstance(command, UpdateShortTermCommand) and not storage_content(command.summary):
         return "invalid_request: the summary is empty; say what the session is about"
     return _why_not_modified(command) if isinstance(command, ModifyCommand) else None
 
@@ -458,7 +456,8 @@ def texts_of(
 ) -> list[DocumentTextCommand]:
     """The chunks of a document's text by the batch; none where there is nothing in it."""
     found = chunks(text, command.chunk_characters, command.chunk_overlap)
-    digest = hashlib.sha256("\n".join(found).encode(errors="surrogatepass")).hexdigest()
+    said = "\n".join(map(one_line, found))
+    digest = hashlib.sha256(said.encode(errors="surrogatepass")).hexdigest()
     return [
         DocumentTextCommand(
             document_id=document,

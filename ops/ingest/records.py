@@ -18,7 +18,7 @@ from palimpsest.schemas.codec import refuse_depth
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.failures import HALF_A_PAIR, describe
 from palimpsest.schemas.messages import ConversationTurn, role_of_speaker
-from palimpsest.schemas.normal_forms import storage_content
+from palimpsest.schemas.normal_forms import one_line, storage_content
 from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.scrubbing import withheld_turn
 from palimpsest.schemas.surrogates import texts, without_halves
@@ -234,7 +234,7 @@ def _identity(value: bytes | None) -> tuple[int, str, str, KnownTurn] | None:
         raw = from_json(value or b"")
         body = raw["body"]
         said = tuple(body.get(name, otherwise) for name, otherwise in _BESIDE_TEXT)
-        text = storage_content(body["content"])
+        text = one_line(storage_content(body["content"]))
         turn = hash((raw["scope"], body["turn_id"]))
         group, name = name_in_id(body)
         found = KnownTurn(

@@ -20,6 +20,7 @@ from palimpsest.schemas.messages import (
     RejectedTurnIntent,
     Role,
 )
+from palimpsest.schemas.normal_forms import is_same_text, one_line
 from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.rows.memories import PROFILE, MemoryRow
 from palimpsest.schemas.rows.sessions import SessionRow
@@ -153,7 +154,7 @@ def _context(
             speaker=row.who,
             role=cast(Role, row.role or "user"),
             occurred_at=row.occurred_at,
-            content=context_text(row.role, spoken(row.content)),
+            content=context_text(row.role, one_line(spoken(row.content))),
             memory_id=row.memory_id,
         )
         for row in rows
@@ -184,7 +185,7 @@ def _known_turn_id(
         stored.role or "user",
         stored.session_id,
     )
-    if stored.content == turn.content and (of_before or is_alike):
+    if is_same_text(stored.content, turn.content) and (of_before or is_alike):
         outcome = _stored(item_id_of(message.scope, turn), stored)
         return Step(writes=(Put(outcome_row(message, outcome)),))
     return Step(
@@ -206,7 +207,7 @@ def is_revision(turn: NormalizedTurn, stored: MemoryRow) -> bool:
     return (
         (turn.revised_at or stored.revised_at) is not None
         and (turn.speaker, turn.role) == (stored.who, stored.role or "user")
-        and turn.content != stored.content
+        and not is_same_text(turn.content, stored.content)
         and not is_erased(stored)
     )
 
@@ -218,7 +219,7 @@ def is_redated(turn: NormalizedTurn, stored: MemoryRow, occurred_at: datetime) -
         turn.revised_at is not None
         and occurred_at != stored.occurred_at
         and occurred_at < turn.revised_at
-        and turn.content == stored.content
+        and is_same_text(turn.content, stored.content)
         and (turn.speaker, turn.role) == (stored.who, stored.role or "user")
         and not is_erased(stored)
     )
@@ -251,7 +252,7 @@ def _revised(
         stored, occurred_at=message.occurred_at, utc_offset_minutes=turn.utc_offset_minutes
     )
     row = replace(with_content(dated, turn.content), metadata=metadata, revised_at=now)
-    reason = CORRECTED if turn.content == stored.content else EDITED
+    reason = CORRECTED if is_same_text(turn.content, stored.content) else EDITED
     if embedding is not None and row.embedding_key == embedding_key(turn_text(message, turn)):
         kept = KeepVector(row.embedding_key, embedding.vector, embedding.tokens)
         work.writes.append(kept)

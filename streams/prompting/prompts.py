@@ -20,7 +20,7 @@ from palimpsest.schemas.enumerations import FACT_TYPES
 from palimpsest.schemas.envelope import local_time
 from palimpsest.schemas.extraction import CONSOLIDATION, Fact
 from palimpsest.schemas.messages import ContextTurn, NormalizedTurn, ScoredCandidate
-from palimpsest.schemas.normal_forms import storage_lines
+from palimpsest.schemas.normal_forms import storage_content
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.streams.models.base import Prompt
 from palimpsest.streams.text.dates import DAY_NAMES
@@ -206,7 +206,7 @@ def extraction_prompt(
     content, speaker, role, occurred_at (RFC 3339 with that offset), explicit_intent, context
     (speaker, role, occurred_at in UTC, content).
     """
-    said = spoken(turn.content if lines is None else storage_lines(lines))
+    said = spoken(turn.content if lines is None else storage_content(lines))
     content = cut(said, max_characters)
     occurred_at = local_time(occurred_at, utc_offset_minutes)
     earlier = [

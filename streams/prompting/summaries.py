@@ -10,7 +10,7 @@ from typing import Final, Literal, get_args
 from pydantic import JsonValue
 
 from palimpsest.schemas.aspects import EntityType
-from palimpsest.schemas.normal_forms import canonical_name, storage_lines
+from palimpsest.schemas.normal_forms import canonical_name, storage_content
 from palimpsest.streams.models.base import Prompt
 from palimpsest.streams.prompting.json_text import find_object
 from palimpsest.streams.prompting.prompts import (
@@ -106,7 +106,7 @@ def read_summary(text: str, most_characters: int) -> str:
     summary = None if found is None else found.value.get("summary")
     if not isinstance(summary, str):
         raise MalformedReply('no JSON object with a text "summary" in the reply')
-    kept = storage_lines(summary)[:most_characters].rstrip()
+    kept = storage_content(summary)[:most_characters].rstrip()
     if not kept:
         raise MalformedReply('"summary" of the reply is empty')
     return kept

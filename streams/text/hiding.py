@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, cast
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.normal_forms import storage_content
+from palimpsest.schemas.normal_forms import one_line
 from palimpsest.streams.text.tables import read_table
 
 PLACEHOLDER: Final = "[forgotten]"
@@ -64,8 +64,8 @@ def without_sentences(value: JsonValue, sentences: Collection[str]) -> JsonValue
         return [without_sentences(each, sentences) for each in value]
     if not isinstance(value, str):
         return value
-    folded = storage_content(value)
-    found = [sentence for sentence in sentences if sentence and sentence in folded]
+    folded = one_line(value)
+    found = [each for each in map(one_line, sentences) if each and each in folded]
     for sentence in found:
         folded = folded.replace(sentence, PLACEHOLDER)
     return folded if found else value
@@ -89,13 +89,16 @@ def _stating(words: list[set[str]], statement: str, own: set[str]) -> set[int]:
 
 
 def _joined(parts: list[str], hidden: Collection[int]) -> str:
-    kept: list[str] = []
+    kept: list[tuple[str, str]] = []
     for number, part in enumerate(parts):
-        if number not in hidden:
-            kept.append(part.strip())
-        elif not kept or kept[-1] != PLACEHOLDER:
-            kept.append(PLACEHOLDER)
-    return " ".join(each for each in kept if each)
+        said = PLACEHOLDER if number in hidden else part.strip()
+        space = part[len(part.rstrip()) :]
+        space = space if "\n" in space else " "
+        if kept and (not said or said == PLACEHOLDER == kept[-1][0]):
+            kept[-1] = kept[-1][0], space
+        elif said:
+            kept.append((said, space))
+    return "".join(said + space for said, space in kept).rstrip()
 
 
 def _words(text: str) -> set[str]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from palimpsest.schemas.normal_forms import storage_content
+from palimpsest.schemas.normal_forms import one_line
 from palimpsest.streams.normalize import _between_graphemes, batches, chunks
 
 JAPANESE = "京都の港には多くの船が来る。冬は雪が降る。「本当ですか？」と彼は言った。" * 200
@@ -21,13 +21,13 @@ UNENDING = "港" * 5_000
 @given(st.text(max_size=3_000), st.integers(10, 200), st.integers(0, 5))
 def test_no_chunk_is_too_long_and_nothing_is_lost(text: str, size: int, overlap: int) -> None:
     found = chunks(text, size, overlap)
-    whole = storage_content(text)
+    whole = one_line(text)
     assert all(0 < len(chunk) <= size for chunk in found)
     assert bool(found) == bool(whole)
     place = 0  # every chunk goes on where the one before ended, or within its overlap
     squeezed = whole.replace(" ", "")
     for chunk in found:
-        own = storage_content(chunk).replace(" ", "")
+        own = one_line(chunk).replace(" ", "")
         least = max(0, place - overlap)
         at = squeezed.find(own, _between_graphemes(squeezed, least, 0))
         assert 0 <= at <= place

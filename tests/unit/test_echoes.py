@@ -8,7 +8,7 @@ import json
 import pytest
 
 from palimpsest.schemas.echoes import CLOSE, OPEN, marked, spoken
-from palimpsest.schemas.normal_forms import storage_content
+from palimpsest.schemas.normal_forms import one_line
 
 BLOCK = marked(
     "## This conversation\nSummary: They plan a trip.\n- Ana: Hello!\nKeep the summary current.\n\n"
@@ -56,8 +56,8 @@ def only(text: str) -> str:
         f"{BLOCK.replace('<', chr(0x2039)).replace('>', chr(0x203A))}\n{ASKED}",
         f"{BLOCK.replace('recalled>', 'recalled v=2 at=now>')}\n{ASKED}",
         f"{BLOCK.replace('recalled', 'Recalled-3')}\n{ASKED}",
-        storage_content(f"{BLOCK}\n{ASKED}"),
-        storage_content(f"{ASKED}\n{CUT}"),
+        one_line(f"{BLOCK}\n{ASKED}"),
+        one_line(f"{ASKED}\n{CUT}"),
     ],
 )
 def test_the_echo_is_left_out_and_the_rest_is_read(text: str) -> None:
@@ -101,5 +101,5 @@ def test_a_remembered_text_cannot_end_the_block() -> None:
 
 
 def test_what_quotes_a_mark_is_left_out_with_it() -> None:
-    quoted = storage_content(f"{before_each_line(BLOCK, '> ')}\n> {ASKED}")
+    quoted = one_line(f"{before_each_line(BLOCK, '> ')}\n> {ASKED}")
     assert spoken(quoted) == ASKED

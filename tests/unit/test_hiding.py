@@ -30,6 +30,11 @@ CASES = (
         "ユレは東京に住んでいる",
         "[forgotten] 猫が好きです。",
     ),
+    (
+        "About me:\n  - I live in Ghent.\n  - My bike is new.\n\nBread rises well.",
+        "Jule lives in Ghent",
+        "About me:\n  [forgotten]\n  - My bike is new.\n\nBread rises well.",
+    ),
 )
 
 

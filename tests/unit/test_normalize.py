@@ -62,7 +62,8 @@ def command(given_command: Any) -> CommandIntent:
 @pytest.mark.parametrize(
     ("given_text", "stored", "normalized"),
     [
-        ("  Ana\t likes\n\n tea.  ", "Ana likes tea.", "ana likes tea"),
+        ("  Ana\t likes\n\n tea.  ", "Ana\t likes\n\n tea.", "ana likes tea"),
+        ("  Ana\t likes   tea.  ", "Ana likes tea.", "ana likes tea"),
         ("WHAT?!;:., ", "WHAT?!;:.,", "what"),
         ("e\u0301te\u0301", "été", "été"),
         ("a\u00a0b\u3000c", "a b c", "a b c"),
@@ -121,10 +122,27 @@ def test_a_producers_unknown_fields_never_meet_our_own(name: str) -> None:
         assert taken.model_copy(update={"extensions": None}) == plain
 
 
-def test_lines_are_kept_beside_the_storage_content() -> None:
-    stored = normalized_turn("Buy:\n- tea\n- milk\n")
-    assert stored.content == "Buy: - tea - milk"
-    assert stored.published_content == "Buy:\n- tea\n- milk\n"
+CODE = 'def tea(cups):\n    return [\n        "milk"\n    ] * cups'
+
+
+@pytest.mark.parametrize(
+    ("given_text", "stored"),
+    [
+        ("Buy:\n- tea\n- milk\n", "Buy:\n- tea\n- milk"),
+        (f"\n{CODE}\n\n", CODE),
+        (CODE.replace("\n", "\r\n"), CODE),
+        ("| a   | b |\n|-----|---|\n| tea | 2 |", "| a   | b |\n|-----|---|\n| tea | 2 |"),
+        ("Tea\u2028and\nmilk", "Tea\nand\nmilk"),
+        ("Tea  \t and\u2028milk", "Tea and milk"),
+    ],
+)
+def test_a_text_of_several_lines_keeps_its_form(given_text: str, stored: str) -> None:
+    """And is the same as on one line."""
+    taken, on_one_line = normalized_turn(given_text), normalized_turn(" ".join(given_text.split()))
+    assert taken.content == stored
+    assert taken.published_content is None
+    assert taken.normalized_content == on_one_line.normalized_content
+    assert taken.content_hash == on_one_line.content_hash
 
 
 @pytest.mark.parametrize(
