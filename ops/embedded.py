@@ -46,6 +46,8 @@ class Application(Process):
     tasks: Callable[[Application], Sequence[PeriodicTask]]
     """More work for the background of `run`."""
 
+    _is_paused: bool = False
+
     @property
     def runners(self) -> list[StageRunner]:
         """One runner per stage and partition."""
@@ -76,18 +78,22 @@ class Application(Process):
 
     async def _work(self, until_drained: bool) -> None:
         """Runs the stages, and between two runs executes pending erasures in files."""
-        async with self.erasing.watching(self._pause).running():
+        async with self.erasing.beside(self._pause).running():
             await self.erasing.execute()
             while True:
                 await self.worker.run(until_drained)
-                if not self.erasing.due:
+                ended = self.stopped.is_set() or self.worker.drained
+                if self.erasing.due:
+                    await self.erasing.execute(files=ended)
+                elif not self._is_paused:
                     return
-                await self.erasing.execute()
-                if self.stopped.is_set() or self.worker.drained:
+                if ended:
                     return
+                self._is_paused = False
                 self.worker = self.worker.resumed()
 
     def _pause(self) -> None:
+        self._is_paused = True
         self.worker.pause()  # the current worker: a run after an erasure has a new one
 
     def partition_tasks(self) -> Sequence[PartitionTask]:
@@ -135,7 +141,7 @@ async def application(
 
         async def after_batch(runner: StageRunner) -> None:
             if joined.erasing.due:
-                joined.worker.pause()
+                joined.erasing.begin()
             if on_batch is not None:
                 await on_batch(runner)
 

@@ -30,7 +30,13 @@ from palimpsest.stores.database.archive import (
 from palimpsest.stores.database.cursors import connected
 from palimpsest.stores.database.damage import REBUILD, StoreDamaged
 from palimpsest.stores.database.migrations import migrate
-from palimpsest.stores.database.snapshot import SMALL, discard_half, rewrite
+from palimpsest.stores.database.snapshot import (
+    SMALL,
+    discard_half,
+    rewrite,
+    take_written,
+    write_again,
+)
 from palimpsest.stores.database.sql import MATCH_BM25, install_terms
 from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.database.view_columns import quoted
@@ -169,14 +175,31 @@ class Shard(ShardState):
 
     def rewrite(self) -> None:
         """Rewrites the store's files, so that no byte remains of what was erased from its tables.
-        Under `lock`; readers wait. Blocks. Raises StoreError, OSError and duckdb.Error; unless the
-        process ends, the old file is then still there and in use."""
+        Under `lock`. Blocks. Raises what its two steps raise."""
+        self.write_again()
+        self.take_written()
+
+    def write_again(self) -> int:
+        """Writes the store's file again, beside the present one. Blocks; the store may be read and
+        written meanwhile. Returns the number of `written` that the new file has all of. Raises
+        StoreClosed, OSError and duckdb.Error."""
+        written = self.written
+        with self.reading() as reader:
+            path = self.folder / DATABASE_FILE
+            write_again(reader, path, _empty_file(self.options.search.language))
+        return written
+
+    def take_written(self) -> None:
+        """Puts the file that was written again in the place of the present one, and removes all
+        other files that hold what was erased. Only while `written` is what it was; under `lock`,
+        readers wait. Blocks. Raises StoreError, OSError and duckdb.Error; unless the process ends,
+        the old file is then still there and in use."""
         path = self.folder / DATABASE_FILE
         with self.readers.replacing(READERS_SECONDS):
             self._connection.execute("FORCE CHECKPOINT")
             self._connection.close()
             try:
-                rewrite(path, _empty_file(self.options.search.language))
+                take_written(path)
             finally:
                 connection, _ = _ready(path, self.options)
                 self._connection = connection

@@ -146,6 +146,8 @@ class ShardState:
         self.unshown = threading.RLock()
         """Held from a commit until the indexes in memory have what it stored."""
         self.commits = Commits()
+        self.written = 0
+        """Grows when writing begins and when it ends: while it is the same, nothing is written."""
         self._stages: dict[str, _StageState] = {}
         if self.state("write_seq") is None:
             self.set_state("write_seq", "0")
@@ -263,7 +265,11 @@ class ShardState:
         """The connection of `tables`, for the length of a block; only under `lock`. Raises
         StoreClosed."""
         with self.reading():  # so that closing waits for the end of the block
-            yield self._connection
+            self.written += 1
+            try:
+                yield self._connection
+            finally:
+                self.written += 1
 
     def state(self, name: str) -> str | None:
         row = self._connection.execute(

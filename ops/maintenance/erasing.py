@@ -1,8 +1,11 @@
 """Erasure in files: records of the embedded log, recorded replies of language models, and bytes
 that the stores have freed.
 
-It runs while no stage works, so that only the log and the outboxes hold data in flight. Every step
-is idempotent: after a crash the next start begins with it.
+What takes time by the size of a store runs beside the stages: the log is read once before they are
+paused, and only what came meanwhile while no stage works, so that only the log and the outboxes
+hold data in flight; the store's file is written again beside the present one, which it replaces if
+nothing was written meanwhile. Every step is idempotent: after a crash the next start begins with
+it.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 import duckdb
 from pydantic import JsonValue
@@ -162,16 +165,40 @@ logger = logging.getLogger(__name__)
 
 AGAIN_SECONDS: Final = 60.0
 """Delay before a failed erasure is retried."""
+PATIENCE_SECONDS: Final = 20.0
+"""For how long a store's file is written again beside writers, if they write meanwhile; after that
+they have to wait for it."""
+QUIET_SECONDS: Final = 1.0
+"""After so long without a commit the next one is unlikely before a file is written."""
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """Erasures whose texts no record of the log before these ends has, by topic."""
+
+    erasures: frozenset[str] = frozenset()
+    ends: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class FileErasing:
-    """Erases in all shards of an embedded log, and in the recorded replies if there are any."""
+    """Erases in all shards of an embedded log, and in the recorded replies if there are any.
+
+    Beside the stages `begin` reads the log, and asks for a pause of the stages, in which `execute`
+    does what came meanwhile; then it writes the files. A failure, for example of a full disk, is
+    logged and retried after AGAIN_SECONDS."""
 
     log: EmbeddedLog
     shards: Mapping[int, Shard]
     replies: RecordedReplies | None = None
     _not_before: float = -math.inf
+    _ahead: dict[int, _Ahead] = field(default_factory=dict)
+    _task: PeriodicTask | None = None
+
+    def __post_init__(self) -> None:
+        self._one = asyncio.Lock()
 
     @property
     def due(self) -> bool:
@@ -179,27 +206,92 @@ class FileErasing:
         pending = any(shard.has_erasures for shard in self.shards.values())
         return pending and time.monotonic() >= self._not_before
 
-    async def execute(self) -> None:
-        """Runs all pending erasures; no stage may work meanwhile. A failure, for example of a full
-        disk, is logged and retried after AGAIN_SECONDS."""
-        for partition, shard in self.shards.items():
-            if not shard.has_erasures:
-                continue
-            async with shard.lock:
-                try:
-                    await asyncio.to_thread(carry_out_in, self.log, partition, shard, self.replies)
-                except (LogError, OSError, duckdb.Error) as error:
-                    self._not_before = time.monotonic() + AGAIN_SECONDS
-                    logger.warning("erased texts are still in files: %s", error)
+    async def execute(self, files: bool = True) -> None:
+        """Runs all pending erasures; no stage may work meanwhile. Without `files` those of stores
+        are left to the background."""
+        async with self._one:
+            for partition, shard in self.shards.items():
+                if shard.has_erasures:
+                    ahead = self._ahead.pop(partition, _Ahead())
+                    async with shard.lock:
+                        await self._attempt(
+                            _in_log, self.log, partition, shard, self.replies, ahead
+                        )
+                        if files and self.due:
+                            await self._attempt(_in_files, shard)
+        if self.due:
+            self.begin()
 
-    def watching(self, wanted: Callable[[], None]) -> PeriodicTask:
-        """Calls `wanted` when an erasure has become due without a batch."""
+    def begin(self) -> None:
+        """Wakes the background for an erasure that has become due."""
+        if self._task is not None:
+            self._task.wake()
+
+    def beside(self, pause: Callable[[], None]) -> PeriodicTask:
+        """The background of the stages. `pause` is called when `execute` has to run."""
 
         async def look() -> None:
-            if self.due:
-                wanted()
+            if not self.due:
+                return
+            async with self._one:
+                begun = [
+                    await self._begun(partition, shard)
+                    for partition, shard in self.shards.items()
+                    if shard.has_erasures
+                ]
+            if any(begun):
+                pause()
 
-        return PeriodicTask("pending erasures", AGAIN_SECONDS, look, first=AGAIN_SECONDS)
+        self._task = PeriodicTask("pending erasures", AGAIN_SECONDS, look, first=AGAIN_SECONDS)
+        return self._task
+
+    async def _begun(self, partition: int, shard: Shard) -> bool:
+        """Does what a partition's erasures need beside its stages. Returns whether these have to be
+        paused next."""
+        found = await self._attempt(_read_ahead, self.log, partition, shard)
+        if found is None:
+            return False
+        self._ahead[partition] = found
+        if found.erasures:
+            return True
+        until = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < until:
+            written = await self._attempt(shard.write_again)
+            if written is None:
+                return False
+            async with shard.lock:
+                if written == shard.written:
+                    await self._attempt(_take_files, shard)
+                    return False
+            await _quiet(shard, until)
+        async with shard.lock:
+            await self._attempt(_in_files, shard)
+        return False
+
+    async def _attempt(self, step: Callable[P, T], *given: P.args, **named: P.kwargs) -> T | None:
+        """Runs a step in a thread, to its end. Returns None if it failed."""
+        work = asyncio.ensure_future(asyncio.to_thread(step, *given, **named))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait([work])
+            raise
+        except (LogError, OSError, duckdb.Error) as error:
+            self._not_before = time.monotonic() + AGAIN_SECONDS
+            logger.warning("erased texts are still in files: %s", error)
+            return None
+
+
+async def _quiet(shard: Shard, until: float) -> None:
+    """Returns after QUIET_SECONDS without a commit, or at this time."""
+    committed = asyncio.Event()
+    with shard.commits.setting(committed):
+        while time.monotonic() < until:
+            committed.clear()
+            try:
+                await asyncio.wait_for(committed.wait(), QUIET_SECONDS)
+            except TimeoutError:
+                return
 
 
 def carry_out_in(
@@ -207,22 +299,68 @@ def carry_out_in(
 ) -> None:
     """Runs the pending erasures of one partition. Raises LogError, OSError, duckdb.Error and
     StoreError."""
+    _in_log(log, partition, shard, replies, _Ahead())
+    _in_files(shard)
+
+
+def _read_ahead(log: EmbeddedLog, partition: int, shard: Shard) -> _Ahead:
+    """Removes from all records of the log, while others are appended, what pending erasures ask to
+    remove from there."""
+    with shard.reading() as connection:
+        in_log = [each for each in unfinished(connection) if each.phase == "log"]
+        if not in_log:
+            return _Ahead()
+        ends = {topic.name: log.end_offset(topic.name, partition) for topic in ALL_TOPICS}
+        redactions = [redaction_of(connection, each) for each in in_log]
+        _redact_log(log, partition, redactions, {}, ends)
+        return _Ahead(frozenset(each.erasure_id for each in in_log), ends)
+
+
+def _in_log(
+    log: EmbeddedLog,
+    partition: int,
+    shard: Shard,
+    replies: RecordedReplies | None,
+    ahead: _Ahead,
+) -> None:
+    """Removes from the log what pending erasures ask to remove from there; no stage works. What was
+    read `ahead` is not read again."""
     with shard.writing() as connection:
-        erasures = unfinished(connection)
-        in_log = [erasure for erasure in erasures if erasure.phase == "log"]
-        if in_log:
-            _redact_log(log, partition, [redaction_of(connection, each) for each in in_log])
-            scrubs = [each for each in (scrub_of(connection, one) for one in in_log) if each]
-            caused: set[str] = set()
-            for scrub in scrubs:
-                caused |= scrub_log(log, partition, scrub, dead_records(connection, scrub))
-            _forget_replies(replies, in_log)
-            log.forget_bytes()
-            finish_log(connection, in_log, scrubs, caused)
+        in_log = [each for each in unfinished(connection) if each.phase == "log"]
+        if not in_log:
+            return
+        begun = [each for each in in_log if each.erasure_id in ahead.erasures]
+        for erasures, first in (
+            (begun, ahead.ends),
+            ([each for each in in_log if each not in begun], {}),
+        ):
+            redactions = [redaction_of(connection, each) for each in erasures]
+            _redact_log(log, partition, redactions, first)
+        scrubs = [each for each in (scrub_of(connection, one) for one in in_log) if each]
+        caused: set[str] = set()
+        for scrub in scrubs:
+            caused |= scrub_log(log, partition, scrub, dead_records(connection, scrub))
+        _forget_replies(replies, in_log)
+        log.forget_bytes()
+        finish_log(connection, in_log, scrubs, caused)
+
+
+def _in_files(shard: Shard) -> None:
+    """Rewrites the store's files, under its lock."""
     shard.rewrite()
+    _finished(shard)
+
+
+def _take_files(shard: Shard) -> None:
+    """Takes the files that were written again beside the stages, under the store's lock."""
+    shard.take_written()
+    _finished(shard)
+
+
+def _finished(shard: Shard) -> None:
     with shard.writing() as connection:
         finish_files(connection)
-    shard.has_erasures = False
+        shard.has_erasures = bool(unfinished(connection))  # one may have come meanwhile
 
 
 def carry_out_on_kafka(
@@ -241,10 +379,7 @@ def carry_out_on_kafka(
         if in_log:
             _forget_replies(replies, in_log)
             finish_log(connection, in_log)
-    shard.rewrite()
-    with shard.writing() as connection:
-        finish_files(connection)
-    shard.has_erasures = False
+    _in_files(shard)
 
 
 def _forget_replies(replies: RecordedReplies | None, erasures: Sequence[Erasure]) -> None:
@@ -253,10 +388,18 @@ def _forget_replies(replies: RecordedReplies | None, erasures: Sequence[Erasure]
         replies.erase([erasure.scope for erasure in erasures])
 
 
-def _redact_log(log: EmbeddedLog, partition: int, redactions: Sequence[Redaction]) -> None:
-    """Applies all redactions to each record in turn, so that the log is read once."""
-    for topic in ALL_TOPICS:
-        for records in blocks(log, topic.name, partition):
+def _redact_log(
+    log: EmbeddedLog,
+    partition: int,
+    redactions: Sequence[Redaction],
+    first: Mapping[str, int],
+    ends: Mapping[str, int] | None = None,
+) -> None:
+    """Applies all redactions to each record in turn, so that the log is read once: from `first` up
+    to `ends`, by topic (0, the present end)."""
+    for topic in ALL_TOPICS if redactions else ():
+        begin, end = first.get(topic.name, 0), (ends or {}).get(topic.name)
+        for records in blocks(log, topic.name, partition, begin, end):
             changed = [
                 (record, *redacted)
                 for record in records

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -34,6 +34,8 @@ SCHEMA = "palimpsest_snapshot"
 SOURCES: Mapping[str, str] = {each.TABLE: each.SOURCE for each in ROW_TYPES}
 """What has all rows of a table, where that is not the table itself."""
 BATCH_ROWS = 10_000
+WRITTEN_ROWS = 2_048
+"""Of token vectors they take some 40 MB."""
 WRITTEN: Mapping[str, int] = {
     "default_block_size": 64 * 1024,
     # The token vectors of a text would be compressed with those of 2,047 others, by a twelfth, and
@@ -201,17 +203,19 @@ def restore_shard(snapshot: Path, partition: int, path: Path) -> None:
             migrate(target, [name for (name,) in known])
         except ValueError as error:
             raise SnapshotError(f"{snapshot}: {error}") from error
-        fill(target, {table: _table(snapshot, partition, table) for table in tables})
+        fill(target, tables, lambda table: _table(snapshot, partition, table))
 
 
-def fill(target: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> None:
+def fill(
+    target: duckdb.DuckDBPyConnection, tables: Iterable[str], rows_of: Callable[[str], str]
+) -> None:
     """Fill the tables of a migrated store, each from where its rows are; the views stay as they
     are, or are left to whoever opens it."""
     views = target.execute("FROM internal.shard_state WHERE name = ?", [VIEWS_STATE]).fetchall()
     target.execute("DELETE FROM internal.shard_state")
-    for table, source in sources.items():
+    for table in tables:
         if table != "migrations":
-            target.execute(f"INSERT INTO internal.{table} BY NAME FROM {source}")
+            target.execute(f"INSERT INTO internal.{table} BY NAME FROM {rows_of(table)}")
     target.execute("DELETE FROM internal.shard_state WHERE name = ?", [VIEWS_STATE])
     for row in views:
         target.execute("INSERT INTO internal.shard_state VALUES (?, ?)", row)
@@ -254,9 +258,17 @@ SUFFIX = ".new"
 
 
 def rewrite(path: Path, empty: bytes) -> None:
-    """Write a closed store's file again, so that nothing is left of what its tables do not hold any
-    more: DuckDB keeps freed blocks, with what was in them, until it needs them. The copy takes the
-    file's place at once; a half-made one is removed by the next call. `empty` is the file of an
+    """Write a closed store's file again. `empty` as in `write_again`."""
+    with opened(path, access_mode="READ_ONLY") as source:
+        write_again(source, path, empty)
+    take_written(path)
+
+
+def write_again(reader: duckdb.DuckDBPyConnection, path: Path, empty: bytes) -> None:
+    """Write the tables of a store, as of one transaction of its `reader`, to a new file beside its
+    file, which `take_written` puts into its place; the store may be written meanwhile. Nothing is
+    in it of what its tables do not hold any more: DuckDB keeps freed blocks, with what was in them,
+    until it needs them. A half-made file is removed by the next call. `empty` is the file of an
     empty store of this version: a small one begins with it, as to make the tables and the views
     takes longer than to fill them."""
     new = path.with_name(path.name + SUFFIX)
@@ -265,14 +277,25 @@ def rewrite(path: Path, empty: bytes) -> None:
     if small:
         new.write_bytes(empty)
     with opened(new, **(SMALL if small else WRITTEN)) as target:
-        target.execute(f"ATTACH {quoted(str(path))} AS source (READ_ONLY)")
-        known = target.execute("SELECT name FROM source.internal.migrations").fetchall()
-        rows = target.execute(
-            TABLES.replace("WHERE", "WHERE database_name = 'source' AND"), ["internal"]
-        ).fetchall()
+        reader.execute("BEGIN TRANSACTION READ ONLY")
+
+        def rows_of(table: str) -> str:
+            rows = reader.sql(f"FROM internal.{table}").to_arrow_reader(WRITTEN_ROWS)
+            target.register("batches", rows)
+            return "batches"
+
+        known = reader.execute("SELECT name FROM internal.migrations").fetchall()
+        tables = reader.execute(TABLES, ["internal"]).fetchall()
         migrate(target, [name for (name,) in known])
-        fill(target, {name: f"source.internal.{name}" for (name,) in rows})
+        fill(target, [name for (name,) in tables], rows_of)
+        target.unregister("batches")
+        reader.execute("COMMIT")
     synced(new)
+
+
+def take_written(path: Path) -> None:
+    """Put what `write_again` wrote in the place of a closed store's file, at once."""
+    new = path.with_name(path.name + SUFFIX)
     for left in _logs(path):
         left.unlink(missing_ok=True)
     os.replace(new, path)
@@ -280,7 +303,7 @@ def rewrite(path: Path, empty: bytes) -> None:
 
 
 def discard_half(path: Path) -> None:
-    """Remove what an interrupted `rewrite` left alongside the store's file."""
+    """Remove what an interrupted `write_again` left alongside the store's file."""
     new = path.with_name(path.name + SUFFIX)
     for left in (new, *_logs(new)):
         left.unlink(missing_ok=True)

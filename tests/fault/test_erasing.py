@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ import pytest
 from palimpsest.ops.maintenance import erasing
 from palimpsest.schemas.commands import ForgetCommand
 from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.schemas.topics import ALL_TOPICS
 from palimpsest.stores import shard as shards
 from palimpsest.stores.database import snapshot
 from palimpsest.stores.index.lance import VectorTable
@@ -36,7 +39,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "texts": (erasing, "finish_log"),
     "copy": (snapshot, "fill"),
     "swap": (snapshot.os, "replace"),
-    "rewrite": (shards, "rewrite"),
+    "rewrite": (shards, "write_again"),
     "vectors": (VectorTable, "remove"),
     "end": (erasing, "finish_files"),
 }
@@ -197,3 +200,153 @@ def test_what_the_graph_forgets_later_leaves_the_file_too(tmp_path: Path) -> Non
         assert where(tmp_path, "zebrafish", "allergic_to") == []
         pipeline.reopen()
         assert not pipeline.shard.has_erasures
+
+
+# --- beside the stages ------------------------------------------------------------------------
+
+
+def beside(pipeline: Pipeline) -> tuple[erasing.FileErasing, Callable[[], Any], list[str]]:
+    """The erasing of a running program, one round of its background, and the pauses it asked
+    for."""
+    pauses: list[str] = []
+    files = erasing.FileErasing(pipeline.log, {0: pipeline.shard})
+    task = files.beside(lambda: pauses.append("paused"))
+    return files, lambda: asyncio.run(task.round()), pauses
+
+
+def test_the_background_ends_as_the_stages_paused_do(folder: Path, whole: Whole) -> None:
+    with opened(folder) as pipeline:
+        files, round_of, pauses = beside(pipeline)
+        round_of()
+        assert pauses == ["paused"]
+        asyncio.run(files.execute(files=False))
+        assert pipeline.shard.has_erasures
+        round_of()
+        assert pauses == ["paused"]
+        assert not pipeline.shard.has_erasures
+        assert where(folder, SECRET) == []
+        assert differing(pipeline.state_by_table(), whole.state) == []
+
+
+def test_what_comes_while_the_log_is_read_is_redacted_in_the_pause(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what was there before is not read again."""
+    with opened(folder) as pipeline:
+        files, round_of, _ = beside(pipeline)
+        ends = {each.name: pipeline.log.end_offset(each.name, 0) for each in ALL_TOPICS}
+        round_of()
+        pipeline.say(SECRET)  # as what a stage still held
+        read: list[tuple[str, int]] = []
+        reading = EmbeddedLog.read
+
+        def noted(log: EmbeddedLog, topic: str, partition: int, first: int, count: int) -> Any:
+            read.append((topic, first))
+            return reading(log, topic, partition, first, count)
+
+        monkeypatch.setattr(EmbeddedLog, "read", noted)
+        asyncio.run(files.execute(files=False))
+        assert read
+        assert [each for each in read if each[1] < ends[each[0]]] == []
+        round_of()
+        assert where(folder, SECRET) == []
+
+
+def test_killed_after_the_log_was_read(folder: Path, whole: Whole) -> None:
+    with opened(folder) as pipeline:
+        _, round_of, _ = beside(pipeline)
+        round_of()
+        assert_ends_as(whole, folder, pipeline.reopen())
+
+
+def test_what_is_stored_while_the_file_is_written_again_is_not_lost(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasing, "QUIET_SECONDS", 0.01)
+    with opened(folder) as pipeline:
+        files, round_of, _ = beside(pipeline)
+        round_of()
+        asyncio.run(files.execute(files=False))
+        written: list[int] = []
+        real = pipeline.shard.write_again
+
+        def write_again() -> int:
+            written.append(real())
+            if len(written) == 1:
+                with pipeline.shard.writing() as connection:
+                    connection.execute("UPDATE memory_rows SET importance = 0.123")
+            return written[-1]
+
+        monkeypatch.setattr(pipeline.shard, "write_again", write_again)
+        round_of()
+        assert len(written) == 2
+        assert not pipeline.shard.has_erasures
+        assert set(pipeline.values("SELECT importance FROM memory_rows")) == {0.123}
+        assert where(folder, SECRET) == []
+
+
+def test_writers_wait_for_the_file_when_they_never_stop(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasing, "QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(erasing, "PATIENCE_SECONDS", 0.05)
+    with opened(folder) as pipeline:
+        files, round_of, _ = beside(pipeline)
+        round_of()
+        asyncio.run(files.execute(files=False))
+        held: list[bool] = []
+        real = pipeline.shard.write_again
+
+        def write_again() -> int:
+            held.append(pipeline.shard.lock._is_held)
+            written = real()
+            return written if held[-1] else written - 1
+
+        monkeypatch.setattr(pipeline.shard, "write_again", write_again)
+        round_of()
+        assert held[-1]
+        assert not any(held[:-1])
+        assert not pipeline.shard.has_erasures
+        assert where(folder, SECRET) == []
+
+
+def test_an_erasure_that_comes_while_the_file_is_written_again_stays_due(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(folder) as pipeline:
+        files, round_of, pauses = beside(pipeline)
+        round_of()
+        asyncio.run(files.execute(files=False))
+        real = pipeline.shard.take_written
+
+        def take_written() -> None:
+            real()
+            with pipeline.shard.writing() as connection:
+                connection.execute(
+                    "INSERT INTO erasures BY NAME SELECT * REPLACE ('later' AS erasure_id,"
+                    " 9 AS position, 'log' AS phase) FROM erasures"
+                )
+
+        monkeypatch.setattr(pipeline.shard, "take_written", take_written)
+        round_of()
+        assert pipeline.shard.has_erasures
+        monkeypatch.undo()
+        round_of()
+        assert pauses == ["paused", "paused"]
+
+
+def test_readers_read_while_the_file_is_written_again(folder: Path) -> None:
+    with opened(folder) as pipeline:
+        read: list[Any] = []
+
+        def reads() -> None:
+            read.append(pipeline.values("SELECT count(*) FROM memory_rows"))
+
+        def in_a_thread() -> None:
+            reader = threading.Thread(target=reads)
+            reader.start()
+            reader.join()
+
+        with told("copy", in_a_thread, nothing):
+            execute(pipeline)
+        assert read

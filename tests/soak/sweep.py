@@ -83,10 +83,12 @@ _LEFT: Final = {
 
 
 @dataclass(slots=True)
-class _Load:
+class Load:
     """Turns that come in, and readers; what each waited, in milliseconds."""
 
     app: Application
+    scope: str
+    first: str = "turn"
     waited: list[float] = field(default_factory=list)
     recalled: list[float] = field(default_factory=list)
     pending: dict[str, float] = field(default_factory=dict)
@@ -96,11 +98,11 @@ class _Load:
         words = Vocabulary(SEED)
         due = time.monotonic()
         while True:
-            turn_id = f"turn-{next(self.numbers)}"
+            turn_id = f"{self.first}-{next(self.numbers)}"
             turn = ConversationTurn(turn_id=turn_id, speaker="Ana", content=words.sentence(14))
-            message_id = derived_id("sweep-bench", turn_id)
-            record = published(CONVERSATION_TURNS, message_id, SCOPE, datetime.now(UTC), turn)
-            self.pending[turn_item_id(SCOPE, turn)] = time.monotonic()
+            message_id = derived_id("soak", self.scope, turn_id)
+            record = published(CONVERSATION_TURNS, message_id, self.scope, datetime.now(UTC), turn)
+            self.pending[turn_item_id(self.scope, turn)] = time.monotonic()
             await asyncio.to_thread(self.app.log.append, [record])
             due += 1 / per_second
             await asyncio.sleep(max(0.0, due - time.monotonic()))
@@ -122,7 +124,7 @@ class _Load:
         words = Vocabulary(SEED + 1)
         while True:
             began = time.monotonic()
-            await queries.answer(Recall(words.sentence(4), SCOPE))
+            await queries.answer(Recall(words.sentence(4), self.scope))
             self.recalled.append((time.monotonic() - began) * 1_000)
             await asyncio.sleep(0.02)
 
@@ -142,7 +144,7 @@ async def measure(
     async with application(settings) as app:
         _make(app, tombstones)
     async with application(settings) as app:
-        load = _Load(app)
+        load = Load(app, SCOPE)
         working = asyncio.create_task(app.run(until_drained=False))
         queries = DirectQueries(sources_of(app))
         tasks = [load.write(turns), load.watch(), *(load.read(queries) for _ in range(readers))]
