@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -67,6 +68,8 @@ GROWTH = 1.25
 """The minimum growth of the used size since the last compaction: this keeps the cost of one more
 memory independent of the size."""
 COMPACTED = "compacted_bytes"
+RESTING_MIB = 16
+"""What the database of a store at rest keeps."""
 READERS_SECONDS = 2.0
 """The time that queries get to end when the shard is closed: most take milliseconds."""
 
@@ -219,6 +222,16 @@ class Shard(ShardState):
             take_rewritten(self._connection, self.folder, purged)
             self._connection.execute("COMMIT")
         remove_unnamed(self.folder, files_of(self._connection))
+
+    def rest(self) -> bool:
+        """Gives back the memory in which the database keeps what it read of its file, unless
+        someone reads now; returns whether it did. Under `lock`. Blocks for milliseconds."""
+        with self.readers.while_no_one_reads() as is_free:
+            if is_free:
+                for limit in (RESTING_MIB, self.options.store.memory_limit):
+                    with suppress(duckdb.OutOfMemoryException):
+                        self._connection.execute(f"SET GLOBAL memory_limit = '{limit}MiB'")
+        return is_free
 
     def unit(self, space: str = "") -> UnitOfWork:
         """Returns a new unit of work that searches this vector space (see `space_named`); use it

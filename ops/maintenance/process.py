@@ -27,6 +27,7 @@ from palimpsest.ops.recorded_replies import model_port, recorded_replies
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.database.cursors import StoreClosed
+from palimpsest.stores.index.cache import give_back
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.kafka.cluster import Wait
 from palimpsest.streams.logs.base import LogReader, Outgoing
@@ -194,15 +195,26 @@ MOST_SECONDS = 10.0
 """Maximum pause: the first sync of a process compares everything."""
 
 
+IDLE_SECONDS = 60.0
+"""After so long without a write a shard gives back memory."""
+FILES_SECONDS = 330.0
+"""After so long without a write no search needs an older version of the vectors."""
+
 Position = tuple[int, int]
 """The write sequence of a shard, and how many batches of vectors were added without one."""
 
 
 @dataclass(slots=True)
 class _Kept:
+    """`synced`: by vector space the position as of its last sync. `written` and `since`: what the
+    shard had written when it was last seen to write, and when that was."""
+
     synced: dict[str, Position] = field(default_factory=dict)
-    """By vector space the position as of its last sync."""
     is_failing: bool = False
+    written: int = -1
+    since: float = 0.0
+    rested: int = 0
+    """Number of the steps of `_rest` that were taken since."""
 
 
 class Upkeep:
@@ -250,7 +262,22 @@ class Upkeep:
         for partition, shard in self._shards().items():
             with passing("upkeep", partition):
                 syncing += await self._keep(shard)
+                await self._rest(shard)
         return pause_after(syncing)
+
+    async def _rest(self, shard: Shard) -> None:
+        """Gives back what a shard needed, once it has not been written for a while: memory first,
+        then small files and older versions of vectors."""
+        kept, now = self._kept.setdefault(shard, _Kept()), time.monotonic()
+        if shard.written != kept.written:
+            kept.written, kept.since, kept.rested = shard.written, now, 0
+        elif kept.rested == 0 and now >= kept.since + IDLE_SECONDS:
+            async with shard.lock:
+                kept.rested = int(await asyncio.to_thread(shard.rest))
+            await asyncio.to_thread(give_back)
+        elif kept.rested == 1 and now >= kept.since + FILES_SECONDS:
+            kept.rested = 2
+            await asyncio.to_thread(shard.vector_table().rest)
 
     async def _keep(self, shard: Shard) -> float:
         """Syncs the vectors in use, and those that a migration makes; returns the seconds that it

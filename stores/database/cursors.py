@@ -128,6 +128,20 @@ class Readers:
                 self._paused = False
                 self._changed.notify_all()
 
+    @contextmanager
+    def while_no_one_reads(self) -> Iterator[bool]:
+        """Excludes readers from the block, if no one reads now; gives whether that is so."""
+        with self._changed:
+            is_free = not (self._at_work or self._closed or self._paused)
+            self._paused |= is_free
+        try:
+            yield is_free
+        finally:
+            if is_free:
+                with self._changed:
+                    self._paused = False
+                    self._changed.notify_all()
+
     def use(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Read by this connection from now on; within `replacing`."""
         self._connection = connection

@@ -197,7 +197,7 @@ class IndexCache:
         if changes is None:
             return self._load(scope)
         if sum(segment.places for segment in index.segments) >= MANY_PLACES:
-            _give_back()
+            give_back()
         return index
 
     def _make_room(self) -> None:
@@ -217,8 +217,8 @@ def _with_all_words(segment: Segment, words: Sequence[Sequence[str]]) -> list[in
     return [] if having is None else [*having[segment.alive[having]].tolist()]
 
 
-def _give_back() -> None:
-    """Returns to the system what loading needed and freed."""
+def give_back() -> None:
+    """Returns to the system what was needed and is free now."""
     pa.default_memory_pool().release_unused()
     # Only the GNU C library has this function, and only there is it needed.
     with contextlib.suppress(OSError, AttributeError):

@@ -275,9 +275,18 @@ class VectorTable:
         """Closes the table, with nothing left to be merged in its files."""
         with self._lock:
             table, self._table = self._table, None
-            with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"):
-                if table is not None and self._has_written:
-                    table.optimize(cleanup_older_than=timedelta(0))
+            self._tidy(table, timedelta(0))
+
+    def rest(self) -> None:
+        """Merges the small files of a table to which nothing has been written for KEEP_VERSIONS,
+        and removes those of its older versions."""
+        with self._lock:
+            self._tidy(self._table, KEEP_VERSIONS)
+
+    def _tidy(self, table: Any, older_than: timedelta) -> None:
+        with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"):
+            if table is not None and self._has_written:
+                table.optimize(cleanup_older_than=older_than)
 
     # --- within the lock --------------------------------------------------------------------
 

@@ -4,8 +4,11 @@ meanwhile ends it, what is frozen, and what leaves the log."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from palimpsest.ops.embedded import application
 from palimpsest.ops.embedding import tracker
 from palimpsest.ops.embedding.models import EmbeddingModels
 from palimpsest.ops.embedding.tracker import EmbeddingTracker, Missing, missing
+from palimpsest.ops.maintenance import process
 from palimpsest.ops.maintenance.process import (
     LOOK_SECONDS,
     MOST_SECONDS,
@@ -147,6 +151,66 @@ async def test_a_frozen_scope_gets_no_vectors_by_timer(
         ).fetchall()
     assert {scope for (scope,) in found} == embedded
     shard.close()
+
+
+# --- at rest ----------------------------------------------------------------------------------
+
+KEPT = "SELECT sum(memory_usage_bytes) FROM duckdb_memory()"
+
+
+async def test_a_shard_at_rest_gives_back_memory_and_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, until something is written again."""
+    monkeypatch.setattr("palimpsest.stores.shard.RESTING_MIB", 1)
+    monkeypatch.setattr(process, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(process, "FILES_SECONDS", 0.0)
+    with contextlib.closing(open_shard(tmp_path)) as shard:
+        upkeep = Upkeep(lambda: {0: shard})
+
+        def files() -> int:
+            return sum(1 for each in (tmp_path / "vectors.lance").rglob("*") if each.is_file())
+
+        def kept() -> int:
+            shard.fetch("SELECT sum(length(content)) FROM memory_rows")
+            [(found,)] = shard.fetch(KEPT)
+            return int(found)
+
+        for number in range(1, 7):
+            texts = [f"{number} {random.Random(n).randbytes(2_000).hex()}" for n in range(200)]
+            each = [memory(f"m{number}-{n}", said, number) for n, said in enumerate(texts)]
+            write(shard, each)
+            await upkeep._once()
+        shard.fetch("CHECKPOINT")
+        before, many = kept(), files()
+        await upkeep._once()  # gives back memory
+        [(left,)] = shard.fetch(KEPT)
+        assert left < before / 2
+        monkeypatch.setattr("palimpsest.stores.index.lance.KEEP_VERSIONS", timedelta(0))
+        await upkeep._once()  # gives back files
+        assert files() < many
+        assert len(shard.vector_table().vectors([f"m{n}-7" for n in range(1, 7)]) or ()) == 6
+        rested: list[object] = []
+        monkeypatch.setattr(shard, "rest", lambda: rested.append(1) or True)
+        for _ in range(3):
+            await upkeep._once()
+        assert rested == []
+        write(shard, [memory("new", "a new one", 7)])
+        for _ in range(2):
+            await upkeep._once()
+        assert rested == [1]
+
+
+async def test_a_shard_that_is_read_keeps_its_memory_until_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "IDLE_SECONDS", 0.0)
+    with contextlib.closing(open_shard(tmp_path)) as shard:
+        with shard.reading() as reader:
+            reader.execute("BEGIN TRANSACTION READ ONLY")
+            assert not shard.rest()
+        assert shard.rest()
+        assert shard.fetch("SELECT current_setting('memory_limit')") != [("16.0 MiB",)]
 
 
 # --- what leaves the log ----------------------------------------------------------------------
