@@ -13,6 +13,7 @@ from palimpsest.ops.cli.common import echo, warn
 from palimpsest.ops.cli.progress import duration
 from palimpsest.ops.cli.tables import (
     console,
+    indented,
     print_entity,
     print_events,
     print_fields,
@@ -230,7 +231,8 @@ def _session_memory(answer: Json) -> None:
             echo(f"summary by {summary['by']}, until {str(summary['expires_at'])[:19]}:")
             echo(f"  {summary['text']}")
         for turn in kept["turns"]:
-            echo(f"{str(turn['occurred_at'])[:19]} {turn['who'] or '-'}: {turn['content']}")
+            said = indented(str(turn["content"]))
+            echo(f"{str(turn['occurred_at'])[:19]} {turn['who'] or '-'}: {said}")
     if answer["memories"]:
         echo("memories of the session:")
         print_memories(answer["memories"])

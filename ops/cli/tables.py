@@ -244,7 +244,8 @@ def print_recall(recalled: Json) -> None:
         out.print()
         print_result(out, number, result)
     for each in recalled.get("related") or []:
-        out.print(f"\n[bold]+[/] {text(marked(each))}  [dim]({text(each['reason'])})[/]")
+        said = indented(text(marked(each)))
+        out.print(f"\n[bold]+[/] {said}  [dim]({text(each['reason'])})[/]")
     for each in recalled.get("why_not") or []:
         failed = each["filters"]
         filters = f" by {', '.join(failed)}" if failed else ""
@@ -258,7 +259,7 @@ def print_recall(recalled: Json) -> None:
 def print_result(out: Console, number: int, result: Json) -> None:
     """A result of a recall, with the parts of its score."""
     out.print(
-        f"[bold]{number}.[/] {text(marked(result))}"
+        f"[bold]{number}.[/] {indented(text(marked(result)))}"
         f"  [dim]({text(result['type'])}, {text(whose(result))},"
         f" {str(result['occurred_at'])[:10]}{_until(result)})[/]"
         f"{'  [yellow]unlikely[/]' if result['unlikely'] else ''}"
@@ -269,6 +270,11 @@ def print_result(out: Console, number: int, result: Json) -> None:
     if result.get("explanation") is not None:
         out.print(f"   [dim]made of {reasons(result['explanation'])}[/]")
     out.print(f"   [dim]id {result['id']}[/]")
+
+
+def indented(said: str) -> str:
+    """A text of several lines, so that none of them looks like the next item of a list."""
+    return said.replace("\n", "\n   ")
 
 
 def marked(memory: Json) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.ops.cli.tables import console, print_result
 from palimpsest.schemas.commands import ForgetCommand, MemoryPatch, ModifyCommand, RememberCommand
 from palimpsest.schemas.identity import turn_memory_id
 from tests.erased_bytes import where
@@ -70,3 +71,21 @@ def test_nothing_of_an_erased_one_is_left_in_any_form(tmp_path: Path) -> None:
         pipeline.command(command)
         execute(pipeline)
         assert where(tmp_path, CODE, ON_ONE_LINE, "Darjeeling") == []
+
+
+def test_no_line_of_a_text_looks_like_the_next_result(capsys: pytest.CaptureFixture[str]) -> None:
+    result = {
+        "content": "Your list:\n2. tea",
+        "type": "episodic",
+        "who": "Ana",
+        "role": "user",
+        "occurred_at": "2026-03-01T10:00:00Z",
+        "valid_until": None,
+        "unlikely": False,
+        "marks": [],
+        "score": 1.0,
+        "scores": {"keyword": 1.0},
+        "id": "1f0c9a52",
+    }
+    print_result(console(), 1, result)
+    assert [line[:4] for line in capsys.readouterr().out.splitlines()][:2] == ["1. Y", "   2"]
