@@ -48,6 +48,9 @@ FADED = "faded"
 MERGED = "merged"
 """Why a state of a memory was archived: the memory was forgotten; something drawn from it was; its
 confidence had faded; another memory says the same. What is faded or merged may still be true."""
+SAME_IS_PENDING = "the same change is pending already"
+"""Why a fact whose change of a memory waits for review became none: it was said before. The memory
+of its outcome is the one that it is against."""
 BETWEEN = "excludes what was said before"
 """Evidence of a `supersedes` edge: what has ended had itself ended an earlier text of what ended
 it."""

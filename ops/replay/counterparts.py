@@ -23,7 +23,7 @@ from palimpsest.ops.replay.live_log import LiveLog
 from palimpsest.ops.replay.requests import MatchedBy
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.redaction import folded, is_mark
-from palimpsest.stores.database.derivations import SAID_AGAIN
+from palimpsest.stores.database.derivations import SAID_AGAIN, says_it
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.models.base import Vector
 from palimpsest.streams.text.contradiction import NEGATIONS, tokens, words_oppose
@@ -243,7 +243,7 @@ SELECT o.memory_id, f.turn_memory_id, f.content, coalesce(m.is_deleted, true)
 FROM fact_rows f
 JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = f.item_id
 LEFT JOIN memory_rows m ON m.memory_id = o.memory_id
-WHERE o.scope = $scope AND o.event IN {SAID_AGAIN} AND o.memory_id IS NOT NULL AND """
+WHERE o.scope = $scope AND {says_it("m.content = f.content")} AND o.memory_id IS NOT NULL AND """
 _OF_TURNS = _DRAWN + "f.turn_memory_id IN (SELECT unnest($ids)) ORDER BY ALL"
 _OF_MEMORIES = _DRAWN + "o.memory_id IN (SELECT unnest($ids)) ORDER BY ALL"
 

@@ -33,6 +33,7 @@ from palimpsest.schemas.promotions import KeptWhy
 from palimpsest.schemas.rows.memories import SOURCE_TYPES
 from palimpsest.schemas.rows.pipeline import PROMOTION
 from palimpsest.stores.database.view_columns import quoted
+from palimpsest.streams.store_port import SAME_IS_PENDING
 
 Key = TypeVar("Key", bound=tuple[str, ...])
 
@@ -46,12 +47,13 @@ READ_AT_ONCE: Final = 500
 Record = dict[str, Any]
 """A row by column name, or a JSON object."""
 
-_DRAWN = """
+_DRAWN = f"""
 WITH said AS (
-    SELECT memory_id, turn_memory_id AS source FROM facts WHERE scope = {scope}
+    SELECT memory_id, turn_memory_id AS source FROM facts WHERE scope = {{scope}}
         AND outcome IN ('created', 'updated', 'none', 'deduped') AND memory_id IS NOT NULL
+        AND outcome_reason <> {quoted(SAME_IS_PENDING)}
     UNION SELECT source_id, target_id FROM edges
-        WHERE scope = {scope} AND relation_type = 'derived_from'),
+        WHERE scope = {{scope}} AND relation_type = 'derived_from'),
 drawn AS (SELECT memory_id, list(source ORDER BY source) AS sources FROM said GROUP BY memory_id)
 """
 # The history may lag by some records, so the memory's own row counts as well.

@@ -6,8 +6,20 @@ from collections.abc import Iterable
 
 import duckdb
 
+from palimpsest.streams.store_port import SAME_IS_PENDING
+
 SAID_AGAIN = ("created", "modified", "none", "deduped")
-"""Outcomes of a fact after which a memory has the fact's content."""
+"""Outcomes of a fact after which a memory has the fact's content, unless it waits for review."""
+
+
+def says_it(has_text: str) -> str:
+    """SQL: whether the memory of the outcome `o` says the fact `f`. What was said again while its
+    change was pending is against the memory, until the change is applied: `has_text` is whether the
+    memory has the fact's text, or had it."""
+    return f"o.event IN {SAID_AGAIN} AND (o.reason <> '{SAME_IS_PENDING}' OR {has_text})"
+
+
+_HAS_TEXT = "f.content = (SELECT m.content FROM memory_rows m WHERE m.memory_id = o.memory_id)"
 
 Pairs = set[tuple[str, str]]
 """A memory with one of its sources."""
@@ -22,7 +34,7 @@ WHERE relation_type = 'derived_from' AND scope = $scope AND evidence <> ''
 _FACTS = f"""
 SELECT DISTINCT o.memory_id, f.turn_memory_id
 FROM outcomes o JOIN fact_rows f ON f.item_id = o.item_id
-WHERE o.item_kind = 'fact' AND o.scope = $scope AND o.event IN {SAID_AGAIN}
+WHERE o.item_kind = 'fact' AND o.scope = $scope AND {says_it(_HAS_TEXT)}
     AND {{column}} IN (SELECT unnest($ids))"""
 
 

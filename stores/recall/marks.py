@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import duckdb
 
 from palimpsest.stores.database.cursors import Readable
-from palimpsest.stores.database.derivations import SAID_AGAIN
+from palimpsest.stores.database.derivations import says_it
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.recall.query import Mark, MarkKind
@@ -35,6 +35,10 @@ RE_EXTRACTED: Final = ("replaced by branch ", "rolled back")
 another reading of the same turns, not a newer statement."""
 MODIFIED: Final = "modified"
 
+_HAS_TEXT: Final = (
+    "f.content = c.content OR (o.memory_id, f.content) IN"
+    " (SELECT (memory_id, content) FROM archived_states WHERE scope = $scope)"
+)
 _CHANGES: Final = f"""
 WITH held AS MATERIALIZED (
     SELECT h.target_id AS memory_id, h.turn_memory_id, h.content, h.occurred_at
@@ -48,7 +52,7 @@ said AS MATERIALIZED (
     SELECT f.turn_memory_id AS id, o.memory_id, f.content AS statement
     FROM changed c JOIN outcomes o ON o.memory_id = c.memory_id AND o.item_kind = 'fact'
         JOIN fact_rows f ON f.item_id = o.item_id
-    WHERE f.scope = $scope AND o.scope = $scope AND o.event IN {SAID_AGAIN}
+    WHERE f.scope = $scope AND o.scope = $scope AND {says_it(_HAS_TEXT)}
         AND f.turn_memory_id <> o.memory_id),
 taken_back AS (
     SELECT o.memory_id, max(f.occurred_at) AS stated

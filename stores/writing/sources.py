@@ -15,17 +15,19 @@ from palimpsest.stores.database.derivations import (
     answers_of,
     by_memory,
     said_by,
+    says_it,
     sources_of,
 )
 from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.batch_rows import BatchRows
 from palimpsest.stores.writing.sweeps import is_gone
-from palimpsest.streams.store_port import FORGOTTEN, HIDDEN, Source, Statement
+from palimpsest.streams.store_port import FORGOTTEN, HIDDEN, SAME_IS_PENDING, Source, Statement
 
 _STATED = f"""
 SELECT f.turn_memory_id, o.memory_id, f.content
 FROM fact_rows f JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = f.item_id
-WHERE f.scope = $scope AND o.scope = $scope AND o.event IN {SAID_AGAIN}
+    JOIN memory_rows m ON m.memory_id = o.memory_id
+WHERE f.scope = $scope AND o.scope = $scope AND {says_it("m.content = f.content")}
     AND f.turn_memory_id IN (SELECT unnest($ids))"""
 _DRAWN = """
 SELECT target_id, source_id FROM memory_edges
@@ -105,7 +107,11 @@ def _staged(rows: BatchRows, scope: str) -> Stated:
     for outcome in rows.staged(OutcomeRow):
         if outcome.item_kind == "fact" and outcome.event in SAID_AGAIN and outcome.scope == scope:
             fact = rows.get(FactRow, (outcome.item_id,))
-            if fact is not None and outcome.memory_id is not None:
+            if fact is None or outcome.memory_id is None:
+                continue
+            memory = rows.get(MemoryRow, (outcome.memory_id,))
+            is_against = memory is not None and memory.content != fact.content
+            if outcome.reason != SAME_IS_PENDING or not is_against:
                 stated[fact.turn_memory_id, outcome.memory_id].add(fact.content)
     return stated
 

@@ -58,10 +58,14 @@ from palimpsest.streams.memory_rows import (
 from palimpsest.streams.privacy import is_private, is_private_source, is_withheld
 from palimpsest.streams.settings import Flags, StageSettings
 from palimpsest.streams.stage import Asking, Emit, Message, Step
-from palimpsest.streams.store_port import KeepVector, Load, NearDuplicates, Put
+from palimpsest.streams.store_port import (
+    SAME_IS_PENDING,
+    KeepVector,
+    Load,
+    NearDuplicates,
+    Put,
+)
 from palimpsest.streams.text.contradiction import same_fact
-
-SAME_IS_PENDING = "the same change is pending already"
 
 
 @dataclass(slots=True)

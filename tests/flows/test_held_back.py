@@ -11,7 +11,13 @@ from palimpsest.schemas.commands import (
     ApplyProposalsCommand,
     Command,
     DismissProposalsCommand,
+    ForgetCommand,
+    MemoryPatch,
+    ModifyCommand,
 )
+from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.stores.recall.marks import marks_of
+from palimpsest.stores.recall.query import Mark
 from palimpsest.streams.runtime.runner import STEPS
 from tests.harness import CAREFUL, Pipeline, differing, pipeline_settings
 from tests.spoken_model import ScriptedModel, spoken
@@ -146,3 +152,70 @@ def test_a_machine_may_not(tmp_path: Path) -> None:
         pipeline.run()
         assert str(pipeline.result()[0]).startswith("forbidden")
         assert pipeline.balance().facts["blocked"] == 1
+
+
+# --- what was said again while its change was pending --------------------------------------------
+
+HOMES = ("I live in Graz.", "I moved to Linz.", "I moved to Linz.")
+
+
+def moved(folder: Path) -> Pipeline:
+    """Of a home another one was said twice, a day apart, and the change waits."""
+    pipeline = Pipeline(folder, pipeline_settings(CAREFUL))
+    for number, home in enumerate(HOMES, start=1):
+        pipeline.say(home, first=number)
+        pipeline.run()
+        pipeline.clock.advance(days=1)
+    assert pipeline.memories() == ["Ana lives in Graz."]
+    assert len(pipeline.values(HELD)) == 1
+    return pipeline
+
+
+def forget(pipeline: Pipeline, turn: int, number: int) -> None:
+    ids = (turn_memory_id("ana", f"t{turn}"),)
+    pipeline.command(ForgetCommand(memory_ids=ids, cascade=True, reason="private"), first=number)
+    pipeline.run()
+
+
+def test_what_waits_is_said_again_for_no_memory(tmp_path: Path) -> None:
+    """It does not support the memory that it is against."""
+    with moved(tmp_path) as pipeline:
+        shard, now = pipeline.shard, pipeline.clock()
+        with shard.reading() as reader:
+            marks = marks_of(reader, "ana", None, now)
+        [mark] = marks[turn_memory_id("ana", "t1")]
+        assert mark == Mark("pending", "Ana lives in Graz.", "Ana moved to Linz.", mark.since)
+        assert not {turn_memory_id("ana", f"t{number}") for number in (2, 3)} & marks.keys()
+        forget(pipeline, 1, number=50)
+        assert pipeline.memories() == []
+
+
+def test_what_was_said_again_while_it_waited_is_marked_once_it_holds_no_longer(
+    tmp_path: Path,
+) -> None:
+    with moved(tmp_path) as pipeline:
+        items = tuple(pipeline.values(HELD))
+        pipeline.command(ApplyProposalsCommand(item_ids=items, reason="she moved"), first=50)
+        pipeline.run()
+        [memory] = pipeline.values("SELECT memory_id FROM memory_rows WHERE type <> 'episodic'")
+        patch = MemoryPatch(memory_id=memory, content="Ana lives in Rome.")
+        pipeline.command(ModifyCommand(patches=(patch,), reason="she moved again"), first=51)
+        pipeline.run()
+        with pipeline.shard.reading() as reader:
+            marks = marks_of(reader, "ana", None, pipeline.clock())
+        for number in (2, 3):
+            [mark] = marks[turn_memory_id("ana", f"t{number}")]
+            assert (mark.statement, mark.text) == ("Ana moved to Linz.", "Ana lives in Rome.")
+
+
+def test_what_was_said_again_while_it_waited_supports_it_once_it_is_applied(tmp_path: Path) -> None:
+    with moved(tmp_path) as pipeline:
+        items = tuple(pipeline.values(HELD))
+        pipeline.command(ApplyProposalsCommand(item_ids=items, reason="she moved"), first=50)
+        pipeline.run()
+        assert pipeline.memories() == ["Ana moved to Linz."]
+        for number, turn in enumerate((2, 1), start=51):
+            forget(pipeline, turn, number)
+            assert pipeline.memories() == ["Ana moved to Linz."]
+        forget(pipeline, 3, number=53)
+        assert pipeline.memories() == []
