@@ -269,10 +269,13 @@ def is_unlike_favourite(one: str, other: str) -> bool:
     if new is None or known is None or not (new.slot == known.slot == "favourite"):
         return False
     kinds = [_kind_of(each) for each in (new, known)]
-    values = [set(each.value.split()) for each in (new, known)]
+    # "Green tea" and "black tea", of a favourite tea, share its kind alone.
+    values = [set(each.value.split()) - set(kinds[0].split()) for each in (new, known)]
     if new.holder != known.holder or kinds[0] != kinds[1] or kinds[0].endswith("s"):
         return False
     if not (new.claim.holds and known.claim.holds and values[0].isdisjoint(values[1])):
+        return False
+    if not all(values):
         return False
     return not any(
         expression("said_of_it").search(_own(each)) or _ADJECTIVE.fullmatch(each.value)

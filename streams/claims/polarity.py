@@ -1,9 +1,9 @@
 """Whether two statements say of one thing that it holds of somebody, and that it does not. Pure.
 
-Wider than what `conflict` finds sure: a part of a list, other words for liking, a retraction with
-more in its source. What is found here is for a person to judge. Two that are surely compatible are
-not found: of another kind of the thing ("tea", "green tea"), or with a time, a frequency, a place
-or a companion beside it.
+Wider than what `conflict` finds sure: a part of a list, other words for liking, a kind of what is
+denied ("no children", "a daughter"), a retraction with more in its source. What is found here is
+for a person to judge. Two that are surely compatible are not found: where only a kind of the thing
+is denied ("tea", "not green tea"), or with a time, a frequency, a place or a companion beside it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from palimpsest.streams.claims.conflict import (
 from palimpsest.streams.claims.english import third_person
 from palimpsest.streams.claims.grammar import claim_of
 from palimpsest.streams.claims.language import expression, word_set
+from palimpsest.streams.claims.subjects import PETS
 from palimpsest.streams.claims.values import liked_by, without_determiner
 
 MAX_TOPICS: Final = 8
@@ -41,6 +42,7 @@ class Side(NamedTuple):
 
 
 _MATTERS: Final = word_set("matters")
+_NONE_OF: Final = re.compile(r"(?i)(?:no|any) ")
 _APART: Final = re.compile(r",? (?:and|or) |, ")
 _LATELY: Final = re.compile(r" (?:now|again)$")
 _USED_TO: Final = re.compile(r"(?P<verb>[a-z]+)(?P<rest>(?: .+)?)")
@@ -53,11 +55,24 @@ def opposes(new: str, known: str, known_on: date | None = None) -> bool:
     return is_unlike_favourite(new, known) or any(
         one.holds != other.holds
         and (one.holder, one.matter) == (other.holder, other.matter)
-        and not one.topics.isdisjoint(other.topics)
+        and (_denies(one, other) if other.holds else _denies(other, one))
         and not _is_before(one.when, known_on)
         for one in sides(new)
         for other in sides(known)
     )
+
+
+def _denies(denial: Side, said: Side) -> bool:
+    return not denial.topics.isdisjoint(said.topics) or any(
+        _is_kind_of(each, topic, denial.matter) for each in said.topics for topic in denial.topics
+    )
+
+
+def _is_kind_of(topic: str, denied: str, matter: str) -> bool:
+    """Whether a topic is a kind of a denied one: of what somebody may be allergic to any that is
+    called after it, of all else those of some adjectives ("hot dogs" are no dogs)."""
+    kind = topic.removesuffix(f" {denied}")
+    return kind != topic and (matter == "allergy" or kind in _KINDS_OF)
 
 
 def _is_before(when: tuple[int, ...], known_on: date | None) -> bool:
@@ -99,10 +114,15 @@ def _ends_with(statement: str, value: str) -> bool:
 
 
 def _sides(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
+    holder = claim.holder.casefold()
+    if claim.slot in ("family", "pet"):
+        has_none = _NONE_OF.match(claim.value) is not None
+        holds = claim.holds and not has_none
+        kinds = frozenset() if holds else _KINDS.get(claim.key, frozenset())
+        yield Side(holder, "has", kinds | {_topic(claim.key)}, holds, when)
     matter = f"{claim.slot}_{claim.key}" if claim.key else claim.slot
     if matter not in _MATTERS:
         return
-    holder = claim.holder.casefold()
     parts = _APART.split(liked_by(claim.value) if claim.slot == "likes" else claim.value)
     if len(parts) > MAX_TOPICS:
         return
@@ -117,6 +137,19 @@ def _sides(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
             if found is not None and topic:
                 deed = "hobby" if found["deed"].lower() == "playing" else "diet"
                 yield Side(holder, deed, frozenset((topic,)), True, when)
+
+
+_KINDS: Final = {
+    general: frozenset(map(base_form, kinds))
+    for kinds, generals in (
+        (word_set("children"), "child children kid kids"),
+        (word_set("siblings"), "sibling siblings"),
+        (PETS, "pet pets"),
+    )
+    for general in generals.split()
+}
+"""What somebody has none of who has none of these."""
+_KINDS_OF: Final = frozenset(map(base_form, word_set("kinds_of")))
 
 
 def _topic(text: str) -> str:

@@ -30,6 +30,17 @@ RETRACTIONS = [
     ("My favourite food is pizza.", "My favourite food is sushi now."),
     ("My favourite drink is green tea.", "My favourite drink is black coffee."),
     ("My favorite music is jazz.", "My favorite music is techno now."),
+    ("My favourite tea is green tea.", "My favorite tea is black tea."),
+    ("My favourite ice cream is vanilla.", "My favourite ice cream is chocolate ice cream."),
+    ("I am allergic to nuts.", "I'm not allergic to nuts, it turns out."),
+    ("I am allergic to tree nuts.", "I'm not allergic to nuts."),
+    ("I like dark chocolate.", "I don't like chocolate."),
+    ("I don't like tea.", "I like green tea."),
+    ("I have no children.", "I have a daughter."),
+    ("I have two kids.", "I have no children."),
+    ("I have a sister.", "I have no siblings."),
+    ("I have no pets.", "I have a dog."),
+    ("I have a cat.", "I don't have any pets."),
 ]
 
 
@@ -71,6 +82,18 @@ def test_what_is_not_sure_waits_in_every_order_and_with_all_flags(
         ("Ana's favourite mug is blue.", "Ana's favourite mug is broken."),
         ("Ana's favourite food is pizza.", "Ben's favourite food is sushi."),
         ("Ana's favourite food is pizza.", "Ana's favourite drink is tea."),
+        ("Ana's favourite tea is tea.", "Ana's favourite tea is green tea."),
+        ("Ana likes hot dogs.", "Ana does not like dogs."),
+        ("Ana likes coconut milk.", "Ana does not like milk."),
+        ("Ana is allergic to nuts.", "Ana is not allergic to tree nuts."),
+        ("Ana has no sister.", "Ana has a brother."),
+        ("Ana has no son.", "Ana has a daughter."),
+        ("Ana has no children.", "Ana has a sister."),
+        ("Ana has no children.", "Ben has a daughter."),
+        ("Ana has no dog.", "Ana has a cat."),
+        ("Ana has a dog.", "Ana has a cat."),
+        ("Ana has a daughter.", "Ana has a son."),
+        ("Ana studies law.", "Ana studies economics."),
     ],
 )
 def test_what_is_surely_compatible_is_added(one: str, other: str) -> None:
