@@ -120,6 +120,10 @@ def _sides(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
         holds = claim.holds and not has_none
         kinds = frozenset() if holds else _KINDS.get(claim.key, frozenset())
         yield Side(holder, "has", kinds | {_topic(claim.key)}, holds, when)
+    if claim.slot == "relationship" and claim.key == "partner":
+        yield Side(holder, "has", frozenset(("partner",)), claim.holds, when)
+    elif claim.slot == "relationship" and claim.holds and claim.value.casefold() == "single":
+        yield Side(holder, "has", _PARTNERS, False, when)
     matter = f"{claim.slot}_{claim.key}" if claim.key else claim.slot
     if matter not in _MATTERS:
         return
@@ -149,6 +153,7 @@ _KINDS: Final = {
     for general in generals.split()
 }
 """What somebody has none of who has none of these."""
+_PARTNERS: Final = frozenset(map(base_form, word_set("partners")))
 _KINDS_OF: Final = frozenset(map(base_form, word_set("kinds_of")))
 
 

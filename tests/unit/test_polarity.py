@@ -40,6 +40,8 @@ RETRACTIONS = [
     ("I have two kids.", "I have no children."),
     ("I have a sister.", "I have no siblings."),
     ("I have no pets.", "I have a dog."),
+    ("I'm single.", "I have a girlfriend."),
+    ("My husband is Tom.", "I'm single now."),
     ("I have a cat.", "I don't have any pets."),
 ]
 
@@ -92,6 +94,9 @@ def test_what_is_not_sure_waits_in_every_order_and_with_all_flags(
         ("Ana has no children.", "Ben has a daughter."),
         ("Ana has no dog.", "Ana has a cat."),
         ("Ana has a dog.", "Ana has a cat."),
+        ("Ana is single.", "Ana has a sister."),
+        ("Ana is single.", "Ana's sister has a boyfriend."),
+        ("Ana is divorced.", "Ana has a boyfriend."),
         ("Ana has a daughter.", "Ana has a son."),
         ("Ana studies law.", "Ana studies economics."),
     ],

@@ -23,6 +23,7 @@ from palimpsest.streams.prompting.replies import (
 )
 from palimpsest.streams.rules.model import answer
 from tests.examples import examples
+from tests.labelled_turns import extracted
 from tests.processor_time import takes_at_most
 from tests.unit.reply_texts import read_extraction
 
@@ -166,3 +167,23 @@ def test_any_text_gives_a_valid_reply_and_always_the_same(content: str, speaker:
 def test_no_repetition_makes_it_slow(piece: str) -> None:
     prompt = extraction_prompt(_turn((piece * 12_000)[:12_000]), AT, [])
     assert takes_at_most(0.25, lambda: answer(prompt))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I got rid of my bike.",
+        "I threw away my piano.",
+        "I traded my car for a van.",
+        "I gave my dog to my sister.",
+        "I gave away my old bike.",
+        "I got rid of my dog.",
+        "I sold my horse last week.",
+        "I rehomed my cat.",
+        "We lost our dog last year.",
+        "I had to say goodbye to my cat.",
+    ],
+)
+def test_what_somebody_parted_with_is_not_theirs(said: str) -> None:
+    drawn = extracted({"turn": said, "speaker": "Ana"}).facts
+    assert [fact.content for fact in drawn if " has " in fact.content] == []
