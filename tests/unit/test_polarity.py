@@ -41,6 +41,9 @@ RETRACTIONS = [
     ("I have a sister.", "I have no siblings."),
     ("I have no pets.", "I have a dog."),
     ("I'm single.", "I have a girlfriend."),
+    ("I work at Globex.", "I got fired from Globex."),
+    ("I work for Globex.", "I was laid off by Globex."),
+    ("I work at Globex.", "I resigned from Globex."),
     ("My husband is Tom.", "I'm single now."),
     ("I have a cat.", "I don't have any pets."),
 ]
