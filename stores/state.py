@@ -133,6 +133,9 @@ class Commits:
 class ShardState:
     """`lock` serialises reads followed by writes; others read by `reading()`."""
 
+    written = 0
+    """Grows when writing begins and when it ends: while it is the same, nothing is written."""
+
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, folder: Path, options: ShardOptions
     ) -> None:
@@ -146,8 +149,6 @@ class ShardState:
         self.unshown = threading.RLock()
         """Held from a commit until the indexes in memory have what it stored."""
         self.commits = Commits()
-        self.written = 0
-        """Grows when writing begins and when it ends: while it is the same, nothing is written."""
         self._stages: dict[str, _StageState] = {}
         if self.state("write_seq") is None:
             self.set_state("write_seq", "0")

@@ -261,7 +261,7 @@ class FileErasing:
                 return False
             async with shard.lock:
                 if written == shard.written:
-                    await self._attempt(_take_files, shard)
+                    await self._attempt(_in_files, shard, True)
                     return False
             await _quiet(shard, until)
         async with shard.lock:
@@ -317,11 +317,7 @@ def _read_ahead(log: EmbeddedLog, partition: int, shard: Shard) -> _Ahead:
 
 
 def _in_log(
-    log: EmbeddedLog,
-    partition: int,
-    shard: Shard,
-    replies: RecordedReplies | None,
-    ahead: _Ahead,
+    log: EmbeddedLog, partition: int, shard: Shard, replies: RecordedReplies | None, ahead: _Ahead
 ) -> None:
     """Removes from the log what pending erasures ask to remove from there; no stage works. What was
     read `ahead` is not read again."""
@@ -330,10 +326,8 @@ def _in_log(
         if not in_log:
             return
         begun = [each for each in in_log if each.erasure_id in ahead.erasures]
-        for erasures, first in (
-            (begun, ahead.ends),
-            ([each for each in in_log if each not in begun], {}),
-        ):
+        others = [each for each in in_log if each not in begun]
+        for erasures, first in ((begun, ahead.ends), (others, {})):
             redactions = [redaction_of(connection, each) for each in erasures]
             _redact_log(log, partition, redactions, first)
         scrubs = [each for each in (scrub_of(connection, one) for one in in_log) if each]
@@ -345,19 +339,12 @@ def _in_log(
         finish_log(connection, in_log, scrubs, caused)
 
 
-def _in_files(shard: Shard) -> None:
-    """Rewrites the store's files, under its lock."""
-    shard.rewrite()
-    _finished(shard)
-
-
-def _take_files(shard: Shard) -> None:
-    """Takes the files that were written again beside the stages, under the store's lock."""
-    shard.take_written()
-    _finished(shard)
-
-
-def _finished(shard: Shard) -> None:
+def _in_files(shard: Shard, is_written: bool = False) -> None:
+    """Rewrites the store's files, under its lock; or takes those written beside the stages."""
+    if is_written:
+        shard.take_written()
+    else:
+        shard.rewrite()
     with shard.writing() as connection:
         finish_files(connection)
         shard.has_erasures = bool(unfinished(connection))  # one may have come meanwhile
