@@ -26,7 +26,7 @@ from palimpsest.streams.store_port import FORGOTTEN, HIDDEN, SAME_IS_PENDING, So
 _STATED = f"""
 SELECT f.turn_memory_id, o.memory_id, f.content
 FROM fact_rows f JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = f.item_id
-    JOIN memory_rows m ON m.memory_id = o.memory_id
+    LEFT JOIN memory_rows m ON m.memory_id = o.memory_id
 WHERE f.scope = $scope AND o.scope = $scope AND {says_it("m.content = f.content")}
     AND f.turn_memory_id IN (SELECT unnest($ids))"""
 _DRAWN = """
