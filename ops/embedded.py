@@ -46,8 +46,6 @@ class Application(Process):
     tasks: Callable[[Application], Sequence[PeriodicTask]]
     """More work for the background of `run`."""
 
-    _is_paused: bool = False
-
     @property
     def runners(self) -> list[StageRunner]:
         """One runner per stage and partition."""
@@ -85,15 +83,11 @@ class Application(Process):
                 ended = self.stopped.is_set() or self.worker.drained
                 if self.erasing.due:
                     await self.erasing.execute(files=ended)
-                elif not self._is_paused:
-                    return
                 if ended:
                     return
-                self._is_paused = False
                 self.worker = self.worker.resumed()
 
     def _pause(self) -> None:
-        self._is_paused = True
         self.worker.pause()  # the current worker: a run after an erasure has a new one
 
     def partition_tasks(self) -> Sequence[PartitionTask]:

@@ -35,11 +35,15 @@ def normalized_content(stored: str) -> str:
     return _FINAL_PUNCTUATION.sub("", one_line(stored).lower()).rstrip()
 
 
+def hash_basis(stored: str) -> str:
+    """The normalized content, or the lower-cased storage content on one line where that is
+    empty."""
+    return normalized_content(stored) or one_line(stored).lower()
+
+
 def content_hash(stored: str) -> str:
-    """SHA-256 hex of the normalized content, or of the lower-cased storage content on one line
-    where that is empty: the dedup key within a scope."""
-    basis = normalized_content(stored) or one_line(stored).lower()
-    return hashlib.sha256(basis.encode()).hexdigest()
+    """SHA-256 hex of the hash basis: the dedup key within a scope."""
+    return hashlib.sha256(hash_basis(stored).encode()).hexdigest()
 
 
 _REMINDER = "(?:a )?(?:quick |friendly |gentle |small |another )?reminder|to remind you"

@@ -26,7 +26,7 @@ class Quotations:
         shown: set[str] = set()
         for text in filter(None, texts):
             # A text of several lines is quoted on one, too.
-            for form in (text, one_line(text)):
+            for form in {text, one_line(text)}:
                 escaped = (json.dumps(form)[1:-1], json.dumps(form, ensure_ascii=False)[1:-1])
                 for given in (form, *escaped):
                     shown |= {_lower(given), _lower(repr(given)[1:-1])}

@@ -31,8 +31,7 @@ from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.normal_forms import (
     canonical_name,
     content_hash,
-    normalized_content,
-    one_line,
+    hash_basis,
     shown_name,
     storage_content,
 )
@@ -96,8 +95,7 @@ def is_mark(text: str) -> bool:
 
 def folded(text: str) -> str:
     """The form of a text from which its content hash is computed."""
-    stored = storage_content(text)
-    return normalized_content(stored) or one_line(stored).lower()
+    return hash_basis(storage_content(text))
 
 
 def folded_hash(folded_text: str) -> str:

@@ -48,7 +48,6 @@ def extract_stage(settings: StageSettings) -> Stage:
             turn.context or (),
             settings.extraction.max_input_characters,
             settings.extraction.max_output_tokens,
-            lines=turn.published_content,
             utc_offset_minutes=offset,
         )
         why = ""

@@ -53,8 +53,7 @@ def read_turns(path: Path) -> list[dict[str, object]]:
 
 def extracted(turn: dict[str, object]) -> ExtractionDraft:
     """What the rules draw from a labelled turn, by the way of the pipeline."""
-    published = str(turn["turn"])
-    stored = storage_content(published)
+    stored = storage_content(str(turn["turn"]))
     body = NormalizedTurn(
         turn_id="t",
         speaker=str(turn["speaker"]),
@@ -64,7 +63,7 @@ def extracted(turn: dict[str, object]) -> ExtractionDraft:
         content_hash="0" * 64,
         explicit_long_term_memory_intent=bool(turn.get("explicit_intent")),
     )
-    return read_extraction(answer(extraction_prompt(body, AT, [], lines=published)))
+    return read_extraction(answer(extraction_prompt(body, AT, [])))
 
 
 def judged(turn: dict[str, object]) -> Outcome:

@@ -258,15 +258,8 @@ def local_time(message: Mapping[str, Any]) -> datetime:
 
 def is_swapped(one: datetime, other: datetime) -> bool:
     """Whether two dates are the same with day and month the other way round."""
-    return (
-        (one.year, one.month, one.day)
-        == (other.year, other.day, other.month)
-        != (
-            other.year,
-            other.month,
-            other.day,
-        )
-    )
+    swapped = (other.year, other.day, other.month)
+    return (one.year, one.month, one.day) == swapped and one.month != one.day
 
 
 def name_in_id(body: Mapping[str, object]) -> tuple[str, str]:

@@ -52,8 +52,6 @@ _KINDS: Final = {
     "notices of WhatsApp": "encrypted",
 }
 """Expressions by the kind of entries that they tell."""
-ASSUMED: Final = "reads them otherwise"
-"""Ends how the order was inferred where nothing in the chat excludes the other."""
 NAMES: Final[dict[DateOrder, str]] = {
     "dmy": "day/month/year",
     "mdy": "month/day/year",
@@ -85,13 +83,12 @@ def read_whatsapp(document: Document, options: ReadOptions) -> Iterator[Item]:
     readable = [entry for entry in entries if entry.stamp.clock is not None]
     if not readable:
         raise Unreadable("no WhatsApp chat: no line begins with a date, a time and a speaker")
-    order, why = options.date_order, "as told by --date-order"
+    order, why, is_sure = options.date_order, "as told by --date-order", True
     if order is None:
-        order, why = date_order(readable)
+        order, why, is_sure = date_order(readable)
     yield Note(f"dates are read as {NAMES[order]} ({why}), times as those of {options.zone.key}")
     chat, keys = _chat(document.stem), Keys()
     found = (_said(entry, f"{document.name}:{entry.line}", order, options) for entry in entries)
-    is_sure = options.date_order is not None or ASSUMED not in why
     yield from said(
         item if not isinstance(item, Utterance) else _named(item, chat, keys, options, is_sure)
         for item in found
@@ -202,17 +199,17 @@ def _moment(entry: _Entry, order: DateOrder) -> datetime | None:
     return moment(entry.stamp, order, entry.newest)
 
 
-def date_order(entries: Sequence[_Entry]) -> tuple[DateOrder, str]:
-    """Returns the order in which all dates exist and time runs back least, and how it was
-    inferred."""
+def date_order(entries: Sequence[_Entry]) -> tuple[DateOrder, str, bool]:
+    """Returns the order in which all dates exist and time runs back least, how it was inferred,
+    and whether something in the chat excludes all others."""
     possible = [order for order in _orders(entries) if all(_moment(e, order) for e in entries)]
     if len(possible) == 1:
-        return possible[0], "no other order gives dates that exist"
+        return possible[0], "no other order gives dates that exist", True
     orders = possible or _orders(entries)
     steps = {order: _steps_back(entries, order) for order in orders}
     fewest = [order for order in orders if steps[order] == min(steps.values())]
     if len(fewest) == 1:
-        return fewest[0], "in any other order time would run back"
+        return fewest[0], "in any other order time would run back", True
     by_form, why = _by_form(entries[0].stamp)
     likely = by_form or fewest[0]
     if by_form not in fewest:
@@ -221,7 +218,7 @@ def date_order(entries: Sequence[_Entry]) -> tuple[DateOrder, str]:
         shorter = spans[likely] < max(spans.values())
         why = "assumed: the chat is then the shorter" if shorter else "assumed"
     others = ", ".join(f"--date-order {order}" for order in fewest if order != likely)
-    return likely, f"{why}; {others} {ASSUMED}"
+    return likely, f"{why}; {others} reads them otherwise", False
 
 
 def _by_form(stamp: Stamp) -> tuple[DateOrder | None, str]:

@@ -117,11 +117,13 @@ def _sides(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
     holder = claim.holder.casefold()
     if claim.slot in ("family", "pet"):
         has_none = _NONE_OF.match(claim.value) is not None
-        holds = claim.holds and not has_none
+        holds, key = claim.holds and not has_none, _topic(claim.key)
         kinds = frozenset() if holds else _KINDS.get(claim.key, frozenset())
-        yield Side(holder, "has", kinds | {_topic(claim.key)}, holds, when)
-    if claim.slot == "relationship" and claim.key == "partner":
-        yield Side(holder, "has", frozenset(("partner",)), claim.holds, when)
+        # Whose husband is not Tom may have one.
+        if holds or has_none or _topic(claim.value) == key:
+            yield Side(holder, "has", kinds | {key}, holds, when)
+    if claim.slot == "relationship" and claim.holds and claim.key == "partner":
+        yield Side(holder, "has", frozenset(("partner",)), True, when)
     elif claim.slot == "relationship" and claim.holds and claim.value.casefold() == "single":
         yield Side(holder, "has", _PARTNERS, False, when)
     matter = f"{claim.slot}_{claim.key}" if claim.key else claim.slot

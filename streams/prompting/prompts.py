@@ -193,20 +193,20 @@ def extraction_prompt(
     max_characters: int = DEFAULT_MAX_CHARACTERS,
     max_output_tokens: int = DEFAULT_OUTPUT_TOKENS,
     *,
-    lines: str | None = None,
     utc_offset_minutes: int = 0,
 ) -> Prompt:
     """Ask for the facts and triples of one turn.
 
-    `lines` is the turn's text with its line breaks, where it had any: lists, code and quoted mail
-    show only there. `utc_offset_minutes` is the offset that `occurred_at` was published with (540
+    The turn's text has its line breaks: lists, code and quoted mail show only there.
+    `utc_offset_minutes` is the offset that `occurred_at` was published with (540
     for Japan): the day that "yesterday" is counted from. Text beyond `max_characters` is cut and
     marked, and echoed context left out. `context` comes oldest first and is marked as not to be
     extracted from. `subject`:
     content, speaker, role, occurred_at (RFC 3339 with that offset), explicit_intent, context
     (speaker, role, occurred_at in UTC, content).
     """
-    said = spoken(turn.content if lines is None else storage_content(lines))
+    published = turn.published_content
+    said = spoken(turn.content if published is None else storage_content(published))
     content = cut(said, max_characters)
     occurred_at = local_time(occurred_at, utc_offset_minutes)
     earlier = [

@@ -214,6 +214,14 @@ def beside(pipeline: Pipeline) -> tuple[erasing.FileErasing, Callable[[], Any], 
     return files, lambda: asyncio.run(task.round()), pauses
 
 
+def with_only_files_left(pipeline: Pipeline) -> Callable[[], Any]:
+    """After the pause; returns one round of the background."""
+    files, round_of, _ = beside(pipeline)
+    round_of()
+    asyncio.run(files.execute(files=False))
+    return round_of
+
+
 def test_the_background_ends_as_the_stages_paused_do(folder: Path, whole: Whole) -> None:
     with opened(folder) as pipeline:
         files, round_of, pauses = beside(pipeline)
@@ -264,9 +272,7 @@ def test_what_is_stored_while_the_file_is_written_again_is_not_lost(
 ) -> None:
     monkeypatch.setattr(erasing, "QUIET_SECONDS", 0.01)
     with opened(folder) as pipeline:
-        files, round_of, _ = beside(pipeline)
-        round_of()
-        asyncio.run(files.execute(files=False))
+        round_of = with_only_files_left(pipeline)
         written: list[int] = []
         real = pipeline.shard.write_again
 
@@ -291,9 +297,7 @@ def test_writers_wait_for_the_file_when_they_never_stop(
     monkeypatch.setattr(erasing, "QUIET_SECONDS", 0.01)
     monkeypatch.setattr(erasing, "PATIENCE_SECONDS", 0.05)
     with opened(folder) as pipeline:
-        files, round_of, _ = beside(pipeline)
-        round_of()
-        asyncio.run(files.execute(files=False))
+        round_of = with_only_files_left(pipeline)
         held: list[bool] = []
         real = pipeline.shard.write_again
 

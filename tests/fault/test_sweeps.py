@@ -304,3 +304,25 @@ def test_a_rebuild_ends_the_same(tmp_path: Path) -> None:
     assert rebuilt(settings, swap=True).is_equal
     assert state_of(settings) == before
     assert {"mentions", "vectors", "memories"} <= took
+
+
+def test_what_a_swept_memory_stated_is_not_shown_again(tmp_path: Path) -> None:
+    """When another statement of its source is forgotten, the text is made anew of both."""
+    with Pipeline(tmp_path, pipeline_settings(FULL)) as pipeline:
+        pipeline.say("I live in Ghent. I have a red bike. I like pasta. The rain is loud today.")
+        pipeline.run()
+        for number, word in enumerate(("Ghent", "pasta"), start=50):
+            [fact] = pipeline.values(
+                "SELECT memory_id FROM memory_rows WHERE type <> 'episodic' AND NOT is_deleted"
+                " AND content LIKE ?",
+                f"%{word}%",
+            )
+            pipeline.command(ForgetCommand(memory_ids=(fact,), reason="private"), first=number)
+            pipeline.run()
+            pipeline.clock.advance(days=200)
+            assert "ana: memories" in swept(pipeline)
+            assert pipeline.values("SELECT 1 FROM memory_rows WHERE memory_id = ?", fact) == []
+        [text] = pipeline.values("SELECT content FROM memory_rows WHERE type = 'episodic'")
+        assert "Ghent" not in text
+        assert "pasta" not in text
+        assert "red bike" in text

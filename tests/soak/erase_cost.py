@@ -22,8 +22,6 @@ from palimpsest.ops.bench.made_up import SEED, Vocabulary
 from palimpsest.ops.bench.measures import times
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.local import sources_of
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.commands import Actor, ForgetCommand, MemoryCommand
 from palimpsest.schemas.envelope import derived_id
@@ -50,22 +48,9 @@ async def measure(folder: Path, stored: int, turns: float, readers: int, erased:
             await app.drain()
     async with application(settings) as app:
         load = Load(app, SCOPE, run)
-        working = asyncio.create_task(app.run(until_drained=False))
-        queries = DirectQueries(sources_of(app))
-        writing = [load.write(turns)] if turns else []
-        tasks = [*writing, load.watch(), *(load.read(queries) for _ in range(readers))]
-        running = [asyncio.create_task(task) for task in tasks]
-        await asyncio.sleep(BEFORE_SECONDS / 2)
-        load.told()  # the first recalls load the scope
-        await asyncio.sleep(BEFORE_SECONDS / 2)
-        calm = load.told()
-        took = [await _erase(app, run, number) for number in range(erased)]
-        during = load.told()
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        app.stop()
-        await working
+        async with load.running(turns, readers, BEFORE_SECONDS) as calm:
+            took = [await _erase(app, run, number) for number in range(erased)]
+            during = load.told()
     return {
         "stored": stored,
         "in_tables_ms": times([each[0] * 1_000 for each in took]),

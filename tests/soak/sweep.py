@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import itertools
 import json
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -128,6 +129,24 @@ class Load:
             self.recalled.append((time.monotonic() - began) * 1_000)
             await asyncio.sleep(0.02)
 
+    @contextlib.asynccontextmanager
+    async def running(self, turns: float, readers: int, before: float) -> AsyncIterator[JsonObject]:
+        """Runs the program under this load; gives the waits of the last half of `before` seconds,
+        with nothing else."""
+        working = asyncio.create_task(self.app.run(until_drained=False))
+        queries = DirectQueries(sources_of(self.app))
+        tasks = [self.write(turns), self.watch(), *(self.read(queries) for _ in range(readers))]
+        under_way = [asyncio.create_task(task) for task in tasks]
+        await asyncio.sleep(before / 2)
+        self.told()  # the first recalls load the scope
+        await asyncio.sleep(before / 2)
+        yield self.told()
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+        self.app.stop()
+        await working
+
     def told(self) -> JsonObject:
         found: JsonObject = {"write_wait_ms": times(self.waited), "recall_ms": times(self.recalled)}
         self.waited, self.recalled = [], []
@@ -145,23 +164,11 @@ async def measure(
         _make(app, tombstones)
     async with application(settings) as app:
         load = Load(app, SCOPE)
-        working = asyncio.create_task(app.run(until_drained=False))
-        queries = DirectQueries(sources_of(app))
-        tasks = [load.write(turns), load.watch(), *(load.read(queries) for _ in range(readers))]
-        running = [asyncio.create_task(task) for task in tasks]
-        await asyncio.sleep(before / 2)
-        load.told()  # the first recalls load the scope
-        await asyncio.sleep(before / 2)
-        calm = load.told()
-        began = time.monotonic()
-        [run] = await app.scheduler.run_now("retention", 3_600)
-        took = time.monotonic() - began
-        during = load.told()
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        app.stop()
-        await working
+        async with load.running(turns, readers, before) as calm:
+            began = time.monotonic()
+            [run] = await app.scheduler.run_now("retention", 3_600)
+            took = time.monotonic() - began
+            during = load.told()
         with app.shards[0].reading() as reader:
             left = {name: reader.execute(query).fetchall()[0][0] for name, query in _LEFT.items()}
     return {
