@@ -7,9 +7,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 
-from palimpsest.ops.maintenance.erasing import FileErasing, PrivacyRedactor, Purge
+from palimpsest.ops.maintenance.erasing import FileErasing
 from palimpsest.ops.maintenance.periodic import PeriodicTask, running
 from palimpsest.ops.maintenance.process import Process
+from palimpsest.ops.maintenance.withholding import PrivacyRedactor, Purge
 from palimpsest.ops.opening import open_log, open_shards
 from palimpsest.ops.parts import (
     LOCK_PATIENCE_SECONDS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from palimpsest.ops.maintenance.erasing import PrivacyRedactor
+from palimpsest.ops.maintenance.withholding import PrivacyRedactor
 from palimpsest.schemas.commands import Actor, SetPrivacyCommand
 from tests.harness import Pipeline
 

@@ -360,7 +360,11 @@ def finish_log(
         redact_tables(connection, [redaction_of(connection, each) for each in erasures])
         for scrub in scrubs:
             scrub_tables(connection, scrub, caused)
-        connection.execute("UPDATE erasures SET phase = 'files', texts = '{}' WHERE phase = 'log'")
+        connection.execute(
+            "UPDATE erasures SET phase = 'files', texts = '{}' WHERE phase = 'log'"
+            " AND erasure_id IN (SELECT unnest(?))",
+            [[each.erasure_id for each in erasures]],
+        )
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")

@@ -236,6 +236,19 @@ def test_the_background_ends_as_the_stages_paused_do(folder: Path, whole: Whole)
         assert differing(pipeline.state_by_table(), whole.state) == []
 
 
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Topics and first offsets of all blocks that are read from now on."""
+    read: list[tuple[str, int]] = []
+    reading = EmbeddedLog.read
+
+    def noted(log: EmbeddedLog, topic: str, partition: int, first: int, count: int) -> Any:
+        read.append((topic, first))
+        return reading(log, topic, partition, first, count)
+
+    monkeypatch.setattr(EmbeddedLog, "read", noted)
+    return read
+
+
 def test_what_comes_while_the_log_is_read_is_redacted_in_the_pause(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,19 +258,50 @@ def test_what_comes_while_the_log_is_read_is_redacted_in_the_pause(
         ends = {each.name: pipeline.log.end_offset(each.name, 0) for each in ALL_TOPICS}
         round_of()
         pipeline.say(SECRET)  # as what a stage still held
-        read: list[tuple[str, int]] = []
-        reading = EmbeddedLog.read
-
-        def noted(log: EmbeddedLog, topic: str, partition: int, first: int, count: int) -> Any:
-            read.append((topic, first))
-            return reading(log, topic, partition, first, count)
-
-        monkeypatch.setattr(EmbeddedLog, "read", noted)
+        read = reads(monkeypatch)
         asyncio.run(files.execute(files=False))
         assert read
         assert [each for each in read if each[1] < ends[each[0]]] == []
         round_of()
         assert where(folder, SECRET) == []
+
+
+def test_the_log_is_read_once_however_often_the_task_is_woken_before_the_pause(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each batch wakes it while the stages end theirs, which would wait for the reading."""
+    with opened(folder) as pipeline:
+        _, round_of, pauses = beside(pipeline)
+        round_of()
+        read = reads(monkeypatch)
+        round_of()
+        assert pauses == ["paused", "paused"]
+        assert read == []
+
+
+def test_the_pause_does_not_wait_for_an_erasure_that_came_after_the_log_was_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(folder) as pipeline:
+        files, round_of, pauses = beside(pipeline)
+        ends = {each.name: pipeline.log.end_offset(each.name, 0) for each in ALL_TOPICS}
+        round_of()
+        gone = turn_memory_id("ana", "t2")
+        later = ForgetCommand(memory_ids=(gone,), reason="gone", hard=True, cascade=True)
+        pipeline.command(later, first=20)
+        pipeline.run()
+        with monkeypatch.context() as patched:
+            read = reads(patched)
+            asyncio.run(files.execute(files=False))
+            assert read
+            assert [each for each in read if each[1] < ends[each[0]]] == []
+        assert where(folder, OTHER)
+        round_of()
+        asyncio.run(files.execute(files=False))
+        round_of()
+        assert pauses == ["paused", "paused"]
+        assert not pipeline.shard.has_erasures
+        assert where(folder, SECRET, OTHER) == []
 
 
 def test_killed_after_the_log_was_read(folder: Path, whole: Whole) -> None:

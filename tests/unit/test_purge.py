@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.maintenance.erasing import Purge
 from palimpsest.ops.maintenance.periodic import running
+from palimpsest.ops.maintenance.withholding import Purge
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import LogError, Position
 from palimpsest.streams.logs.embedded import EmbeddedLog
