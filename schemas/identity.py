@@ -34,6 +34,16 @@ FACT_MEMORY_NAME = NAMESPACE.bytes + b"memory\x1f"
 """What stands before an item's id in what `fact_memory_id` is the SHA-1 of."""
 
 
+def turn_memory_name(scope: str) -> bytes:
+    """What stands before a turn's id in what `turn_memory_id` is the SHA-1 of."""
+    return NAMESPACE.bytes + f"turn\x1f{scope}\x1f".encode(errors="surrogatepass")
+
+
+def command_memory_name(scope: str) -> bytes:
+    """What stands before a command's id in what `command_memory_id` is the SHA-1 of."""
+    return NAMESPACE.bytes + f"remembered\x1f{scope}\x1f".encode(errors="surrogatepass")
+
+
 @dataclass(frozen=True, slots=True)
 class ItemsOf:
     """Which items of the balance a message carries."""

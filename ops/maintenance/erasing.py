@@ -45,6 +45,7 @@ from palimpsest.stores.writing.erasures import (
     scrub_of,
     unfinished,
 )
+from palimpsest.stores.writing.redacted_tables import affected_records
 from palimpsest.streams.logs.base import LogError, Outgoing, Record, blocks
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.models.recorded import RecordedReplies
@@ -307,7 +308,7 @@ def _read_ahead(log: EmbeddedLog, partition: int, shard: Shard) -> _Ahead:
             return _Ahead()
         ends = {topic.name: log.end_offset(topic.name, partition) for topic in ALL_TOPICS}
         redactions = [redaction_of(connection, each) for each in in_log]
-        _redact_log(log, partition, redactions, {}, ends)
+        _redact_log(connection, log, partition, redactions, {}, ends)
         return _Ahead(frozenset(each.erasure_id for each in in_log), ends)
 
 
@@ -330,7 +331,7 @@ def _in_log(
         others = [each for each in in_log if each not in begun]
         for erasures, first in ((begun, ahead.ends), (others, {})):
             redactions = [redaction_of(connection, each) for each in erasures]
-            _redact_log(log, partition, redactions, first)
+            _redact_log(connection, log, partition, redactions, first)
         scrubs = [each for each in (scrub_of(connection, one) for one in in_log) if each]
         caused: set[str] = set()
         for scrub in scrubs:
@@ -377,21 +378,31 @@ def _forget_replies(replies: RecordedReplies | None, erasures: Sequence[Erasure]
 
 
 def _redact_log(
+    connection: duckdb.DuckDBPyConnection,
     log: EmbeddedLog,
     partition: int,
     redactions: Sequence[Redaction],
     first: Mapping[str, int],
     ends: Mapping[str, int] | None = None,
 ) -> None:
-    """Applies all redactions to each record in turn, so that the log is read once: from `first` up
-    to `ends`, by topic (0, the present end)."""
+    """Applies all redactions in turn to each record that they may change, so that the log is read
+    once: from `first` up to `ends`, by topic (0, the present end)."""
+    by_scope: dict[str, list[Redaction]] = {}
+    for redaction in redactions:
+        by_scope.setdefault(redaction.scope, []).append(redaction)
     for topic in ALL_TOPICS if redactions else ():
         begin, end = first.get(topic.name, 0), (ends or {}).get(topic.name)
         for records in blocks(log, topic.name, partition, begin, end):
+            values = [record.value for record in records]
+            numbers = {
+                number
+                for of_scope in by_scope.values()
+                for number in affected_records(connection, values, of_scope)
+            }
             changed = [
-                (record, *redacted)
-                for record in records
-                if (redacted := _redacted(record, redactions)) is not None
+                (records[number], *redacted)
+                for number in sorted(numbers)
+                if (redacted := _redacted(records[number], redactions)) is not None
             ]
             if changed and topic is MEMORY_HISTORY:
                 for scope in dict.fromkeys(scope for _, scope, _ in changed):

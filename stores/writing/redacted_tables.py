@@ -1,4 +1,5 @@
-"""The tables that hold texts of messages and outcomes, and the removal of erased texts from them.
+"""The tables that hold texts of messages and outcomes, and the removal of erased texts from them;
+and which records of a log may hold such texts.
 
 An erasure concerns only few rows of a scope. DuckDB preselects them by ids and patterns; only these
 are parsed. A pattern matches everything that `Redaction.node` would change, and little else: a text
@@ -19,7 +20,12 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
-from palimpsest.schemas.identity import FACT_MEMORY_NAME, UNREADABLE_SCOPE
+from palimpsest.schemas.identity import (
+    FACT_MEMORY_NAME,
+    UNREADABLE_SCOPE,
+    command_memory_name,
+    turn_memory_name,
+)
 from palimpsest.schemas.quotations import ERASED, LONG
 from palimpsest.schemas.redaction import CHANGING, OWN, QUOTING, Redaction
 from palimpsest.schemas.row_types import ROW_TYPES
@@ -66,7 +72,6 @@ def screen_of(redactions: Sequence[Redaction]) -> Screen:
     quoted = {given[:LONG] for each in redactions for given in each.quotations}
     long = [given for given in quoted if len(given) == LONG]
     words = {word for each in redactions for word in (*each.erased, *each.hashes)}
-    words |= {*_DERIVING}
     return Screen(
         _either([*map(_beginning, texts), *map(_within, long)]),
         _either(map(_within, quoted)),
@@ -252,7 +257,7 @@ def affected(
         "own": screen.own,
         "quoting": screen.quoting,
         "json": screen.json,
-        "words": [*screen.words],
+        "words": [*screen.words, *_DERIVING],
         "fields": CHANGING_FIELDS,
         "odd": ODD,
         "name": FACT_MEMORY_NAME,
@@ -284,6 +289,69 @@ def _changing(table: Table) -> str:
                 f"regexp_matches({text}, {pattern}) OR {odd} OR contains({text}, chr(0))"
             )
     return " OR ".join(f"({each})" for each in conditions)
+
+
+_ANYWAY: Final = (
+    '"(?:value_base64|from_scope|add-document|update-short-term-memory)"|"turn_id"\\s*:\\s*[^"\\s]'
+    '|"(?:turn_id|item_id|id|causation_id|correlation_id)"\\s*:\\s*"[^"\\\\]*\\\\'
+    '|"kind"\\s*:\\s*"(?:name|relation|mention|aspect|attribute)"'
+)
+"""What must be parsed to see whose it is."""
+
+
+def _derives(fields: str, name: str) -> str:
+    """Returns a condition for records in which one of these fields has an id that an erased
+    memory's is derived from, as `derived_id` makes it of the bytes `name` and the id."""
+    ids = f'regexp_extract_all(raw, \'"(?:{fields})"\\s*:\\s*"([^"]*)"\', 1)'
+    digests = f"list_transform({ids}, lambda id: left(sha1(${name} || encode(id)), 8))"
+    return f"list_has_any({digests}, $digests)"
+
+
+# Escapes that real texts are full of are undone; where others are left, or a string ends with a
+# backslash, the record is parsed.
+_AFFECTED: Final = f"""
+WITH records AS (SELECT number, try(decode(value)) AS raw FROM batch),
+unescaped AS (SELECT *, replace(replace(raw, '\\"', '"'), '\\n', chr(10)) AS text FROM records)
+SELECT number FROM unescaped WHERE raw IS NULL
+    OR contains(text, '\\') OR contains(text, chr(0)) OR regexp_matches(raw, $anyway)
+    OR regexp_matches(text, $json)
+    OR strlen(text) > length(text) AND regexp_matches(text, $odd)
+    OR list_has_any(string_split(text, '"'), $words)
+    OR {_derives("item_id", "of_fact")} OR {_derives("turn_id", "of_turn")}
+    OR contains(raw, '"remember"')
+        AND {_derives("id|causation_id|correlation_id", "of_command")}
+ORDER BY 1"""
+
+
+def affected_records(
+    connection: duckdb.DuckDBPyConnection,
+    values: Sequence[bytes | None],
+    redactions: Sequence[Redaction],
+) -> list[int]:
+    """Returns the positions of all records, given as their values, that redactions of one scope
+    change, and of few others, in order."""
+    scope = redactions[0].scope
+    if "\x1e" in scope or "\x1f" in scope:  # which `derived_id` escapes
+        return [*range(len(values))]
+    screen = screen_of(redactions)
+    documents = {document for each in redactions for document in each.documents}
+    given = {
+        "anyway": _ANYWAY,
+        "json": screen.json,
+        "odd": ODD,
+        "words": [*screen.words, *documents],
+        "digests": sorted({key[:8] for each in redactions for key in each.erased}),
+        "of_fact": FACT_MEMORY_NAME,
+        "of_turn": turn_memory_name(scope),
+        "of_command": command_memory_name(scope),
+    }
+    numbers = pa.array(range(len(values)), pa.int64())
+    batch = pa.table({"number": numbers, "value": pa.array(values, pa.binary())})
+    connection.register("batch", batch.filter(batch["value"].is_valid()))
+    try:
+        return [number for (number,) in connection.execute(_AFFECTED, given).fetchall()]
+    finally:
+        connection.unregister("batch")
 
 
 def _owned(table: Table) -> str:

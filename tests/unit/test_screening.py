@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 import unicodedata
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from palimpsest.schemas.envelope import derived_id
-from palimpsest.schemas.identity import fact_memory_id, turn_memory_id
+from palimpsest.schemas.identity import command_memory_id, fact_memory_id, turn_memory_id
 from palimpsest.schemas.quotations import LONG
 from palimpsest.schemas.redaction import CHANGING, Redaction, folded, marks_of
 from palimpsest.stores.writing.redacted_tables import (
@@ -23,13 +24,14 @@ from palimpsest.stores.writing.redacted_tables import (
     TABLES,
     Table,
     affected,
+    affected_records,
     redacted_row,
     screen_of,
 )
 from tests.examples import examples
 
 GONE, KEPT = turn_memory_id("s", "t1"), turn_memory_id("s", "t2")
-GONE_FACT = fact_memory_id("i1")
+GONE_FACT, GONE_COMMAND = fact_memory_id("i1"), command_memory_id("s", "c1")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 def of_texts(*texts: str, kept: Sequence[str] = ()) -> Redaction:
     return Redaction(
         "s",
-        frozenset({GONE, GONE_FACT}),
+        frozenset({GONE, GONE_FACT, GONE_COMMAND}),
         marks_of({GONE: texts}),
         texts,
         frozenset({KEPT}),
@@ -161,6 +163,34 @@ IDS_AT = st.sampled_from(
 )
 
 
+def node(
+    draw: st.DrawFn, texts: Sequence[str], said: st.SearchStrategy[str], depth: int = 2
+) -> Any:
+    """A part of a message, with ids and with texts as they may stand somewhere."""
+    # What stands beside decides whose it is: all in one object, or in one within.
+    made: dict[str, Any] = {draw(NAMES): draw(said) for _ in range(draw(st.integers(0, 2)))}
+    made |= {draw(IDS_AT): draw(IDS) for _ in range(draw(st.integers(0, 2)))}
+    if draw(st.booleans()):
+        made |= {draw(NAMES | st.sampled_from(["list", "memory_ids"])): [draw(said), draw(IDS)]}
+    made |= draw(
+        st.sampled_from(
+            [
+                {},
+                {"command": "add-document", "text": texts[0]},
+                {"command": "update-short-term-memory", "summary": "x"},
+                {"event": "created", "item_kind": "fact"},
+                {"triples": [{"source": "A", "target": "B", "relationship": "r"}]},
+            ]
+        )
+    )
+    if depth and draw(st.booleans()):
+        made[draw(st.sampled_from(["within", "candidates", "turn"]))] = node(
+            draw, texts, said, depth - 1
+        )
+    made.pop("value_base64", None)
+    return made if draw(st.booleans()) else [made]
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Table, dict[str, Any], list[Redaction]]:
     table = draw(st.sampled_from(TABLES))
@@ -168,32 +198,10 @@ def cases(draw: st.DrawFn) -> tuple[Table, dict[str, Any], list[Redaction]]:
     texts += [text * 40 for text in texts if draw(st.booleans())]
     said = st.sampled_from(texts).flatmap(shown) | TEXTS | st.sampled_from(["", "[erased]"])
 
-    def node(depth: int = 2) -> Any:
-        # What stands beside decides whose it is: all in one object, or in one within.
-        made: dict[str, Any] = {draw(NAMES): draw(said) for _ in range(draw(st.integers(0, 2)))}
-        made |= {draw(IDS_AT): draw(IDS) for _ in range(draw(st.integers(0, 2)))}
-        if draw(st.booleans()):
-            made |= {draw(NAMES | st.sampled_from(["list", "memory_ids"])): [draw(said), draw(IDS)]}
-        made |= draw(
-            st.sampled_from(
-                [
-                    {},
-                    {"command": "add-document", "text": texts[0]},
-                    {"command": "update-short-term-memory", "summary": "x"},
-                    {"event": "created", "item_kind": "fact"},
-                    {"triples": [{"source": "A", "target": "B", "relationship": "r"}]},
-                ]
-            )
-        )
-        if depth and draw(st.booleans()):
-            made[draw(st.sampled_from(["within", "candidates", "turn"]))] = node(depth - 1)
-        made.pop("value_base64", None)
-        return made if draw(st.booleans()) else [made]
-
     row: dict[str, Any] = {}
     for name in table.columns:
         if name in table.json:
-            row[name] = json.dumps(node(), ensure_ascii=draw(st.booleans()))
+            row[name] = json.dumps(node(draw, texts, said), ensure_ascii=draw(st.booleans()))
         elif name in table.lists:
             row[name] = draw(st.lists(said, max_size=2))
         elif name in table.changed:
@@ -224,6 +232,43 @@ def test_every_row_that_changes_is_found(
     check(connection, *case)
 
 
+@st.composite
+def messages(draw: st.DrawFn) -> tuple[list[bytes], list[Redaction]]:
+    texts = draw(st.lists(TEXTS, min_size=1, max_size=3))
+    said = st.sampled_from(texts).flatmap(shown) | TEXTS
+    values = []
+    for _ in range(draw(st.integers(1, 4))):
+        message = {"id": draw(IDS | st.just("c1")), "scope": draw(st.sampled_from(["s", "t"]))}
+        command = {"command": "remember", "content": draw(said), "tags": ["a label"]}
+        body = draw(st.sampled_from([{"command": command}, {}])) or node(draw, texts, said)
+        if draw(st.booleans()):
+            held = base64.b64encode(json.dumps(node(draw, texts, said)).encode()).decode()
+            body = {"value_base64": held, "reason": draw(said)}
+        indent = draw(st.sampled_from([None, 1]))
+        form = json.dumps(message | {"body": body}, ensure_ascii=draw(st.booleans()), indent=indent)
+        values.append((draw(said) if draw(st.integers(0, 9)) == 0 else form).encode())
+    kept = draw(st.lists(st.sampled_from(texts), max_size=1))
+    half = len(texts) // 2
+    return values, [of_texts(*texts[half:], kept=kept), of_texts(*texts[:half])]
+
+
+@settings(
+    max_examples=examples(60),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(case=messages())
+def test_every_record_that_changes_is_found(
+    connection: duckdb.DuckDBPyConnection, case: tuple[list[bytes], list[Redaction]]
+) -> None:
+    values, redactions = case
+    found = affected_records(connection, values, redactions)
+    for number, value in enumerate(values):
+        redacted = value
+        for redaction in redactions:
+            redacted = redaction.value(redacted)
+        assert redacted == value or number in found, value
+
+
 def row_of(table: Table, **given: Any) -> dict[str, Any]:
     empty: dict[str, Any] = {name: [] if name in table.lists else "" for name in table.columns}
     return empty | dict.fromkeys(table.json, "{}") | given
@@ -231,6 +276,7 @@ def row_of(table: Table, **given: Any) -> dict[str, Any]:
 
 BY_NAME = {table.name: table for table in TABLES}
 TEXT = "Ana keeps the spare key under the third flowerpot"
+HAN = "\u8c48 was written on the door"
 FOREIGN = "Ана держит ключ под мостом в Твери"
 
 
@@ -264,6 +310,58 @@ def test_rows(
     row = row_of(table, **given)
     assert check(connection, table, row, [of_texts(TEXT, FOREIGN)]) == changed
     assert bool(affected(connection, table, [of_texts(TEXT, FOREIGN)], 0)) == changed
+
+
+@pytest.mark.parametrize(
+    ("message", "is_parsed"),
+    [
+        ({"turn_id": "t9", "content": "anything"}, False),
+        ({"turn_id": "t9", "content": 'of "two"\nlines'}, False),
+        ({"turn_id": "t1", "content": "anything"}, True),
+        ({"turn_id": 't9", "turn_id": "t1', "content": "anything"}, True),
+        ({"content": '"turn_id": ', "turn_id": "t1"}, True),
+        ({"item_id": "i1", "fact": "anything"}, True),
+        ({"item_id": "i2", "fact": f"she said: {TEXT.upper()}"}, True),
+        ({"item_id": "i2", "fact": f"a model: {json.dumps(FOREIGN)}"}, True),
+        ({"item_id": "i2", "fact": "Ana keeps the key"}, False),
+        ({"command": {"command": "remember", "content": "anything"}}, False),
+        ({"memory_ids": [KEPT, GONE]}, True),
+        ({"text": "a tab:\t"}, True),
+        ({"text": f"she said: \uf900{HAN[1:]}"}, True),
+    ],
+)
+def test_records(
+    message: dict[str, Any], is_parsed: bool, connection: duckdb.DuckDBPyConnection
+) -> None:
+    values = [
+        json.dumps({"id": "m", "scope": "s", "body": body}, ensure_ascii=False).encode()
+        for body in ({}, message)
+    ]
+    found = affected_records(connection, [None, *values], [of_texts(TEXT, FOREIGN, HAN)])
+    assert found == ([2] if is_parsed else [])
+
+
+@pytest.mark.parametrize("field", ["id", "causation_id", "correlation_id"])
+@pytest.mark.parametrize("command_id", ["c1", "c2"])
+def test_what_was_remembered_is_found_by_its_command(
+    field: str, command_id: str, connection: duckdb.DuckDBPyConnection
+) -> None:
+    command = {"command": "remember", "content": "anything"}
+    message = {"scope": "s", field: command_id, "body": {"write": {"command": command}}}
+    found = affected_records(connection, [json.dumps(message).encode()], [of_texts(TEXT)])
+    assert found == ([0] if command_id == "c1" else [])
+
+
+def test_what_is_no_text_is_parsed(connection: duckdb.DuckDBPyConnection) -> None:
+    values = [b"\xff", b"nothing", TEXT.encode(), b"nul \0"]
+    assert affected_records(connection, values, [of_texts(TEXT)]) == [0, 2, 3]
+
+
+def test_a_scope_with_a_separator_in_its_name_is_read_whole(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    redaction = Redaction("a\x1fb", frozenset({GONE}), {})
+    assert affected_records(connection, [b"{}", b"{}"], [redaction]) == [0, 1]
 
 
 @pytest.mark.parametrize("many", [1, MOST + 1])
