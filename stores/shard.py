@@ -33,6 +33,7 @@ from palimpsest.stores.database.damage import REBUILD, StoreDamaged
 from palimpsest.stores.database.migrations import migrate
 from palimpsest.stores.database.snapshot import (
     SMALL,
+    bring_up_to_date,
     discard_half,
     rewrite,
     take_written,
@@ -179,8 +180,7 @@ class Shard(ShardState):
     def rewrite(self) -> None:
         """Rewrites the store's files, so that no byte remains of what was erased from its tables.
         Under `lock`. Blocks. Raises what its two steps raise."""
-        self.write_again()
-        self.take_written()
+        self.take_written(self.write_again())
 
     def write_again(self) -> int:
         """Writes the store's file again, beside the present one. Blocks; the store may be read and
@@ -192,11 +192,14 @@ class Shard(ShardState):
             write_again(reader, path, _empty_file(self.options.search.language))
         return written
 
-    def take_written(self) -> None:
-        """Puts the file that was written again in the place of the present one, and removes all
-        other files that hold what was erased. Only while `written` is what it was; under `lock`,
-        readers wait. Blocks. Raises StoreError, OSError and duckdb.Error; unless the process ends,
-        the old file is then still there and in use."""
+    def take_written(self, written: int) -> None:
+        """Puts the file that was written again, with what was stored since `written`, in the place
+        of the present one, and removes all other files that hold what was erased. Under `lock`,
+        readers wait for the exchange. Blocks. Raises StoreError, OSError and duckdb.Error; unless
+        the process ends, the old file is then still there and in use."""
+        if written != self.written:
+            with self.reading() as reader:
+                bring_up_to_date(reader, self.folder / DATABASE_FILE)
         path = self.folder / DATABASE_FILE
         with self.readers.replacing(READERS_SECONDS):
             self._connection.execute("FORCE CHECKPOINT")

@@ -3,9 +3,9 @@ that the stores have freed.
 
 What takes time by the size of a store runs beside the stages: the log is read once before they are
 paused, and only what came meanwhile while no stage works, so that only the log and the outboxes
-hold data in flight; the store's file is written again beside the present one, which it replaces if
-nothing was written meanwhile. Every step is idempotent: after a crash the next start begins with
-it.
+hold data in flight; the store's file is written again beside the present one, which it replaces
+once it has what was stored meanwhile. Every step is idempotent: after a crash the next start begins
+with it.
 """
 
 from __future__ import annotations
@@ -158,11 +158,6 @@ logger = logging.getLogger(__name__)
 
 AGAIN_SECONDS: Final = 60.0
 """Delay before a failed erasure is retried."""
-PATIENCE_SECONDS: Final = 20.0
-"""For how long a store's file is written again beside writers, if they write meanwhile; after that
-they have to wait for it."""
-QUIET_SECONDS: Final = 1.0
-"""After so long without a commit the next one is unlikely before a file is written."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -250,18 +245,10 @@ class FileErasing:
         if found.erasures:
             self._ahead[partition] = found
             return True
-        until = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < until:
-            written = await self._attempt(shard.write_again)
-            if written is None:
-                return False
+        written = await self._attempt(shard.write_again)
+        if written is not None:
             async with shard.lock:
-                if written == shard.written:
-                    await self._attempt(_in_files, shard, True)
-                    return False
-            await _quiet(shard, until)
-        async with shard.lock:
-            await self._attempt(_in_files, shard)
+                await self._attempt(_in_files, shard, written)
         return False
 
     async def _attempt(self, step: Callable[P, T], *given: P.args, **named: P.kwargs) -> T | None:
@@ -276,18 +263,6 @@ class FileErasing:
             self._not_before = time.monotonic() + AGAIN_SECONDS
             logger.warning("erased texts are still in files: %s", error)
             return None
-
-
-async def _quiet(shard: Shard, until: float) -> None:
-    """Returns after QUIET_SECONDS without a commit, or at this time."""
-    committed = asyncio.Event()
-    with shard.commits.setting(committed):
-        while time.monotonic() < until:
-            committed.clear()
-            try:
-                await asyncio.wait_for(committed.wait(), QUIET_SECONDS)
-            except TimeoutError:
-                return
 
 
 def carry_out_in(
@@ -341,12 +316,12 @@ def _in_log(
         finish_log(connection, in_log, scrubs, caused)
 
 
-def _in_files(shard: Shard, is_written: bool = False) -> None:
-    """Rewrites the store's files, under its lock; or takes those written beside the stages."""
-    if is_written:
-        shard.take_written()
-    else:
+def _in_files(shard: Shard, written: int | None = None) -> None:
+    """Rewrites the store's files, under its lock; or takes what was `written` beside the stages."""
+    if written is None:
         shard.rewrite()
+    else:
+        shard.take_written(written)
     with shard.writing() as connection:
         finish_files(connection)
         shard.has_erasures = bool(unfinished(connection))  # one may have come meanwhile

@@ -311,51 +311,73 @@ def test_killed_after_the_log_was_read(folder: Path, whole: Whole) -> None:
         assert_ends_as(whole, folder, pipeline.reopen())
 
 
+STORED_MEANWHILE = (
+    "UPDATE memory_rows SET importance = 0.123",
+    "UPDATE memory_rows SET tags = ['changed'], dedup_key = dedup_key || ' too'",
+    "DELETE FROM seen_messages WHERE stage = 'extract'",
+    "INSERT INTO seen_messages BY NAME SELECT * FROM seen_messages",  # all rows twice
+    "DELETE FROM fts_postings",
+    "INSERT INTO embeddings BY NAME SELECT * REPLACE ('other' AS embedding_key) FROM embeddings"
+    " LIMIT 1",
+)
+
+
 def test_what_is_stored_while_the_file_is_written_again_is_not_lost(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(erasing, "QUIET_SECONDS", 0.01)
     with opened(folder) as pipeline:
         round_of = with_only_files_left(pipeline)
-        written: list[int] = []
-        real = pipeline.shard.write_again
+        shard = pipeline.shard
+        tables = [name for (name,) in shard.fetch(snapshot.TABLES, ["internal"])]
+        stored: list[dict[str, list[Any]]] = []
+
+        def rows() -> dict[str, list[Any]]:
+            return {
+                name: sorted(map(repr, pipeline.shard.fetch(f"FROM internal.{name}")))
+                for name in tables
+            }
+
+        real = shard.write_again
 
         def write_again() -> int:
-            written.append(real())
-            if len(written) == 1:
-                with pipeline.shard.writing() as connection:
-                    connection.execute("UPDATE memory_rows SET importance = 0.123")
-            return written[-1]
-
-        monkeypatch.setattr(pipeline.shard, "write_again", write_again)
-        round_of()
-        assert len(written) == 2
-        assert not pipeline.shard.has_erasures
-        assert set(pipeline.values("SELECT importance FROM memory_rows")) == {0.123}
-        assert where(folder, SECRET) == []
-
-
-def test_writers_wait_for_the_file_when_they_never_stop(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(erasing, "QUIET_SECONDS", 0.01)
-    monkeypatch.setattr(erasing, "PATIENCE_SECONDS", 0.05)
-    with opened(folder) as pipeline:
-        round_of = with_only_files_left(pipeline)
-        held: list[bool] = []
-        real = pipeline.shard.write_again
-
-        def write_again() -> int:
-            held.append(pipeline.shard.lock._is_held)
             written = real()
-            return written if held[-1] else written - 1
+            with shard.writing() as connection:
+                for statement in STORED_MEANWHILE:
+                    connection.execute(statement)
+            stored.append(rows())
+            return written
 
-        monkeypatch.setattr(pipeline.shard, "write_again", write_again)
+        monkeypatch.setattr(shard, "write_again", write_again)
         round_of()
-        assert held[-1]
-        assert not any(held[:-1])
-        assert not pipeline.shard.has_erasures
+        assert not shard.has_erasures
+        [before] = stored
+        after = rows()
+        assert [name for name in tables if before[name] != after[name]] == ["erasures"]
         assert where(folder, SECRET) == []
+        pipeline.reopen()
+        assert rows() == after
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_stop_while_the_file_gets_what_was_stored_meanwhile_changes_nothing(
+    when: str, folder: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(folder) as pipeline:
+        round_of = with_only_files_left(pipeline)
+        write_again = pipeline.shard.write_again
+        monkeypatch.setattr(pipeline.shard, "write_again", lambda: write_again() - 1)
+        real = shards.bring_up_to_date
+
+        def stop(*given: Any) -> None:
+            if when == "after":
+                real(*given)
+            raise Crash
+
+        monkeypatch.setattr(shards, "bring_up_to_date", stop)
+        with pytest.raises(Crash):
+            round_of()
+        monkeypatch.undo()
+        assert_ends_as(whole, folder, pipeline.reopen())
 
 
 def test_an_erasure_that_comes_while_the_file_is_written_again_stays_due(
@@ -367,8 +389,8 @@ def test_an_erasure_that_comes_while_the_file_is_written_again_stays_due(
         asyncio.run(files.execute(files=False))
         real = pipeline.shard.take_written
 
-        def take_written() -> None:
-            real()
+        def take_written(written: int) -> None:
+            real(written)
             with pipeline.shard.writing() as connection:
                 connection.execute(
                     "INSERT INTO erasures BY NAME SELECT * REPLACE ('later' AS erasure_id,"
