@@ -54,7 +54,7 @@ OF_MODEL: Final = frozenset({"raw_output", "warnings", "dropped", "decision_reas
 """Fields in which a model describes its input."""
 _PROPOSED: Final = frozenset({"created", "modified", "deleted", "none", "dropped"})
 """Outcomes of a fact whose reason is the decision's."""
-_GRAPH_LINES: Final = ("name", "relation", "mention", "aspect", "attribute")
+GRAPH_LINES: Final = ("name", "relation", "mention", "aspect", "attribute")
 """Kinds of imported lines that belong to the graph."""
 _LABELS: Final = frozenset({"project", "source_id", "normalized_content", "content_hash"})
 """Other fields of a command about the memory that it creates."""
@@ -267,7 +267,7 @@ class Redaction:
             if turn.get("source_type") not in SOURCES:
                 turn.pop("source_type", None)
             redacted["turn"] = turn  # which turn it was, and no more
-        if node.get("kind") in _GRAPH_LINES:
+        if node.get("kind") in GRAPH_LINES:
             redacted |= self._graph_line(node)
         if place.owner is not None:
             self._owned(node, redacted, place.owner)

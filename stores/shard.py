@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -73,6 +74,13 @@ RESTING_MIB = 16
 """What the database of a store at rest keeps."""
 READERS_SECONDS = 2.0
 """The time that queries get to end when the shard is closed: most take milliseconds."""
+
+
+class AsOf(NamedTuple):
+    """What the state of a store counted when its file was written again."""
+
+    written: int
+    graph_erasures: int
 
 
 class StoreError(Exception):
@@ -182,22 +190,24 @@ class Shard(ShardState):
         Under `lock`. Blocks. Raises what its two steps raise."""
         self.take_written(self.write_again())
 
-    def write_again(self) -> int:
+    def write_again(self) -> AsOf:
         """Writes the store's file again, beside the present one. Blocks; the store may be read and
-        written meanwhile. Returns the number of `written` that the new file has all of. Raises
-        StoreClosed, OSError and duckdb.Error."""
-        written = self.written
+        written meanwhile. Raises StoreClosed, OSError and duckdb.Error."""
+        as_of = AsOf(self.written, self.graph_erasures)
         with self.reading() as reader:
             path = self.folder / DATABASE_FILE
             write_again(reader, path, _empty_file(self.options.search.language))
-        return written
+        return as_of
 
-    def take_written(self, written: int) -> None:
-        """Puts the file that was written again, with what was stored since `written`, in the place
-        of the present one, and removes all other files that hold what was erased. Under `lock`,
-        readers wait for the exchange. Blocks. Raises StoreError, OSError and duckdb.Error; unless
-        the process ends, the old file is then still there and in use."""
-        if written != self.written:
+    def take_written(self, as_of: AsOf) -> None:
+        """Puts the file that was written again, with what was stored since, in the place of the
+        present one, and removes all other files that hold what was erased. Under `lock`, readers
+        wait for the exchange. Blocks. Raises StoreError, OSError and duckdb.Error; unless the
+        process ends, the old file is then still there and in use."""
+        if as_of.graph_erasures != self.graph_erasures:
+            # The new file would have in freed bytes what the graph has lost since.
+            self.write_again()
+        elif as_of.written != self.written:
             with self.reading() as reader:
                 bring_up_to_date(reader, self.folder / DATABASE_FILE)
         path = self.folder / DATABASE_FILE

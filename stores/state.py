@@ -135,6 +135,8 @@ class ShardState:
 
     written = 0
     """Grows when writing begins and when it ends: while it is the same, nothing is written."""
+    graph_erasures = 0
+    """Grows when what was erased has left the graph."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, folder: Path, options: ShardOptions

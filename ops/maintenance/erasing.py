@@ -34,7 +34,7 @@ from palimpsest.schemas.topics import (
     MEMORY_WRITES,
     Topic,
 )
-from palimpsest.stores.shard import Shard
+from palimpsest.stores.shard import AsOf, Shard
 from palimpsest.stores.writing.erasures import (
     Erasure,
     dead_records,
@@ -45,7 +45,7 @@ from palimpsest.stores.writing.erasures import (
     scrub_of,
     unfinished,
 )
-from palimpsest.stores.writing.redacted_tables import affected_records
+from palimpsest.stores.writing.redacted_tables import RecordScreen
 from palimpsest.streams.logs.base import LogError, Outgoing, Record, blocks
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.models.recorded import RecordedReplies
@@ -316,7 +316,7 @@ def _in_log(
         finish_log(connection, in_log, scrubs, caused)
 
 
-def _in_files(shard: Shard, written: int | None = None) -> None:
+def _in_files(shard: Shard, written: AsOf | None = None) -> None:
     """Rewrites the store's files, under its lock; or takes what was `written` beside the stages."""
     if written is None:
         shard.rewrite()
@@ -362,21 +362,14 @@ def _redact_log(
 ) -> None:
     """Applies all redactions in turn to each record that they may change, so that the log is read
     once: from `first` up to `ends`, by topic (0, the present end)."""
-    by_scope: dict[str, list[Redaction]] = {}
-    for redaction in redactions:
-        by_scope.setdefault(redaction.scope, []).append(redaction)
+    screen = RecordScreen(redactions)
     for topic in ALL_TOPICS if redactions else ():
         begin, end = first.get(topic.name, 0), (ends or {}).get(topic.name)
         for records in blocks(log, topic.name, partition, begin, end):
-            values = [record.value for record in records]
-            numbers = {
-                number
-                for of_scope in by_scope.values()
-                for number in affected_records(connection, values, of_scope)
-            }
+            numbers = screen.affected(connection, [record.value for record in records])
             changed = [
                 (records[number], *redacted)
-                for number in sorted(numbers)
+                for number in numbers
                 if (redacted := _redacted(records[number], redactions)) is not None
             ]
             if changed and topic is MEMORY_HISTORY:

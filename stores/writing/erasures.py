@@ -95,6 +95,7 @@ class BatchRemovals:
             self._shard.indexes.forget(write.scope)
             self._shard.names.forget(write.scope)
             self._shard.has_erasures |= isinstance(write, Erase) or self._freed
+            self._shard.graph_erasures += isinstance(write, EraseGraph)
         for scope, removal in self._removed:
             change = partial(ScopeIndex.remove_from_graph, removal=removal)
             self._shard.indexes.change(scope, change)

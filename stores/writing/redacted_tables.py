@@ -27,7 +27,7 @@ from palimpsest.schemas.identity import (
     turn_memory_name,
 )
 from palimpsest.schemas.quotations import ERASED, LONG
-from palimpsest.schemas.redaction import CHANGING, OWN, QUOTING, Redaction
+from palimpsest.schemas.redaction import CHANGING, GRAPH_LINES, OWN, QUOTING, Redaction
 from palimpsest.schemas.row_types import ROW_TYPES
 from palimpsest.schemas.rows.columns import columns_of
 
@@ -294,64 +294,88 @@ def _changing(table: Table) -> str:
 _ANYWAY: Final = (
     '"(?:value_base64|from_scope|add-document|update-short-term-memory)"|"turn_id"\\s*:\\s*[^"\\s]'
     '|"(?:turn_id|item_id|id|causation_id|correlation_id)"\\s*:\\s*"[^"\\\\]*\\\\'
-    '|"kind"\\s*:\\s*"(?:name|relation|mention|aspect|attribute)"'
+    f'|"kind"\\s*:\\s*"(?:{"|".join(GRAPH_LINES)})"'
 )
 """What must be parsed to see whose it is."""
 
 
-def _derives(fields: str, name: str) -> str:
-    """Returns a condition for records in which one of these fields has an id that an erased
+def _derived(fields: str, name: str, records: str = "unescaped") -> str:
+    """Returns a query for the records in which one of these fields has an id that an erased
     memory's is derived from, as `derived_id` makes it of the bytes `name` and the id."""
     ids = f'regexp_extract_all(raw, \'"(?:{fields})"\\s*:\\s*"([^"]*)"\', 1)'
-    digests = f"list_transform({ids}, lambda id: left(sha1(${name} || encode(id)), 8))"
-    return f"list_has_any({digests}, $digests)"
+    return (
+        f"SELECT number FROM (SELECT number, unnest({ids}) AS id FROM {records})"
+        f" WHERE left(sha1(${name} || encode(id)), 8) IN (FROM digests)"
+    )
 
 
 # Escapes that real texts are full of are undone; where others are left, or a string ends with a
-# backslash, the record is parsed.
+# backslash, the record is parsed. Joins, since a scope may have many erased memories.
 _AFFECTED: Final = f"""
 WITH records AS (SELECT number, try(decode(value)) AS raw FROM batch),
-unescaped AS (SELECT *, replace(replace(raw, '\\"', '"'), '\\n', chr(10)) AS text FROM records)
+unescaped AS MATERIALIZED (
+    SELECT *, replace(replace(raw, '\\"', '"'), '\\n', chr(10)) AS text FROM records
+), remembering AS (FROM unescaped WHERE contains(raw, '"remember"'))
 SELECT number FROM unescaped WHERE raw IS NULL
     OR contains(text, '\\') OR contains(text, chr(0)) OR regexp_matches(raw, $anyway)
     OR regexp_matches(text, $json)
     OR strlen(text) > length(text) AND regexp_matches(text, $odd)
-    OR list_has_any(string_split(text, '"'), $words)
-    OR {_derives("item_id", "of_fact")} OR {_derives("turn_id", "of_turn")}
-    OR contains(raw, '"remember"')
-        AND {_derives("id|causation_id|correlation_id", "of_command")}
-ORDER BY 1"""
+UNION SELECT number FROM (SELECT number, unnest(string_split(text, '"')) AS word FROM unescaped)
+    WHERE word IN (FROM words)
+UNION {_derived("item_id", "of_fact")}
+UNION {_derived("turn_id", "of_turn")}
+UNION {_derived("id|causation_id|correlation_id", "of_command", "remembering")}"""
 
 
-def affected_records(
-    connection: duckdb.DuckDBPyConnection,
-    values: Sequence[bytes | None],
-    redactions: Sequence[Redaction],
-) -> list[int]:
-    """Returns the positions of all records, given as their values, that redactions of one scope
-    change, and of few others, in order."""
-    scope = redactions[0].scope
-    if "\x1e" in scope or "\x1f" in scope:  # which `derived_id` escapes
-        return [*range(len(values))]
-    screen = screen_of(redactions)
-    documents = {document for each in redactions for document in each.documents}
-    given = {
-        "anyway": _ANYWAY,
-        "json": screen.json,
-        "odd": ODD,
-        "words": [*screen.words, *documents],
-        "digests": sorted({key[:8] for each in redactions for key in each.erased}),
-        "of_fact": FACT_MEMORY_NAME,
-        "of_turn": turn_memory_name(scope),
-        "of_command": command_memory_name(scope),
-    }
-    numbers = pa.array(range(len(values)), pa.int64())
-    batch = pa.table({"number": numbers, "value": pa.array(values, pa.binary())})
-    connection.register("batch", batch.filter(batch["value"].is_valid()))
-    try:
-        return [number for (number,) in connection.execute(_AFFECTED, given).fetchall()]
-    finally:
-        connection.unregister("batch")
+class RecordScreen:
+    """Finds the records of a log that redactions change, and few others."""
+
+    def __init__(self, redactions: Sequence[Redaction]) -> None:
+        self._of_scopes: list[tuple[dict[str, object], dict[str, pa.Table]]] = []
+        by_scope: dict[str, list[Redaction]] = {}
+        for redaction in redactions:
+            by_scope.setdefault(redaction.scope, []).append(redaction)
+        # `derived_id` escapes what separates its parts.
+        self._is_any = any("\x1e" in scope or "\x1f" in scope for scope in by_scope)
+        for scope, some in by_scope.items():
+            screen = screen_of(some)
+            given: dict[str, object] = {
+                "anyway": _ANYWAY,
+                "json": screen.json,
+                "odd": ODD,
+                "of_fact": FACT_MEMORY_NAME,
+                "of_turn": turn_memory_name(scope),
+                "of_command": command_memory_name(scope),
+            }
+            words = [*screen.words, *{document for each in some for document in each.documents}]
+            digests = [*{key[:8] for each in some for key in each.erased}]
+            listed = {"words": words, "digests": digests}
+            tables = {
+                name: pa.table({name: pa.array(of, pa.string())}) for name, of in listed.items()
+            }
+            self._of_scopes.append((given, tables))
+
+    def affected(
+        self, connection: duckdb.DuckDBPyConnection, values: Sequence[bytes | None]
+    ) -> list[int]:
+        """Returns the positions of these records among them, given as their values, in order."""
+        if self._is_any:
+            return [*range(len(values))]
+        numbers = pa.array(range(len(values)), pa.int64())
+        batch = pa.table({"number": numbers, "value": pa.array(values, pa.binary())})
+        batch = batch.filter(batch["value"].is_valid())
+        found: set[int] = set()
+        for given, tables in self._of_scopes:
+            views = {**tables, "batch": batch}
+            for name, table in views.items():
+                connection.register(name, table)
+            try:
+                rows = connection.execute(_AFFECTED, given).fetchall()
+                found.update(number for (number,) in rows)
+            finally:
+                for name in views:
+                    connection.unregister(name)
+        return sorted(found)
 
 
 def _owned(table: Table) -> str:

@@ -339,13 +339,13 @@ def test_what_is_stored_while_the_file_is_written_again_is_not_lost(
 
         real = shard.write_again
 
-        def write_again() -> int:
-            written = real()
+        def write_again() -> shards.AsOf:
+            as_of = real()
             with shard.writing() as connection:
                 for statement in STORED_MEANWHILE:
                     connection.execute(statement)
             stored.append(rows())
-            return written
+            return as_of
 
         monkeypatch.setattr(shard, "write_again", write_again)
         round_of()
@@ -358,6 +358,29 @@ def test_what_is_stored_while_the_file_is_written_again_is_not_lost(
         assert rows() == after
 
 
+def test_what_the_graph_forgets_while_the_file_is_written_again_leaves_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Pipeline(tmp_path, pipeline_settings(FULL)) as pipeline:
+        pipeline.say("I am allergic to zebrafish", OTHER)
+        pipeline.run()
+        gone = turn_memory_id("ana", "t1")
+        forget = ForgetCommand(memory_ids=(gone,), reason="gone", hard=True, cascade=True)
+        pipeline.command(forget, first=9)
+        pipeline.run("normalize", "apply-writes")
+        round_of = with_only_files_left(pipeline)
+        written = [pipeline.shard.write_again()]
+        pipeline.run()
+        real = pipeline.shard.write_again
+        monkeypatch.setattr(
+            pipeline.shard, "write_again", lambda: written.pop() if written else real()
+        )
+        round_of()
+        assert written == []
+        assert not pipeline.shard.has_erasures
+        assert where(tmp_path, "zebrafish", "allergic_to") == []
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_stop_while_the_file_gets_what_was_stored_meanwhile_changes_nothing(
     when: str, folder: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch
@@ -365,7 +388,10 @@ def test_a_stop_while_the_file_gets_what_was_stored_meanwhile_changes_nothing(
     with opened(folder) as pipeline:
         round_of = with_only_files_left(pipeline)
         write_again = pipeline.shard.write_again
-        monkeypatch.setattr(pipeline.shard, "write_again", lambda: write_again() - 1)
+        earlier = {"written": -1}
+        monkeypatch.setattr(
+            pipeline.shard, "write_again", lambda: write_again()._replace(**earlier)
+        )
         real = shards.bring_up_to_date
 
         def stop(*given: Any) -> None:
@@ -389,8 +415,8 @@ def test_an_erasure_that_comes_while_the_file_is_written_again_stays_due(
         asyncio.run(files.execute(files=False))
         real = pipeline.shard.take_written
 
-        def take_written(written: int) -> None:
-            real(written)
+        def take_written(as_of: shards.AsOf) -> None:
+            real(as_of)
             with pipeline.shard.writing() as connection:
                 connection.execute(
                     "INSERT INTO erasures BY NAME SELECT * REPLACE ('later' AS erasure_id,"

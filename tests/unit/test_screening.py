@@ -22,9 +22,9 @@ from palimpsest.stores.writing.redacted_tables import (
     MOST,
     ODD,
     TABLES,
+    RecordScreen,
     Table,
     affected,
-    affected_records,
     redacted_row,
     screen_of,
 )
@@ -261,7 +261,7 @@ def test_every_record_that_changes_is_found(
     connection: duckdb.DuckDBPyConnection, case: tuple[list[bytes], list[Redaction]]
 ) -> None:
     values, redactions = case
-    found = affected_records(connection, values, redactions)
+    found = RecordScreen(redactions).affected(connection, values)
     for number, value in enumerate(values):
         redacted = value
         for redaction in redactions:
@@ -337,7 +337,7 @@ def test_records(
         json.dumps({"id": "m", "scope": "s", "body": body}, ensure_ascii=False).encode()
         for body in ({}, message)
     ]
-    found = affected_records(connection, [None, *values], [of_texts(TEXT, FOREIGN, HAN)])
+    found = RecordScreen([of_texts(TEXT, FOREIGN, HAN)]).affected(connection, [None, *values])
     assert found == ([2] if is_parsed else [])
 
 
@@ -348,20 +348,33 @@ def test_what_was_remembered_is_found_by_its_command(
 ) -> None:
     command = {"command": "remember", "content": "anything"}
     message = {"scope": "s", field: command_id, "body": {"write": {"command": command}}}
-    found = affected_records(connection, [json.dumps(message).encode()], [of_texts(TEXT)])
+    found = RecordScreen([of_texts(TEXT)]).affected(connection, [json.dumps(message).encode()])
     assert found == ([0] if command_id == "c1" else [])
 
 
 def test_what_is_no_text_is_parsed(connection: duckdb.DuckDBPyConnection) -> None:
     values = [b"\xff", b"nothing", TEXT.encode(), b"nul \0"]
-    assert affected_records(connection, values, [of_texts(TEXT)]) == [0, 2, 3]
+    assert RecordScreen([of_texts(TEXT)]).affected(connection, values) == [0, 2, 3]
+
+
+def test_records_of_several_scopes_are_found_with_many_erased_memories(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    others = frozenset(derived_id("other", number) for number in range(1_000))
+    of_other = Redaction("t", others | {turn_memory_id("t", "t5")}, {})
+    values = [
+        json.dumps({"scope": scope, "body": {"turn_id": turn_id, "content": "x"}}).encode()
+        for scope, turn_id in (("s", "t1"), ("s", "t2"), ("t", "t5"))
+    ]
+    screen = RecordScreen([of_texts(TEXT), of_other])
+    assert screen.affected(connection, values) == [0, 2]
 
 
 def test_a_scope_with_a_separator_in_its_name_is_read_whole(
     connection: duckdb.DuckDBPyConnection,
 ) -> None:
     redaction = Redaction("a\x1fb", frozenset({GONE}), {})
-    assert affected_records(connection, [b"{}", b"{}"], [redaction]) == [0, 1]
+    assert RecordScreen([redaction]).affected(connection, [b"{}", b"{}"]) == [0, 1]
 
 
 @pytest.mark.parametrize("many", [1, MOST + 1])
