@@ -127,8 +127,10 @@ class WarmProcess:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
+        # As `subprocess.Popen` does: it may end between the two, before its end is told.
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def errors(self) -> str:
         """What it has told so far."""

@@ -18,6 +18,7 @@ import pytest
 import palimpsest
 from palimpsest import Actor, AsyncMemory, Memory, NotDoneError, NotFoundError, RequestError
 from palimpsest.ops.awaited_results import LOOK_SECONDS
+from palimpsest.ops.embedding import tracker
 from palimpsest.ops.library.memory_methods import MemoryMethods
 from palimpsest.ops.operations.answers import Changes
 from palimpsest.ops.operations.executing import NotYetAppliedError
@@ -47,8 +48,13 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
 # --- what it is like --------------------------------------------------------------------------
 
 
-def test_the_examples_run_one_after_another(tmp_path: Path) -> None:
+def test_the_examples_run_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As a reader would type them, in the order of the class."""
+    # They switch to another model and back at once: its vectors are made only if the timer of the
+    # tracker falls in between, and are shown then.
+    monkeypatch.setattr(tracker, "TRACK_SECONDS", 3_600.0)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     parser = doctest.DocTestParser()
     with opened(tmp_path / "methods") as memory:
