@@ -81,6 +81,8 @@ class AsOf(NamedTuple):
 
     written: int
     graph_erasures: int
+    spaces: frozenset[str]
+    """The vector spaces whose copies were written again, too."""
 
 
 class StoreError(Exception):
@@ -190,10 +192,14 @@ class Shard(ShardState):
         Under `lock`. Blocks. Raises what its two steps raise."""
         self.take_written(self.write_again())
 
-    def write_again(self) -> AsOf:
-        """Writes the store's file again, beside the present one. Blocks; the store may be read and
-        written meanwhile. Raises StoreClosed, OSError and duckdb.Error."""
-        as_of = AsOf(self.written, self.graph_erasures)
+    def write_again(self, with_vectors: bool = False) -> AsOf:
+        """Writes the store's file again, beside the present one, and the vectors' files or not.
+        Blocks; the store may be read and written meanwhile. Raises StoreClosed, OSError and
+        duckdb.Error."""
+        tables = dict(self._vector_tables) if with_vectors else {}
+        for table in tables.values():
+            table.write_again()
+        as_of = AsOf(self.written, self.graph_erasures, frozenset(tables))
         with self.reading() as reader:
             path = self.folder / DATABASE_FILE
             write_again(reader, path, _empty_file(self.options.search.language))
@@ -222,11 +228,14 @@ class Shard(ShardState):
                 self.tables = Tables(connection)
                 self.readers.use(connection)
             self._purge()
-        self.indexes.clear()
-        self.known.forget()
-        for table in self._vector_tables.values():
-            table.remove()
-        shutil.rmtree(self.folder / VECTORS_FOLDER, ignore_errors=True)
+        kept = set()
+        for space, table in [*self._vector_tables.items()]:
+            if space in as_of.spaces:
+                kept.add(table.folder)
+            else:
+                table.remove()
+        for left in {*(self.folder / VECTORS_FOLDER).glob("*")} - kept:
+            shutil.rmtree(left, ignore_errors=True)
 
     def _purge(self) -> None:
         purged = write_purged(self._connection, self.folder)

@@ -245,7 +245,7 @@ class FileErasing:
         if found.erasures:
             self._ahead[partition] = found
             return True
-        written = await self._attempt(shard.write_again)
+        written = await self._attempt(shard.write_again, True)
         if written is not None:
             async with shard.lock:
                 await self._attempt(_in_files, shard, written)

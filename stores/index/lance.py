@@ -16,6 +16,8 @@ All methods block: call them in a thread.
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import shutil
 import sys
 import threading
@@ -34,7 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from palimpsest.schemas.rows.memories import SOURCE_LIST
-from palimpsest.stores.database.cursors import Reading
+from palimpsest.stores.database.cursors import Reading, StoreClosed
 from palimpsest.stores.index.token_reader import HeldTokens
 from palimpsest.stores.index.vector_column import Vector
 
@@ -64,8 +66,12 @@ _defer(_CLIENT)
 import lancedb  # noqa: E402
 from lancedb.index import Bitmap, BTree, IvfSq  # noqa: E402
 
+logger = logging.getLogger(__name__)
+
 TABLE = "vectors"
 FOLDER = "vectors.lance"
+BESIDE = "~new"
+"""End of the name of a folder whose table is not yet in use; no model's folder has this end."""
 MERGES_BEFORE_OPTIMIZE = 32
 """Every merge leaves a small file, and many small files slow down reads."""
 KEEP_VERSIONS = timedelta(minutes=5)
@@ -264,9 +270,37 @@ class VectorTable:
         """Whether there is anything to search since the last sync."""
         return self._table is not None
 
+    def write_again(self) -> None:
+        """Writes the table anew beside its files, whose place it takes: compaction leaves the bytes
+        of deleted rows if they are few. Searches and syncs go on meanwhile. One thread at a time.
+        Raises StoreClosed, OSError and duckdb.Error."""
+        new = VectorTable(
+            self.folder.parent.parent,
+            self._model,
+            self._dimensions,
+            self._reading,
+            self._indexed_from,
+        )
+        new.folder = self.folder.with_name(self.folder.name + BESIDE)
+        new.remove()
+        try:
+            if self.is_open:
+                new.sync()
+            with self._lock, self._reading() as reader:
+                self._table = None
+                shutil.rmtree(self.folder, ignore_errors=True)
+                if new.is_open:
+                    os.replace(new.folder, self.folder)
+                    self._sync(reader)  # compares all: what was synced meanwhile lay in the old one
+        except (StoreClosed, OSError, duckdb.Error):
+            raise
+        except Exception as error:  # any LanceDB error: the next sync makes the table anew
+            logger.warning("the vectors in %s are made anew: %s", self.folder, error)
+            for table in (self, new):
+                table.remove()
+
     def remove(self) -> None:
-        """Removes the table's files: compaction leaves the bytes of deleted rows if they are few.
-        The next sync creates the table again."""
+        """Removes the table's files. The next sync creates the table again."""
         with self._lock:
             self._table = None
             shutil.rmtree(self.folder, ignore_errors=True)

@@ -204,6 +204,15 @@ class ScopeIndex:
             for segment in self.segments:
                 segment.remove(memory_id)
 
+    def erase(self, memory_ids: Iterable[str]) -> None:
+        """Removes memories with their texts and vectors. A repeat changes nothing."""
+        with self.lock:
+            for memory_id in memory_ids:
+                for segment in self.segments:
+                    segment.remove(memory_id)
+                    segment.erase(memory_id)
+            self.note_changes()
+
     def set_vector(self, memory_id: str, vector: Vector) -> None:
         """The vector of a memory that had none."""
         with self.lock:

@@ -343,6 +343,19 @@ class Segment:
             self.vector_count -= 1
         return True
 
+    def erase(self, memory_id: str) -> None:
+        """Takes the texts and the vector from where a removed document was last; its place and its
+        words stay, as those of any removed one."""
+        place = self._gone.get(memory_id)
+        if place is None:
+            return
+        self.contents[place], self.source_ids[place] = "", None
+        self.tags[place] = self.categories[place] = ()
+        self._metadata_bytes -= len(self.metadata[place])
+        self.metadata[place] = ""
+        self._vectors.write(place, np.zeros((1, self._codes.shape[1]), dtype=np.float16))
+        self._codes[place] = 0
+
     def update(self, row: MemoryRow, vector: Vector | None) -> None:
         """Applies changes to a document whose text stays the same."""
         place = self.place_of.get(row.memory_id)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import duckdb
 
 from palimpsest.schemas.identity import ERASED_NAME, relation_id
+from palimpsest.stores.index.scope_graph import GraphRemoval
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 OF_GRAPH = (
@@ -60,13 +62,14 @@ def erased_ids(connection: duckdb.DuckDBPyConnection, scope: str) -> frozenset[s
 
 def erase_graph(
     connection: duckdb.DuckDBPyConnection, scope: str, memory_ids: Sequence[str] | None
-) -> None:
-    """Runs in the running transaction; erases the whole graph of the scope for None."""
+) -> GraphRemoval | None:
+    """Runs in the running transaction; erases the whole graph of the scope for None. Returns what a
+    part of it was."""
     if memory_ids is None:
         _note_erased(connection, scope, _WHOLE_RELATIONS, (_WHOLE_NAMES,), {"scope": scope})
         for table in OF_GRAPH:
             connection.execute(f"DELETE FROM {table} WHERE scope = ?", [scope])
-        return
+        return None
     parameters = {"scope": scope, "ids": [*memory_ids]}
     names = [
         name_id
@@ -79,17 +82,18 @@ def erase_graph(
             parameters | {"erased": ERASED_NAME.pattern},
         ).fetchall()
     ]
-    for table in ("mention_rows", "attribute_rows"):
-        connection.execute(
-            f"DELETE FROM {table} WHERE scope = $scope AND memory_id IN (SELECT unnest($ids))",
-            parameters,
-        )
+    of_memories = "WHERE scope = $scope AND memory_id IN (SELECT unnest($ids))"
+    mentions = connection.execute(
+        f"DELETE FROM mention_rows {of_memories} RETURNING name_id, memory_id", parameters
+    ).fetchall()
+    connection.execute(f"DELETE FROM attribute_rows {of_memories}", parameters)
     given: dict[str, object] = {"scope": scope, "names": names}
     connection.execute(EMPTY_ASPECTS, given)
     relations = f"{_UNTOLD_RELATIONS}{_RELATION}"
     of_names = (f"{UNTOLD_ALIASES}{_NAME}", f"{UNTOLD_MAIN_NAMES}{_NAME}")
-    _note_erased(connection, scope, relations, of_names, given)
+    lost = _note_erased(connection, scope, relations, of_names, given)
     connection.execute(LOOSE_LINKS, {"scope": scope})
+    return replace(lost, mentions=mentions)
 
 
 def _note_erased(
@@ -98,20 +102,21 @@ def _note_erased(
     relations: str,
     names: Sequence[str],
     given: dict[str, object],
-) -> None:
+) -> GraphRemoval:
     """Deletes by the statements, and stores the ids that they return: an import must not restore
-    them."""
+    them. Returns what was deleted."""
+    of_relations = connection.execute(relations, given).fetchall()
+    of_names = [row for each in names for row in connection.execute(each, given).fetchall()]
     gone = [
         _erased_id(relation_type, relation_id(source, target, relation_type))
-        for source, target, relation_type in connection.execute(relations, given).fetchall()
+        for source, target, relation_type in of_relations
     ]
-    for each in names:
-        rows = connection.execute(each, given).fetchall()
-        gone += [_erased_id(name, name_id) for name_id, name in rows]
+    gone += [_erased_id(name, name_id) for name_id, name in of_names]
     connection.execute(
         "INSERT INTO erased_graph SELECT ?, unnest(?::VARCHAR[]) ON CONFLICT DO NOTHING",
         [scope, gone],
     )
+    return GraphRemoval(relations=of_relations, names=[name_id for name_id, _ in of_names])
 
 
 def _erased_id(name: str, own: str) -> str:

@@ -77,30 +77,38 @@ class BatchRemovals:
                 case Erase():
                     _erase(connection, write)
                 case EraseGraph(scope, memory_ids):
-                    erase_graph(connection, scope, memory_ids)
+                    self._note_removal(scope, erase_graph(connection, scope, memory_ids))
                     if memory_ids is None:
                         scrub_results(connection, scope)
                     self._freed |= free_again(connection, scope)
                 case Sweep():
-                    removal = SWEEPS[write.step](connection, write)
-                    if removal is not None:
-                        self._removed.append((write.scope, removal))
+                    self._note_removal(write.scope, SWEEPS[write.step](connection, write))
+
+    def _note_removal(self, scope: str, removal: GraphRemoval | None) -> None:
+        if removal is not None:
+            self._removed.append((scope, removal))
 
     def show(self) -> None:
-        """Removes from all caches, after the commit, what was erased and what the graph lost."""
-        erased = [write for write in self._staged if not isinstance(write, Sweep)]
-        if erased:
-            self._shard.known.forget()
-        for write in erased:
-            self._shard.indexes.forget(write.scope)
-            self._shard.names.forget(write.scope)
-            self._shard.has_erasures |= isinstance(write, Erase) or self._freed
-            self._shard.graph_erasures += isinstance(write, EraseGraph)
+        """Removes from all caches, after the commit, what was erased and what the graph lost. An
+        index keeps all else: to load one takes seconds where a scope is large."""
+        shard = self._shard
+        for write in self._staged:
+            match write:
+                case Erase(scope_at=None):
+                    change = partial(ScopeIndex.erase, memory_ids=[*write.texts])
+                    shard.indexes.change(write.scope, change)
+                case Erase() | EraseGraph(memory_ids=None):
+                    shard.indexes.forget(write.scope)
+                    shard.names.forget(write.scope)
+            shard.has_erasures |= isinstance(write, Erase) or self._freed
+            shard.graph_erasures += isinstance(write, EraseGraph)
+        if any(isinstance(write, Erase) for write in self._staged):
+            shard.known.forget()  # texts are parts of some keys
         for scope, removal in self._removed:
             change = partial(ScopeIndex.remove_from_graph, removal=removal)
-            self._shard.indexes.change(scope, change)
+            shard.indexes.change(scope, change)
             if removal.names:
-                self._shard.names.forget(scope)
+                shard.names.forget(scope)
 
 
 def _is_of_own_batch(write: Erase | EraseGraph | Sweep) -> bool:

@@ -23,10 +23,12 @@ from palimpsest.schemas.topics import ALL_TOPICS
 from palimpsest.stores import shard as shards
 from palimpsest.stores.database import snapshot
 from palimpsest.stores.index.lance import VectorTable
+from palimpsest.stores.index.loading import load_index
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from tests.erased_bytes import where
 from tests.fault.driver import processes
 from tests.harness import FULL, Crash, Pipeline, differing, pipeline_settings
+from tests.resident_index import described
 
 SECRET = "Ana keeps the spare key under the third flowerpot"
 OTHER = "Ben works at a bakery in Ghent"
@@ -126,7 +128,7 @@ def assert_ends_as(whole: Whole, folder: Path, pipeline: Pipeline) -> None:
     execute(pipeline)
     assert not pipeline.shard.has_erasures
     assert where(folder, SECRET) == []
-    assert [path for path in folder.rglob("*.new*") if path.is_file()] == []
+    assert [path for path in folder.rglob("*[.~]new*") if path.is_file()] == []
     assert differing(pipeline.state_by_table(), whole.state) == []
     assert pipeline.balance().holds
     pipeline.reopen()
@@ -339,8 +341,8 @@ def test_what_is_stored_while_the_file_is_written_again_is_not_lost(
 
         real = shard.write_again
 
-        def write_again() -> shards.AsOf:
-            as_of = real()
+        def write_again(with_vectors: bool) -> shards.AsOf:
+            as_of = real(with_vectors)
             with shard.writing() as connection:
                 for statement in STORED_MEANWHILE:
                     connection.execute(statement)
@@ -358,6 +360,61 @@ def test_what_is_stored_while_the_file_is_written_again_is_not_lost(
         assert rows() == after
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", ["sync", "write_again"])
+def test_a_stop_while_vectors_are_written_again_changes_nothing(
+    step: str, when: str, folder: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(folder) as pipeline:
+        round_of = with_only_files_left(pipeline)
+        table = pipeline.shard.vector_table()
+        table.sync()
+        real = getattr(VectorTable, step)
+
+        def stop(written: VectorTable) -> Any:
+            if when == "after":
+                real(written)
+            raise Crash
+
+        monkeypatch.setattr(VectorTable, step, stop)
+        with pytest.raises(Crash):
+            round_of()
+        monkeypatch.undo()
+        assert_ends_as(whole, folder, pipeline.reopen())
+
+
+def test_recall_goes_on_with_what_it_has_read(tmp_path: Path) -> None:
+    """An erase does not let the scope be loaded again, nor its vectors be written while someone
+    waits: in a large scope recall would wait for seconds each time."""
+    texts = ("Ana knows Ben", SECRET, OTHER, "Ben is allergic to zebrafish")
+    with Pipeline(tmp_path, pipeline_settings(FULL)) as pipeline:
+        shard = pipeline.shard
+        pipeline.say(*texts)
+        pipeline.run()
+        shard.vector_table().sync()
+        index = shard.indexes.get("ana")
+        before = described(index)
+        gone = [turn_memory_id("ana", turn) for turn in ("t2", "t4")]
+        forget = ForgetCommand(memory_ids=tuple(gone), reason="gone", hard=True, cascade=True)
+        pipeline.command(forget, first=9)
+        pipeline.run()
+        with_only_files_left(pipeline)()
+        assert not shard.has_erasures
+        assert shard.indexes.resident("ana") is index
+        assert shard.vector_table().is_open
+        with shard.reading() as reader:
+            options = shard.options
+            loaded = load_index(reader, "ana", options.embedding_model, options.dimensions)
+        assert described(index) == described(loaded) != before
+        for segment in index.segments:
+            assert not any("flowerpot" in each or "zebrafish" in each for each in segment.contents)
+            dead = ~segment.alive
+            assert not segment.vectors[dead].any()
+            assert not segment.codes.numbers[dead].any()
+        assert shard.vector_table().vectors(gone).num_rows == 0  # type: ignore[union-attr]
+        assert where(tmp_path, SECRET, "zebrafish") == []
+
+
 def test_what_the_graph_forgets_while_the_file_is_written_again_leaves_it_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,7 +430,7 @@ def test_what_the_graph_forgets_while_the_file_is_written_again_leaves_it_too(
         pipeline.run()
         real = pipeline.shard.write_again
         monkeypatch.setattr(
-            pipeline.shard, "write_again", lambda: written.pop() if written else real()
+            pipeline.shard, "write_again", lambda *_: written.pop() if written else real()
         )
         round_of()
         assert written == []
@@ -390,7 +447,7 @@ def test_a_stop_while_the_file_gets_what_was_stored_meanwhile_changes_nothing(
         write_again = pipeline.shard.write_again
         earlier = {"written": -1}
         monkeypatch.setattr(
-            pipeline.shard, "write_again", lambda: write_again()._replace(**earlier)
+            pipeline.shard, "write_again", lambda *given: write_again(*given)._replace(**earlier)
         )
         real = shards.bring_up_to_date
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,10 +23,10 @@ from palimpsest.schemas.commands import (
 )
 from palimpsest.schemas.topics import MEMORY_HISTORY, MEMORY_WRITES
 from palimpsest.stores.index.loading import load_index
-from palimpsest.stores.index.scope_index import ScopeIndex
 from tests.fault import driver
 from tests.harness import FULL, Pipeline, pipeline_settings
 from tests.rebuilding import live_on, opened, rebuilt, settings_of, state_of
+from tests.resident_index import graph_of
 from tests.spoken_model import ScriptedModel, spoken
 from tests.sweeping import context_of, swept
 
@@ -51,30 +50,6 @@ def counts(pipeline: Pipeline, scope: str | None = None) -> dict[str, int]:
         table: pipeline.values(f"SELECT count(*) FROM {table} {of_scope}")[0]
         for table in TABLES
         if table not in without
-    }
-
-
-def graph_of(index: ScopeIndex) -> dict[str, Any]:
-    """The graph of an index, in a form that does not depend on the order of what happened."""
-    graph = index.graph
-    mentions = {
-        name_id: sorted(
-            (graph.ids[number], text, confidence, index.numbers.name(words))
-            for number, text, confidence, words in held[
-                ["memory", "text", "confidence", "words"]
-            ].tolist()
-        )
-        for name_id, held in graph._mentions.items()
-        if len(held)
-    }
-    relations = {name: {**known} for name, known in graph._relations.items() if known}
-    return {
-        "names": {**graph.names},
-        "by entity": {entity: {*ids} for entity, ids in graph._names_of.items() if ids},
-        "relations": relations,
-        "mentions": mentions,
-        "counts": (sum(map(len, relations.values())), sum(map(len, mentions.values()))),
-        "found": graph.named("ben", frozenset({"ben", "ana", "oslo"}), "english"),
     }
 
 

@@ -22,6 +22,7 @@ from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.stores.recall.token_leg import QueryEmbedding
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.models.base import PermanentModelError, TransientModelError, Vector
+from tests.erased_bytes import where
 from tests.memory_rows import (
     DIMENSIONS,
     MODEL,
@@ -294,6 +295,65 @@ def test_a_closed_table_has_nothing_left_to_be_merged(shard: Shard) -> None:
     again = table_of(shard)
     assert again.sync() == Synced(0, 0, 904, None)
     assert content(again) == before
+
+
+def test_a_table_is_used_while_it_is_written_again(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = table_of(shard)
+    table.sync()
+    gone = memory("gone", "a text about penguins", 900)
+    write(shard, [gone])
+    table.sync()
+    write(shard, [replace(gone, write_seq=901, is_deleted=True)])
+    real = VectorTable.sync
+    found: list[object] = []
+
+    def sync(written: VectorTable) -> Synced:
+        synced = real(written)
+        if written is not table:
+            # What comes now is in the old files alone: of one no sequence changes.
+            write(shard, [memory("late", "a late text", 902)])
+            with shard.writing() as connection:
+                key = memory("m001", "note 1 on tea, plant 7", 1).embedding_key
+                connection.execute("DELETE FROM embeddings WHERE embedding_key = ?", [key])
+            table.note(["m001"])
+            found.append(real(table).written)
+            held = table.vectors(["late", "m003"])
+            found.append(held and held.num_rows)
+        return synced
+
+    with monkeypatch.context() as patched:
+        patched.setattr(VectorTable, "sync", sync)
+        table.write_again()
+    assert found == [1, 2]
+    assert "m001" not in stored(shard)
+    assert content(table) == stored(shard)
+    assert "late" in content(table)
+    assert table.vectors(["late"]).num_rows == 1  # type: ignore[union-attr]
+    assert [path for path in table.folder.parent.iterdir() if path != table.folder] == []
+    assert where(table.folder, "gone") == []
+    write(shard, [memory("later", "a later text", 903)])
+    assert table.sync() == Synced(1, 0, 903, None)
+
+
+def test_a_table_that_cannot_be_written_again_is_made_anew(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = table_of(shard)
+    table.sync()
+
+    def fail(*given: object) -> None:
+        raise RuntimeError("lance error: no such column")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(VectorTable, "_merge", fail)
+        table.write_again()
+    assert "made anew: lance error: no such column" in caplog.text
+    assert not table.is_open
+    assert [*table.folder.parent.iterdir()] == []
+    assert table.sync().rebuilt == "missing"
+    assert content(table) == stored(shard)
 
 
 class Model:
