@@ -51,13 +51,15 @@ class Naming:
     """A name in an utterance's key that may change between two exports: a contact's, a channel's.
     `key_as` returns the key with another name; `former` are names that the source says it had.
     `is_anywhere`: it may have been said by another name in any chat that the source has in common
-    with what was published; else only in its own. `is_dated`: which number of its date is the day
-    is not just assumed."""
+    with what was published; else only in its own. `is_file`: it is that of the file, and another
+    one if this and what was published under that name begin with the same utterances. `is_dated`:
+    the utterance has a time, and which number of its date is the day is not just assumed."""
 
     name: str
     key_as: Callable[[str], str]
     former: Sequence[str] = ()
     is_anywhere: bool = False
+    is_file: bool = False
     is_dated: bool = True
 
 
@@ -138,6 +140,14 @@ class Keys:
 
     def key(self, *parts: str) -> str:
         return derived_id(*self._prefix, *parts, self.count(*parts))
+
+    def of_file(self, *parts: str | int, is_dated: bool) -> Naming:
+        """Returns how an utterance is named whose key has the file's name, the last of the prefix,
+        before `parts`."""
+        *form, name = self._prefix
+        return Naming(
+            name, lambda other: derived_id(*form, other, *parts), is_file=True, is_dated=is_dated
+        )
 
     def count(self, *parts: str) -> int:
         """Returns how often an utterance of that content has come, with this one."""

@@ -27,6 +27,7 @@ from palimpsest.ops.ingest.base import (
     named,
     said,
 )
+from palimpsest.schemas.envelope import derived_id
 
 _CLOCK: Final = (
     r"(?:(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{2})(?:[.,](?P<rest>\d{1,3}))?"
@@ -95,9 +96,12 @@ def read_captions(document: Document, options: ReadOptions) -> Iterator[Item]:
     session = options.session or document.stem
     keys = Keys("captions", session)
     for cue in cues:
+        said_now = (str(cue.begins), cue.speaker, cue.text)
+        parts = (*said_now, keys.count(*said_now))
         yield Utterance(
             place=f"{document.name}:{cue.line}",
-            key=keys.key(str(cue.begins), cue.speaker, cue.text),
+            key=derived_id("captions", session, *parts),
+            naming=None if options.session else keys.of_file(*parts, is_dated=False),
             text=cue.text,
             at=later(options.now, cue.begins),
             session=session[:256],

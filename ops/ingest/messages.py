@@ -85,6 +85,8 @@ class _Conversation:
     session: str
     messages: list[tuple[str, object]]
     scope: str = ""
+    is_of_file: bool = True
+    """Whether the session has its name from the file's."""
 
 
 def _conversations(document: Document) -> Iterator[_Conversation | Bad]:
@@ -106,9 +108,9 @@ def _conversations(document: Document) -> Iterator[_Conversation | Bad]:
         session = own or (f"{document.stem}-{number}" if len(values) > 1 else document.stem)
         scope = _own(value, ("scope",)) if isinstance(value, dict) else ""
         messages = [(f"{place}[{index}]", each) for index, each in enumerate(inner)]
-        yield _Conversation(session, messages, scope)
+        yield _Conversation(session, messages, scope, is_of_file=not own)
     if loose:
-        yield _Conversation(document.stem or _begins(loose), loose)
+        yield _Conversation(document.stem or _begins(loose), loose, is_of_file=bool(document.stem))
 
 
 def _values(document: Document) -> Iterator[tuple[str, object] | Bad]:
@@ -165,9 +167,12 @@ def _messages(conversation: _Conversation, options: ReadOptions) -> Found:
         speaker = _own(message, SPEAKERS)
         at, unread = _time(message, options)
         by_text = keys.setdefault(session, Keys("messages", session))
+        parts = (own,) if own else (role, speaker, text, by_text.count(role, speaker, text))
+        is_of_file = conversation.is_of_file and session == conversation.session
         yield Utterance(
             place=place,
-            key=derived_id("messages", session, own) if own else by_text.key(role, speaker, text),
+            key=derived_id("messages", session, *parts),
+            naming=by_text.of_file(*parts, is_dated=at is not None) if is_of_file else None,
             text=text,
             at=at,
             unread=unread,

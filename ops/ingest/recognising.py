@@ -1,31 +1,38 @@
 """Recognises messages that were published under another name: of a contact that was renamed in the
-address book, of a channel, of a chat's file; or with day and month the wrong way round.
+address book, of a channel, of a file; or with day and month the wrong way round.
 
-Ids of WhatsApp's messages have the speaker's name, those of Slack's the channel's, and sessions are
-called after both. A message keeps the id, the speaker and the session under which it was published.
+Ids of WhatsApp's messages have the speaker's name, those of Slack's the channel's, those of formats
+without ids the file's, and sessions are called after them. A message keeps the id, the speaker and
+the session under which it was published.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from heapq import nlargest
+from typing import Final
 
 from pydantic_core import from_json
 
 from palimpsest.ops.ingest.records import (
-    KnownTurn,
     Named,
     Published,
+    hash_of,
     is_swapped,
     local_time,
     name_in_id,
     turn_id_of_message,
+    words_of,
 )
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import published
+
+TRIED: Final = 3
+"""Number of files with which a new one is compared: those that share the rarest texts with it."""
 
 
 def recognised(records: Iterable[Outgoing], before: Published, now: datetime) -> Iterator[Outgoing]:
@@ -52,6 +59,8 @@ class _Names:
         self._present = {(each.scope, each.naming.name) for each in records}
         self._shared: defaultdict[str, set[str]] = defaultdict(set)
         """By scope the chats that the source has in common with what was published."""
+        self._known_files: set[tuple[str, str]] = set()
+        """Scopes and names of files of which something is known by that name."""
         unknown = []
         for each in records:
             body = _body(each)
@@ -61,13 +70,18 @@ class _Names:
                 self._shared[each.scope].add(group if known is None else known.group)
             if known is None:
                 unknown.append((each, group))
+            elif each.naming.is_file:
+                self._known_files.add((each.scope, each.naming.name))
         self._names = self._matched(unknown)
+        self._names |= self._files([each for each, _ in unknown if each.naming.is_file])
 
     def _matched(self, records: list[tuple[Named, str]]) -> dict[tuple[str, str], str]:
         """Returns by scope and name the one under which most of its messages were published. It is
         one that the source has no more, and of one name only."""
         hits: Counter[tuple[str, str, str]] = Counter()
         for each, group in records:
+            if each.naming.is_file:
+                continue
             for name in self._candidates(each, group):
                 if self._before.known(each.scope, each.naming.key_as(name)):
                     hits[each.scope, each.naming.name, name] += 1
@@ -77,6 +91,39 @@ class _Names:
                 found[scope, now] = then
                 self._present.add((scope, then))
         return found
+
+    def _files(self, records: list[Named]) -> dict[tuple[str, str], str]:
+        """Returns by scope and name of a file the one under which its beginning was published."""
+        files: defaultdict[tuple[str, str], list[Named]] = defaultdict(list)
+        for each in records:
+            if (each.scope, each.naming.name) not in self._known_files:
+                files[each.scope, each.naming.name].append(each)
+        found = {}
+        for (scope, now), file in files.items():
+            form = name_in_id(_body(file[0]))[0]
+            told: defaultdict[str, float] = defaultdict(float)
+            for each in file:
+                sessions = self._before.sessions(scope, form, words_of(_body(each)))
+                for name in sessions:
+                    told[name] += 1 / len(sessions)  # what many files have tells little
+            for then in nlargest(TRIED, told, key=told.__getitem__):
+                if (scope, then) not in self._present and self._is_same(file, form, then):
+                    found[scope, now] = then
+                    self._present.add((scope, then))
+                    break
+        return found
+
+    def _is_same(self, file: list[Named], form: str, name: str) -> bool:
+        """Returns whether a file and one that was published begin with the same messages, to the
+        end of the shorter one: of at least two, and where they have times at the same."""
+        turns = self._before.of_file(file[0].scope, form, name)
+        both = [*zip(file, turns, strict=False)]
+        return len(both) > 1 and all(
+            hash_of(each.scope, turn_id := each.naming.key_as(name)) == turn
+            and (known := self._before.known(each.scope, turn_id)) is not None
+            and (not each.naming.is_dated or known.at == local_time(from_json(each.value or b"")))
+            for each, turn in both
+        )
 
     def _candidates(self, record: Named, group: str) -> set[str]:
         groups = self._shared[record.scope] if record.naming.is_anywhere else {group}
@@ -91,18 +138,23 @@ class _Names:
         if known is None and name is not None:
             turn_id = record.naming.key_as(name)
             known = self._before.known(record.scope, turn_id)
-        return record if known is None else _adopted(record, turn_id, known, self._now)
+        if known is not None:
+            names = {"speaker": known.speaker, "session_id": known.session}
+            return _adopted(record, {"turn_id": turn_id, **names}, known.at, self._now)
+        if name is not None and record.naming.is_file:  # the conversation goes on there
+            return _adopted(record, {"turn_id": turn_id, "session_id": name}, None, self._now)
+        return record
 
 
-def _adopted(record: Named, turn_id: str, known: KnownTurn, now: datetime) -> Outgoing:
-    """Returns the record with the id, the speaker and the session of a known turn; as a revision if
-    it corrects the date of that."""
+def _adopted(
+    record: Named, names: Mapping[str, str], known_at: datetime | None, now: datetime
+) -> Outgoing:
+    """Returns the record with other names; as a revision if it corrects the date of the known
+    turn."""
     raw = from_json(record.value or b"")
-    turn = ConversationTurn.model_validate(raw["body"]).model_copy(
-        update={"turn_id": turn_id, "speaker": known.speaker, "session_id": known.session}
-    )
+    turn = ConversationTurn.model_validate(raw["body"]).model_copy(update=names)
     at = datetime.fromisoformat(raw["occurred_at"])
-    if record.naming.is_dated and is_swapped(local_time(raw), known.at):
+    if record.naming.is_dated and known_at is not None and is_swapped(local_time(raw), known_at):
         turn = turn.model_copy(update={"revised_at": now})
     message_id = turn_id_of_message(record.scope, turn)
     return published(CONVERSATION_TURNS, message_id, record.scope, at, turn)

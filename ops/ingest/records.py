@@ -4,6 +4,7 @@ compared with published ones: new, a repeat, or a conflict under the same id."""
 from __future__ import annotations
 
 import contextlib
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
@@ -135,15 +136,21 @@ _READ_RECORDS: Final = 5_000
 
 _BESIDE_TEXT: Final = (("session_id", ""), ("speaker", ""), ("role", "user"), ("privacy", "none"))
 Standing = Literal["new", "known", "revised", "conflict", "erased"]
+FILES: Final = frozenset({"messages", "captions"})
+"""The formats whose sessions have the name of their file, which is part of their turns' ids."""
+_SESSIONS_OF_TEXT: Final = 8
+"""Number of sessions that are looked up by a text: what more of them have tells none of them."""
 _ERASED: Final = 0
 """Stands for the text of an erased turn: no text is the same."""
 
 
 class KnownTurn(NamedTuple):
-    """A published turn: a hash of its newest text, when that was edited (ISO 8601 in UTC), the
-    names of its speaker, session and group, and its local time."""
+    """A published turn: a hash of its newest text, one of what was said first (in any session),
+    when that was edited (ISO 8601 in UTC), the names of its speaker, session and group, and its
+    local time."""
 
     text: int
+    words: int
     edited: str
     speaker: str
     session: str
@@ -167,6 +174,10 @@ class Published:
         self._turns: dict[int, KnownTurn] = {}
         self._names: dict[tuple[str, str], set[str]] = {}
         """By scope and group the names that ids of its turns have."""
+        self._files: dict[tuple[str, str, str], array[int]] = {}
+        """By scope, format and session the turns of a file, in order."""
+        self._sessions: dict[tuple[str, str, int], list[str]] = {}
+        """By scope, format and words the first sessions that have them."""
         self._looked: set[int] = set()
         self.complete = log is not None
         """Whether all published turns were read."""
@@ -180,18 +191,31 @@ class Published:
     def known(self, scope: str, turn_id: str) -> KnownTurn | None:
         """Returns the turn of a scope with that id."""
         self._look_for(scope)
-        return self._turns.get(hash((scope, turn_id)))
+        return self._turns.get(hash_of(scope, turn_id))
 
     def names(self, scope: str, group: str) -> set[str]:
         """Returns the names in the ids of turns of a chat or channel."""
         self._look_for(scope)
         return self._names.get((scope, group), set())
 
+    def of_file(self, scope: str, form: str, session: str) -> Sequence[int]:
+        """Returns the hashes (`hash_of`) of the turns of a file, as they were published."""
+        return self._files.get((scope, form, session), ())
+
+    def sessions(self, scope: str, form: str, words: int) -> Sequence[str]:
+        """Returns sessions of files in which these words were published; not all, if many."""
+        return self._sessions.get((scope, form, words), ())
+
     def _met(self, turn: int, scope: str, name: str, found: KnownTurn) -> Standing:
         before = self._turns.get(turn)
         if before is None:
             self._turns[turn] = found
-            if name:
+            if found.group in FILES:
+                self._files.setdefault((scope, found.group, name), array("q")).append(turn)
+                sessions = self._sessions.setdefault((scope, found.group, found.words), [])
+                if name not in sessions and len(sessions) < _SESSIONS_OF_TEXT:
+                    sessions.append(name)
+            elif name:
                 self._names.setdefault((scope, found.group), set()).add(name)
             return "new"
         if before.text == _ERASED:
@@ -235,10 +259,11 @@ def _identity(value: bytes | None) -> tuple[int, str, str, KnownTurn] | None:
         body = raw["body"]
         said = tuple(body.get(name, otherwise) for name, otherwise in _BESIDE_TEXT)
         text = one_line(storage_content(body["content"]))
-        turn = hash((raw["scope"], body["turn_id"]))
+        turn = hash_of(raw["scope"], body["turn_id"])
         group, name = name_in_id(body)
         found = KnownTurn(
             text=_ERASED if is_mark(text) else hash((text, *said)),
+            words=words_of(body),
             edited=str(body.get("revised_at") or ""),
             speaker=intern(said[1]),
             session=intern(said[0]),
@@ -248,6 +273,17 @@ def _identity(value: bytes | None) -> tuple[int, str, str, KnownTurn] | None:
         return turn, raw["scope"], name, found
     except (ValueError, TypeError, KeyError):
         return None
+
+
+def hash_of(scope: str, turn_id: str) -> int:
+    """Returns the number by which a turn is known in this process."""
+    return hash((scope, turn_id))
+
+
+def words_of(body: Mapping[str, Any]) -> int:
+    """Returns a hash of what a turn says and who says it, whatever its session."""
+    said = one_line(storage_content(body["content"]))
+    return hash((said, body.get("speaker", ""), body.get("role", "user")))
 
 
 def local_time(message: Mapping[str, Any]) -> datetime:
@@ -263,11 +299,13 @@ def is_swapped(one: datetime, other: datetime) -> bool:
 
 
 def name_in_id(body: Mapping[str, object]) -> tuple[str, str]:
-    """Returns the chat or channel of a published turn, and the name in its id that may change;
-    empty texts for formats without one."""
+    """Returns the chat, the channel or (`FILES`) the format of a published turn, and the name in
+    its id that may change; empty texts for formats without one."""
     if body.get("source_type") == "whatsapp":
         return str(body.get("session_id", "")).rpartition(" ")[0], str(body.get("speaker", ""))
     metadata = body.get("metadata")
     if body.get("source_type") == "slack" and isinstance(metadata, dict):
         return str(metadata.get("channel_id", "")), str(metadata.get("channel", ""))
+    if body.get("source_type") in FILES:
+        return str(body["source_type"]), str(body.get("session_id", ""))
     return "", ""

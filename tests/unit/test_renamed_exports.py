@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.ingest.recognising import recognised
-from palimpsest.ops.ingest.records import Published, Standing
+from palimpsest.ops.ingest.records import Published, Standing, words_of
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.redaction import mark_of
 from palimpsest.streams.logs.base import Outgoing
@@ -138,3 +138,119 @@ def test_a_former_name_of_a_channel_in_the_export(tmp_path: Path, how: str) -> N
     notice = "general" if how == "notice" else ""
     renamed = workspace(tmp_path / "b.zip", "all", ["one", "two", "three"], lists, notice)
     assert taken(published, renamed)[0] == ["known", "known", "new"]
+
+
+# --- files whose names are in the ids of what they say --------------------------------------------
+
+TOLD = ["I moved to Lisbon", "Nice! Since when?", "Since March"]
+
+
+def messages(folder: Path, file: str, texts: Sequence[str], **fields: object) -> Path:
+    """With these fields, each for all messages or one by one."""
+    said: list[dict[str, object]] = []
+    for number, text in enumerate(texts):
+        own = {
+            key: each[number] if isinstance(each, list) else each for key, each in fields.items()
+        }
+        said.append({"role": ("user", "assistant")[number % 2], "content": text, **own})
+    (folder / file).write_text(json.dumps(said))
+    return folder / file
+
+
+def transcript(folder: Path, name: str, texts: Sequence[str]) -> Path:
+    cues = [
+        f"00:00:0{number}.000 --> 00:00:0{number}.900\nAna: {text}.\n"
+        for number, text in enumerate(texts)
+    ]
+    (folder / name).write_text("WEBVTT\n\n" + "\n".join(cues))
+    return folder / name
+
+
+def dates(*days: int) -> list[str]:
+    return [f"2026-03-0{day}T10:00:00Z" for day in days]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"created_at": dates(1, 2, 3, 4)}, {"id": ["a", "b", "c", "d"]}],
+    ids=["without times", "with times", "with ids"],
+)
+def test_a_renamed_file_of_messages(tmp_path: Path, fields: dict[str, object]) -> None:
+    published = Published(None)
+    taken(published, messages(tmp_path, "chat.json", TOLD, **fields))
+    more = [*TOLD, "It rains"]
+    for standing in ("new", "known"):
+        copy = messages(tmp_path, "chat (1).json", more, **fields)
+        standings, names = taken(published, copy)
+        assert standings == ["known", "known", "known", standing]
+        # The conversation goes on where it was.
+        assert {session for _, session in names} == {"chat"}
+    assert taken(published, messages(tmp_path, "chat.json", more, **fields))[0] == ["known"] * 4
+    # An older and shorter export of it.
+    assert taken(published, messages(tmp_path, "old.json", TOLD[:2], **fields))[0] == ["known"] * 2
+
+
+def test_a_renamed_transcript(tmp_path: Path) -> None:
+    published = Published(None)
+    taken(published, transcript(tmp_path, "call.vtt", TOLD))
+    standings, names = taken(published, transcript(tmp_path, "call-final.vtt", [*TOLD, "It rains"]))
+    assert standings == ["known", "known", "known", "new"]
+    assert {session for _, session in names} == {"call"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "fields"),
+    [
+        pytest.param([*TOLD[:2], "Since April"], {}, id="another end"),
+        pytest.param(["Hi", *TOLD], {}, id="another beginning"),
+        pytest.param(TOLD[:1], {}, id="one message tells nothing"),
+        pytest.param(TOLD, {"name": ["Cem", "x", "Cem"]}, id="said by others"),
+        pytest.param(TOLD, {"created_at": dates(8, 8, 8)}, id="said again later"),
+        pytest.param(TOLD, {"session_id": "mine"}, id="in a session that the file names"),
+    ],
+)
+def test_another_conversation_with_the_same_texts(
+    tmp_path: Path, texts: list[str], fields: dict[str, object]
+) -> None:
+    published = Published(None)
+    timed = {"created_at": dates(1, 2, 3)} if "created_at" in fields else {}
+    taken(published, messages(tmp_path, "chat.json", TOLD, **timed))
+    standings, names = taken(published, messages(tmp_path, "other.json", texts, **fields))
+    assert standings == ["new"] * len(texts)
+    assert {session for _, session in names} == {str(fields.get("session_id", "other"))}
+
+
+def test_two_conversations_of_one_file_that_say_the_same_are_two(tmp_path: Path) -> None:
+    published = Published(None)
+    taken(published, messages(tmp_path, "a.json", TOLD))
+    said = (tmp_path / "a.json").read_text()
+    path = tmp_path / "all.jsonl"
+    path.write_text(f'{{"messages": {said}}}\n{{"messages": {said}}}')
+    standings, names = taken(published, path)
+    # One is not what the other was taken for.
+    assert standings == ["known"] * 3 + ["new"] * 3
+    assert [session for _, session in names] == ["a"] * 3 + ["all-2"] * 3
+
+
+def test_what_was_erased_of_a_file_stays_erased_under_another_name(tmp_path: Path) -> None:
+    published = Published(None)
+    path = messages(tmp_path, "chat.json", TOLD)
+    for number, each in enumerate(item for item in read(path)[1] if isinstance(item, Outgoing)):
+        raw = json.loads(each.value or b"")
+        if number == 0:
+            mark = mark_of(turn_memory_id(each.scope, raw["body"]["turn_id"]))
+            raw["body"] |= {"content": mark, "speaker": mark}
+        published.standing(Outgoing(each.topic, each.scope, each.key, json.dumps(raw).encode()))
+    standings, _ = taken(published, messages(tmp_path, "copy.json", TOLD))
+    assert standings == ["erased", "known", "known"]
+
+
+def test_a_text_that_many_files_have_costs_no_more(tmp_path: Path) -> None:
+    published = Published(None)
+    for number in range(30):
+        taken(published, messages(tmp_path, f"{number}.json", ["Hi", f"Hello number {number}"]))
+    standings, names = taken(published, messages(tmp_path, "copy.json", ["Hi", "Hello number 29"]))
+    assert (standings, names[0][1]) == (["known", "known"], "29")
+    form, scope = "messages", "default"
+    body = {"content": "Hi", "speaker": "", "role": "user"}
+    assert len(published.sessions(scope, form, words_of(body))) == 8
