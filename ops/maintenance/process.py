@@ -215,6 +215,9 @@ class _Kept:
     since: float = 0.0
     rested: int = 0
     """Number of the steps of `_rest` that were taken since."""
+    rested_at: float = 0.0
+    readers: int = 0
+    """When it gave back memory, and how many readers there had been."""
 
 
 class Upkeep:
@@ -267,17 +270,29 @@ class Upkeep:
 
     async def _rest(self, shard: Shard) -> None:
         """Gives back what a shard needed, once it has not been written for a while: memory first,
-        then small files and older versions of vectors."""
+        then small files and older versions of vectors, then what reading has filled again."""
         kept, now = self._kept.setdefault(shard, _Kept()), time.monotonic()
         if shard.written != kept.written:
             kept.written, kept.since, kept.rested = shard.written, now, 0
         elif kept.rested == 0 and now >= kept.since + IDLE_SECONDS:
-            async with shard.lock:
-                kept.rested = int(await asyncio.to_thread(shard.rest))
-            await asyncio.to_thread(give_back)
+            await self._give_back(shard, kept)
         elif kept.rested == 1 and now >= kept.since + FILES_SECONDS:
             kept.rested = 2
             await asyncio.to_thread(shard.vector_table().rest)
+        elif (
+            kept.rested == 2
+            and now >= kept.rested_at + FILES_SECONDS
+            and shard.readers.count != kept.readers
+        ):
+            await self._give_back(shard, kept)
+
+    async def _give_back(self, shard: Shard, kept: _Kept) -> None:
+        async with shard.lock:
+            has_rested = await asyncio.to_thread(shard.rest)
+        await asyncio.to_thread(give_back)
+        if has_rested:
+            kept.rested = max(kept.rested, 1)
+            kept.rested_at, kept.readers = time.monotonic(), shard.readers.count
 
     async def _keep(self, shard: Shard) -> float:
         """Syncs the vectors in use, and those that a migration makes; returns the seconds that it

@@ -76,6 +76,8 @@ class Readers:
         self._at_work: list[duckdb.DuckDBPyConnection] = []
         self._closed = False
         self._paused = False
+        self.count = 0
+        """How many there were so far."""
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -90,6 +92,7 @@ class Readers:
                 raise StoreClosed
             cursor = cursor_of(self._connection)
             self._at_work.append(cursor)
+            self.count += 1
         try:
             yield cursor
         except duckdb.InterruptException as error:

@@ -161,7 +161,7 @@ KEPT = "SELECT sum(memory_usage_bytes) FROM duckdb_memory()"
 async def test_a_shard_at_rest_gives_back_memory_and_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once, until something is written again."""
+    """Once, until something is written or read again."""
     monkeypatch.setattr("palimpsest.stores.shard.RESTING_MIB", 1)
     monkeypatch.setattr(process, "IDLE_SECONDS", 0.0)
     monkeypatch.setattr(process, "FILES_SECONDS", 0.0)
@@ -190,10 +190,16 @@ async def test_a_shard_at_rest_gives_back_memory_and_files(
         await upkeep._once()  # gives back files
         assert files() < many
         assert len(shard.vector_table().vectors([f"m{n}-7" for n in range(1, 7)]) or ()) == 6
+        await upkeep._once()  # what was just read
         rested: list[object] = []
         monkeypatch.setattr(shard, "rest", lambda: rested.append(1) or True)
         for _ in range(3):
             await upkeep._once()
+        assert rested == []
+        shard.fetch("SELECT 1")
+        for _ in range(3):
+            await upkeep._once()
+        assert rested.pop() == 1
         assert rested == []
         write(shard, [memory("new", "a new one", 7)])
         for _ in range(2):
