@@ -204,7 +204,13 @@ class FileErasing:
                     ahead = self._ahead.pop(partition, _Ahead())
                     async with shard.lock:
                         await self._attempt(
-                            _in_log, self.log, partition, shard, self.replies, ahead, files
+                            _in_log,
+                            self.log,
+                            partition,
+                            shard,
+                            self.replies,
+                            ahead=ahead,
+                            is_all=files,
                         )
                         if files and self.due:
                             await self._attempt(_in_files, shard)
@@ -270,7 +276,7 @@ def carry_out_in(
 ) -> None:
     """Runs the pending erasures of one partition. Raises LogError, OSError, duckdb.Error and
     StoreError."""
-    _in_log(log, partition, shard, replies, _Ahead(), True)
+    _in_log(log, partition, shard, replies)
     _in_files(shard)
 
 
@@ -292,8 +298,9 @@ def _in_log(
     partition: int,
     shard: Shard,
     replies: RecordedReplies | None,
-    ahead: _Ahead,
-    is_all: bool,
+    *,
+    ahead: _Ahead = _Ahead(),
+    is_all: bool = True,
 ) -> None:
     """Removes from the log what pending erasures ask to remove from there, all or only those that
     were read `ahead`, if any; no stage works. What was read ahead is not read again."""
