@@ -100,10 +100,9 @@ class BatchRemovals:
                 case Erase() | EraseGraph(memory_ids=None):
                     shard.indexes.forget(write.scope)
                     shard.names.forget(write.scope)
+                    shard.known.forget()  # names of a whole scope are parts of keys
             shard.has_erasures |= isinstance(write, Erase) or self._freed
             shard.graph_erasures += isinstance(write, EraseGraph)
-        if any(isinstance(write, Erase) for write in self._staged):
-            shard.known.forget()  # texts are parts of some keys
         for scope, removal in self._removed:
             change = partial(ScopeIndex.remove_from_graph, removal=removal)
             shard.indexes.change(scope, change)

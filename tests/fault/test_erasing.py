@@ -19,9 +19,11 @@ import pytest
 from palimpsest.ops.maintenance import erasing
 from palimpsest.schemas.commands import ForgetCommand
 from palimpsest.schemas.identity import turn_memory_id
+from palimpsest.schemas.row_types import ROW_TYPES
 from palimpsest.schemas.topics import ALL_TOPICS
 from palimpsest.stores import shard as shards
 from palimpsest.stores.database import snapshot
+from palimpsest.stores.database.membership import DEDUP_KEYS, SOURCE_IDS, joined, keys_of
 from palimpsest.stores.index.lance import VectorTable
 from palimpsest.stores.index.loading import load_index
 from palimpsest.streams.logs.embedded import EmbeddedLog
@@ -413,6 +415,32 @@ def test_recall_goes_on_with_what_it_has_read(tmp_path: Path) -> None:
             assert not segment.codes.numbers[dead].any()
         assert shard.vector_table().vectors(gone).num_rows == 0  # type: ignore[union-attr]
         assert where(tmp_path, SECRET, "zebrafish") == []
+
+
+def test_no_key_of_the_tables_is_unknown_after_an_erase(folder: Path) -> None:
+    """The hashes of keys stay in memory, too."""
+    with opened(folder) as pipeline:
+        pipeline.say("Cleo met Ben in Ghent", first=20)
+        pipeline.run()
+        shard, known = pipeline.shard, pipeline.shard.known
+        keys = [of for of in (keys_of(each) for each in ROW_TYPES) if of is not None]
+        keys += [DEDUP_KEYS, SOURCE_IDS]
+        for of in keys:
+            known.among(of, ["any"])
+        gone = (turn_memory_id("ana", "t20"),)
+        forget = ForgetCommand(memory_ids=gone, reason="gone", hard=True, cascade=True)
+        pipeline.command(forget, first=30)
+        pipeline.run()
+        with_only_files_left(pipeline)()
+        pipeline.say("Dora met Ben in Oslo", first=40)
+        pipeline.run()
+        for of in keys:
+            table, *columns = of
+            rows = shard.fetch(
+                f"SELECT {', '.join(columns)} FROM {table} WHERE {columns[0]} IS NOT NULL"
+            )
+            stored = {joined(row) for row in rows}
+            assert known.among(of, sorted(stored)) == stored, table
 
 
 def test_what_the_graph_forgets_while_the_file_is_written_again_leaves_it_too(
