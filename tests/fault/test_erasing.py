@@ -241,15 +241,16 @@ def test_the_background_ends_as_the_stages_paused_do(folder: Path, whole: Whole)
 
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Topics and first offsets of all blocks that are read from now on."""
+    """Topics and first offsets of what is looked through from now on."""
     read: list[tuple[str, int]] = []
-    reading = EmbeddedLog.read
+    values = EmbeddedLog.values
 
-    def noted(log: EmbeddedLog, topic: str, partition: int, first: int, count: int) -> Any:
-        read.append((topic, first))
-        return reading(log, topic, partition, first, count)
+    def noted(log: EmbeddedLog, topic: str, partition: int, first: int, end: int) -> Any:
+        for block in values(log, topic, partition, first, end):
+            read.append((topic, block[0][0]))
+            yield block
 
-    monkeypatch.setattr(EmbeddedLog, "read", noted)
+    monkeypatch.setattr(EmbeddedLog, "values", noted)
     return read
 
 
