@@ -10,11 +10,13 @@ import errno
 import logging
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import NamedTuple
 
 import duckdb
@@ -34,9 +36,11 @@ from palimpsest.stores.database.damage import REBUILD, StoreDamaged
 from palimpsest.stores.database.migrations import migrate
 from palimpsest.stores.database.snapshot import (
     SMALL,
+    Rows,
     bring_up_to_date,
     discard_half,
     rewrite,
+    rows_written,
     take_written,
     write_again,
 )
@@ -81,8 +85,10 @@ class AsOf(NamedTuple):
 
     written: int
     graph_erasures: int
-    spaces: frozenset[str]
+    spaces: frozenset[str] = frozenset()
     """The vector spaces whose copies were written again, too."""
+    rows: Mapping[str, Rows] = MappingProxyType({})
+    """What is in the file by table, as far as that was read."""
 
 
 class StoreError(Exception):
@@ -192,18 +198,18 @@ class Shard(ShardState):
         Under `lock`. Blocks. Raises what its two steps raise."""
         self.take_written(self.write_again())
 
-    def write_again(self, with_vectors: bool = False) -> AsOf:
-        """Writes the store's file again, beside the present one, and the vectors' files or not.
-        Blocks; the store may be read and written meanwhile. Raises StoreClosed, OSError and
-        duckdb.Error."""
-        tables = dict(self._vector_tables) if with_vectors else {}
+    def write_again(self, beside: bool = False) -> AsOf:
+        """Writes the store's file again, beside the present one; the store may be read and written
+        meanwhile. If it is (`beside`), also the files of vectors, and reads what it wrote: this
+        shortens `take_written`. Blocks. Raises StoreClosed, OSError and duckdb.Error."""
+        tables = dict(self._vector_tables) if beside else {}
         for table in tables.values():
             table.write_again()
         as_of = AsOf(self.written, self.graph_erasures, frozenset(tables))
+        path = self.folder / DATABASE_FILE
         with self.reading() as reader:
-            path = self.folder / DATABASE_FILE
             write_again(reader, path, _empty_file(self.options.search.language))
-        return as_of
+        return as_of._replace(rows=rows_written(path)) if beside else as_of
 
     def take_written(self, as_of: AsOf) -> None:
         """Puts the file that was written again, with what was stored since, in the place of the
@@ -215,8 +221,10 @@ class Shard(ShardState):
             self.write_again()
         elif as_of.written != self.written:
             with self.reading() as reader:
-                bring_up_to_date(reader, self.folder / DATABASE_FILE)
+                bring_up_to_date(reader, self.folder / DATABASE_FILE, as_of.rows)
         path = self.folder / DATABASE_FILE
+        with suppress(duckdb.Error):  # leaves less to do while readers wait
+            self._connection.execute("CHECKPOINT")
         with self.readers.replacing(READERS_SECONDS):
             self._connection.execute("FORCE CHECKPOINT")
             self._connection.close()

@@ -257,6 +257,8 @@ def _tables(connection: duckdb.DuckDBPyConnection, snapshot: Path, partition: in
 
 
 SUFFIX = ".new"
+_STATE: Final = "shard_state"
+"""The table from which `fill` deletes: the numbers of its rows may change."""
 
 
 def rewrite(path: Path, empty: bytes) -> None:
@@ -295,35 +297,61 @@ def write_again(reader: duckdb.DuckDBPyConnection, path: Path, empty: bytes) -> 
     synced(new)
 
 
-def bring_up_to_date(reader: duckdb.DuckDBPyConnection, path: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of a table: their hashes, and their numbers in its file, in the same order."""
+
+    digests: NDArray[np.uint64]
+    places: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, connection: duckdb.DuckDBPyConnection, table: str) -> Rows:
+        """Read from a store's file; of its state without that of its views, as `fill` has it."""
+        columns = connection.execute(
+            "SELECT string_agg(column_name, ', ' ORDER BY column_name) FROM duckdb_columns()"
+            " WHERE schema_name = 'internal' AND table_name = ?",
+            [table],
+        ).fetchall()[0][0]
+        query = f"SELECT hash({columns}) AS digest, rowid AS place FROM internal.{table}"
+        if table == _STATE:
+            query += f" WHERE name <> {quoted(VIEWS_STATE)}"
+        found = connection.sql(query).fetchnumpy()
+        return cls(found["digest"], found["place"])
+
+    def among(self, digests: NDArray[np.uint64]) -> list[int]:
+        """The numbers of the rows that have one of these hashes."""
+        places: list[int] = self.places[np.isin(self.digests, digests)].tolist()
+        return places
+
+
+def rows_written(path: Path) -> dict[str, Rows]:
+    """The rows of the file that `write_again` wrote beside a store's file, by table."""
+    with opened(path.with_name(path.name + SUFFIX)) as target:
+        tables = target.execute(TABLES, ["internal"]).fetchall()
+        return {table: Rows.of(target, table) for (table,) in tables if table != _STATE}
+
+
+def bring_up_to_date(
+    reader: duckdb.DuckDBPyConnection, path: Path, written: Mapping[str, Rows]
+) -> None:
     """Give the file that `write_again` wrote beside a store's file what was stored since. No one
-    may write meanwhile. Rows are compared by their hashes, which takes a third of the time of
-    writing all of them."""
+    may write meanwhile. Rows are compared by their hashes, which takes a sixth of the time of
+    writing all of them where those of the new file are known (`rows_written`)."""
     new = path.with_name(path.name + SUFFIX)
     with opened(new) as target:
         for (table,) in target.execute(TABLES, ["internal"]).fetchall():
-            columns = target.execute(
-                "SELECT string_agg(column_name, ', ') FROM duckdb_columns()"
-                " WHERE schema_name = 'internal' AND table_name = ?",
-                [table],
-            ).fetchall()[0][0]
-            digests = f"SELECT hash({columns}) AS digest, rowid AS place FROM internal.{table}"
-            if table == "shard_state":
-                digests += f" WHERE name <> {quoted(VIEWS_STATE)}"  # as in `fill`
-            present, held = (each.sql(digests).fetchnumpy() for each in (reader, target))
-            differing = _differing(present["digest"], held["digest"])
-            gone, added = (
-                each["place"][np.isin(each["digest"], differing)] for each in (held, present)
-            )
-            if len(gone):
+            present = Rows.of(reader, table)
+            held = written.get(table) or Rows.of(target, table)
+            differing = _differing(present.digests, held.digests)
+            gone, added = held.among(differing), present.among(differing)
+            if gone:
                 target.execute(
-                    f"DELETE FROM internal.{table} WHERE rowid IN (SELECT unnest(?))",
-                    [gone.tolist()],
+                    f"DELETE FROM internal.{table} WHERE rowid IN (SELECT unnest(?))", [gone]
                 )
-            if len(added):
+            if added:
                 stored = reader.sql(
                     f"FROM internal.{table} WHERE rowid IN (SELECT unnest(?)) ORDER BY rowid",
-                    params=[added.tolist()],
+                    params=[added],
                 )
                 target.register("batches", stored.to_arrow_reader(WRITTEN_ROWS))
                 target.execute(f"INSERT INTO internal.{table} BY NAME FROM batches")

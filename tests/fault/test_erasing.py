@@ -344,8 +344,8 @@ def test_what_is_stored_while_the_file_is_written_again_is_not_lost(
 
         real = shard.write_again
 
-        def write_again(with_vectors: bool) -> shards.AsOf:
-            as_of = real(with_vectors)
+        def write_again(beside: bool) -> shards.AsOf:
+            as_of = real(beside)
             with shard.writing() as connection:
                 for statement in STORED_MEANWHILE:
                     connection.execute(statement)
