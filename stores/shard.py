@@ -36,6 +36,7 @@ from palimpsest.stores.database.damage import REBUILD, StoreDamaged
 from palimpsest.stores.database.migrations import migrate
 from palimpsest.stores.database.snapshot import (
     SMALL,
+    SUFFIX,
     Rows,
     bring_up_to_date,
     discard_half,
@@ -84,7 +85,7 @@ class AsOf(NamedTuple):
     """What the state of a store counted when its file was written again."""
 
     written: int
-    graph_erasures: int
+    late_in_graph: int
     spaces: frozenset[str] = frozenset()
     """The vector spaces whose copies were written again, too."""
     rows: Mapping[str, Rows] = MappingProxyType({})
@@ -201,22 +202,28 @@ class Shard(ShardState):
     def write_again(self, beside: bool = False) -> AsOf:
         """Writes the store's file again, beside the present one; the store may be read and written
         meanwhile. If it is (`beside`), also the files of vectors, and reads what it wrote: this
-        shortens `take_written`. Blocks. Raises StoreClosed, OSError and duckdb.Error."""
+        shortens `take_written`. Blocks. Raises StoreClosed, StoreError, OSError and
+        duckdb.Error."""
         tables = dict(self._vector_tables) if beside else {}
         for table in tables.values():
             table.write_again()
-        as_of = AsOf(self.written, self.graph_erasures, frozenset(tables))
+        as_of = AsOf(self.written, self.late_in_graph, frozenset(tables))
         path = self.folder / DATABASE_FILE
         with self.reading() as reader:
             write_again(reader, path, _empty_file(self.options.search.language))
-        return as_of._replace(rows=rows_written(path)) if beside else as_of
+        if beside:
+            # As whoever opens it does: it is given the views then, too.
+            target, _ = _ready(path.with_name(path.name + SUFFIX), self.options)
+            with target:
+                as_of = as_of._replace(rows=rows_written(target))
+        return as_of
 
     def take_written(self, as_of: AsOf) -> None:
         """Puts the file that was written again, with what was stored since, in the place of the
         present one, and removes all other files that hold what was erased. Under `lock`, readers
         wait for the exchange. Blocks. Raises StoreError, OSError and duckdb.Error; unless the
         process ends, the old file is then still there and in use."""
-        if as_of.graph_erasures != self.graph_erasures:
+        if as_of.late_in_graph != self.late_in_graph:
             # The new file would have in freed bytes what the graph has lost since.
             self.write_again()
         elif as_of.written != self.written:

@@ -135,8 +135,9 @@ class ShardState:
 
     written = 0
     """Grows when writing begins and when it ends: while it is the same, nothing is written."""
-    graph_erasures = 0
-    """Grows when what was erased has left the graph."""
+    late_in_graph = 0
+    """Grows when what was erased has left the graph after its files were, or began to be, written
+    again."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, folder: Path, options: ShardOptions

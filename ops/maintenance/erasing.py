@@ -34,7 +34,7 @@ from palimpsest.schemas.topics import (
     MEMORY_WRITES,
     Topic,
 )
-from palimpsest.stores.shard import AsOf, Shard
+from palimpsest.stores.shard import AsOf, Shard, StoreError
 from palimpsest.stores.writing.erasures import (
     Erasure,
     dead_records,
@@ -265,7 +265,7 @@ class FileErasing:
         except asyncio.CancelledError:
             await asyncio.wait([work])
             raise
-        except (LogError, OSError, duckdb.Error) as error:
+        except (LogError, StoreError, OSError, duckdb.Error) as error:
             self._not_before = time.monotonic() + AGAIN_SECONDS
             logger.warning("erased texts are still in files: %s", error)
             return None

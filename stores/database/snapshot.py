@@ -299,49 +299,61 @@ def write_again(reader: duckdb.DuckDBPyConnection, path: Path, empty: bytes) -> 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of a table: their hashes, and their numbers in its file, in the same order."""
+    """The rows of a table: their hashes in order, and their numbers in its file."""
 
     digests: NDArray[np.uint64]
     places: NDArray[np.int64]
 
-    @classmethod
-    def of(cls, connection: duckdb.DuckDBPyConnection, table: str) -> Rows:
-        """Read from a store's file; of its state without that of its views, as `fill` has it."""
-        columns = connection.execute(
-            "SELECT string_agg(column_name, ', ' ORDER BY column_name) FROM duckdb_columns()"
-            " WHERE schema_name = 'internal' AND table_name = ?",
-            [table],
-        ).fetchall()[0][0]
-        query = f"SELECT hash({columns}) AS digest, rowid AS place FROM internal.{table}"
-        if table == _STATE:
-            query += f" WHERE name <> {quoted(VIEWS_STATE)}"
-        found = connection.sql(query).fetchnumpy()
-        return cls(found["digest"], found["place"])
-
     def among(self, digests: NDArray[np.uint64]) -> list[int]:
         """The numbers of the rows that have one of these hashes."""
-        places: list[int] = self.places[np.isin(self.digests, digests)].tolist()
-        return places
+        first, last = (np.searchsorted(self.digests, digests, side) for side in ("left", "right"))
+        return [
+            place
+            for begin, end in zip(first.tolist(), last.tolist(), strict=True)
+            for place in self.places[begin:end].tolist()
+        ]
 
 
-def rows_written(path: Path) -> dict[str, Rows]:
+def _rows(connection: duckdb.DuckDBPyConnection, query: str) -> Rows:
+    """The rows of a query of `_hashes`."""
+    found = connection.sql(query).fetchnumpy()
+    order = np.argsort(found["digest"])
+    return Rows(found["digest"][order], found["place"][order])
+
+
+def _hashes(target: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Queries of the hashes of all rows of each table of a store, and of their numbers; of its
+    state without that of its views, as `fill` has it."""
+    found = target.execute(
+        "SELECT table_name, string_agg(column_name, ', ' ORDER BY column_name)"
+        " FROM duckdb_columns() JOIN duckdb_tables() USING (database_oid, schema_name, table_name)"
+        " WHERE schema_name = 'internal' GROUP BY table_name ORDER BY table_name"
+    ).fetchall()
+    queries = {
+        table: f"SELECT hash({columns}) AS digest, rowid AS place FROM internal.{table}"
+        for table, columns in found
+    }
+    queries[_STATE] += f" WHERE name <> {quoted(VIEWS_STATE)}"
+    return queries
+
+
+def rows_written(target: duckdb.DuckDBPyConnection) -> dict[str, Rows]:
     """The rows of the file that `write_again` wrote beside a store's file, by table."""
-    with opened(path.with_name(path.name + SUFFIX)) as target:
-        tables = target.execute(TABLES, ["internal"]).fetchall()
-        return {table: Rows.of(target, table) for (table,) in tables if table != _STATE}
+    queries = _hashes(target)
+    return {table: _rows(target, query) for table, query in queries.items() if table != _STATE}
 
 
 def bring_up_to_date(
     reader: duckdb.DuckDBPyConnection, path: Path, written: Mapping[str, Rows]
 ) -> None:
     """Give the file that `write_again` wrote beside a store's file what was stored since. No one
-    may write meanwhile. Rows are compared by their hashes, which takes a sixth of the time of
+    may write meanwhile. Rows are compared by their hashes, which takes a fifth of the time of
     writing all of them where those of the new file are known (`rows_written`)."""
     new = path.with_name(path.name + SUFFIX)
     with opened(new) as target:
-        for (table,) in target.execute(TABLES, ["internal"]).fetchall():
-            present = Rows.of(reader, table)
-            held = written.get(table) or Rows.of(target, table)
+        for table, query in _hashes(target).items():
+            present = _rows(reader, query)
+            held = written.get(table) or _rows(target, query)
             differing = _differing(present.digests, held.digests)
             gone, added = held.among(differing), present.among(differing)
             if gone:
@@ -361,15 +373,15 @@ def bring_up_to_date(
 
 
 def _differing(present: NDArray[np.uint64], held: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The digests of which one side has more than the other."""
-    present, held = np.sort(present), np.sort(held)
+    """The digests of which one side, each in order, has more than the other."""
     if np.array_equal(present, held):
         return present[:0]
-    digests, number = np.unique(np.concatenate((present, held)), return_inverse=True)
-    counts = [
-        np.bincount(each, minlength=len(digests)) for each in np.split(number, [len(present)])
-    ]
-    differing: NDArray[np.uint64] = digests[counts[0] != counts[1]]
+    both = np.concatenate((present, held))
+    order = np.argsort(both, kind="stable")  # joins what is in order in linear time
+    digests = both[order]
+    begins = np.flatnonzero(np.r_[True, digests[1:] != digests[:-1]])
+    more = np.add.reduceat(np.where(order < len(present), 1, -1), begins)
+    differing: NDArray[np.uint64] = digests[begins[more != 0]]
     return differing
 
 

@@ -125,11 +125,15 @@ def _erased_id(name: str, own: str) -> str:
     return left if left != name and _ID.fullmatch(left) else own
 
 
-def free_again(connection: duckdb.DuckDBPyConnection, scope: str) -> bool:
-    """Returns whether files of a finished erasure were written again before its graph was erased:
-    they still hold the freed rows and must be written again. Runs in the transaction."""
+def free_again(
+    connection: duckdb.DuckDBPyConnection, scope: str, memory_ids: Sequence[str] | None
+) -> bool:
+    """Returns whether files of the erasure were written again before its graph was erased, or are
+    being written: they still hold the freed rows and must be written again. Runs in the
+    transaction."""
     changed = connection.execute(
-        "UPDATE erasures SET phase = 'files' WHERE phase = 'done' AND scope = ? RETURNING 1",
-        [scope],
+        "UPDATE erasures SET phase = 'files' WHERE phase IN ('files', 'done') AND scope = $scope"
+        " AND ($ids IS NULL OR list_has_any(memory_ids, $ids)) RETURNING 1",
+        {"scope": scope, "ids": None if memory_ids is None else [*memory_ids]},
     ).fetchall()
     return bool(changed)

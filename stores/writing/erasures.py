@@ -80,7 +80,7 @@ class BatchRemovals:
                     self._note_removal(scope, erase_graph(connection, scope, memory_ids))
                     if memory_ids is None:
                         scrub_results(connection, scope)
-                    self._freed |= free_again(connection, scope)
+                    self._freed |= free_again(connection, scope, memory_ids)
                 case Sweep():
                     self._note_removal(write.scope, SWEEPS[write.step](connection, write))
 
@@ -102,7 +102,7 @@ class BatchRemovals:
                     shard.names.forget(write.scope)
                     shard.known.forget()  # names of a whole scope are parts of keys
             shard.has_erasures |= isinstance(write, Erase) or self._freed
-            shard.graph_erasures += isinstance(write, EraseGraph)
+        shard.late_in_graph += self._freed
         for scope, removal in self._removed:
             change = partial(ScopeIndex.remove_from_graph, removal=removal)
             shard.indexes.change(scope, change)

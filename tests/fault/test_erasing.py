@@ -418,6 +418,23 @@ def test_recall_goes_on_with_what_it_has_read(tmp_path: Path) -> None:
         assert where(tmp_path, SECRET, "zebrafish") == []
 
 
+def test_files_are_written_again_for_the_erase_whose_graph_is_late_alone(tmp_path: Path) -> None:
+    with Pipeline(tmp_path, pipeline_settings(FULL)) as pipeline:
+        pipeline.say("I am allergic to zebrafish", SECRET, OTHER)
+        pipeline.run()
+        late = pipeline.shard.late_in_graph
+        for number, turn in enumerate(("t1", "t2"), 1):
+            gone = (turn_memory_id("ana", turn),)
+            forget = ForgetCommand(memory_ids=gone, reason="gone", hard=True, cascade=True)
+            pipeline.command(forget, first=10 * number)
+            pipeline.run()
+            phases = pipeline.values("SELECT phase FROM erasures ORDER BY position")
+            assert phases == ["done"] * (number - 1) + ["log"]
+            execute(pipeline)
+        assert pipeline.shard.late_in_graph == late
+        assert where(tmp_path, SECRET, "zebrafish") == []
+
+
 def test_no_key_of_the_tables_is_unknown_after_an_erase(folder: Path) -> None:
     """The hashes of keys stay in memory, too."""
     with opened(folder) as pipeline:
