@@ -192,8 +192,7 @@ class EmbeddedLog:
         self, topic: str, partition: int, first: int, end: int, size: int = 1_000
     ) -> Iterator[tuple[list[int], list[bytes | None]]]:
         """Yields offsets and values of the records from `first` up to `end`, exclusive, in blocks
-        of up to `size`, as `read` bounds them: in a third of its time, without what else they
-        have."""
+        of up to `size` that are bounded as by `read`, which takes half as long again."""
         check_partition(topic, partition, self._partitions)
         query = (
             f"SELECT id, value FROM {table(TOPICS[topic])}"
