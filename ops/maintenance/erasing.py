@@ -310,17 +310,18 @@ def _in_log(
         in_log = in_log if is_all or not begun else begun
         if not in_log:
             return
-        others = [each for each in in_log if each not in begun]
-        for erasures, first in ((begun, ahead.ends), (others, {})):
-            redactions = [redaction_of(connection, each) for each in erasures]
-            _redact_log(connection, log, partition, redactions, first)
+        redactions = {each.erasure_id: redaction_of(connection, each) for each in in_log}
+        read = [redactions[each.erasure_id] for each in begun]
+        unread = [each for key, each in redactions.items() if key not in ahead.erasures]
+        _redact_log(connection, log, partition, read, ahead.ends)
+        _redact_log(connection, log, partition, unread, {})
         scrubs = [each for each in (scrub_of(connection, one) for one in in_log) if each]
         caused: set[str] = set()
         for scrub in scrubs:
             caused |= scrub_log(log, partition, scrub, dead_records(connection, scrub))
         _forget_replies(replies, in_log)
         log.forget_bytes()
-        finish_log(connection, in_log, scrubs, caused)
+        finish_log(connection, redactions, scrubs, caused)
 
 
 def _in_files(shard: Shard, written: AsOf | None = None) -> None:
@@ -349,7 +350,9 @@ def carry_out_on_kafka(
             append(null_values(partition, erasure.scope, history_events(connection, erasure)))
         if in_log:
             _forget_replies(replies, in_log)
-            finish_log(connection, in_log)
+            finish_log(
+                connection, {each.erasure_id: redaction_of(connection, each) for each in in_log}
+            )
     _in_files(shard)
 
 

@@ -357,21 +357,22 @@ def dead_records(connection: duckdb.DuckDBPyConnection, scrub: Scrub) -> list[tu
 
 def finish_log(
     connection: duckdb.DuckDBPyConnection,
-    erasures: Sequence[Erasure],
+    erasures: Mapping[str, Redaction],
     scrubs: Sequence[Scrub] = (),
     caused: Collection[str] = (),
 ) -> None:
-    """Runs once no record has the texts any more: removes what was written meanwhile, and deletes
-    the texts. `caused`: the causes of messages sent in scopes before the whole scope was erased."""
+    """Runs once no record has the texts of these erasures, by id, any more: removes what was
+    written meanwhile, and deletes the texts. `caused`: the causes of messages sent in scopes before
+    the whole scope was erased."""
     connection.execute("BEGIN")
     try:
-        redact_tables(connection, [redaction_of(connection, each) for each in erasures])
+        redact_tables(connection, [*erasures.values()])
         for scrub in scrubs:
             scrub_tables(connection, scrub, caused)
         connection.execute(
             "UPDATE erasures SET phase = 'files', texts = '{}' WHERE phase = 'log'"
             " AND erasure_id IN (SELECT unnest(?))",
-            [[each.erasure_id for each in erasures]],
+            [[*erasures]],
         )
         connection.execute("COMMIT")
     except BaseException:
