@@ -114,9 +114,10 @@ class Operators:
         body: JsonObject = {"memory_ids": gone, "cascade": True, "reason": "asked for"}
         began = time.monotonic()
         answer = await self._asked("erase", "POST", "/api/memory/erase", body)
-        while answer.get("erasure") == "pending" and time.monotonic() < self._until:
+        command = f"/api/commands/{answer['command_id']}"
+        while answer.get("erasure") != "done" and time.monotonic() < self._until:
             await asyncio.sleep(POLL_SECONDS)
-            answer = await self._asked("poll", "GET", f"/api/commands/{answer['command_id']}")
+            answer = await self._asked("poll", "GET", command)
         if answer.get("erasure") == "done":
             took = (time.monotonic() - began) * 1_000
             self._ms.setdefault("erase, files too", []).append(took)
@@ -136,7 +137,10 @@ class Operators:
             order |= {"provider": "rules", "scope": SCOPE} if kind == "reextract" else {}
             job = await self._asked(f"start of a {kind}", "POST", "/api/replays", order)
             began = time.monotonic()
-            while job["state"] == "running" and time.monotonic() < self._until:
+            while job["state"] == "running":
+                if time.monotonic() > self._until:
+                    await self._asked("stop", "POST", f"/api/replays/{job['id']}/stop", {})
+                    return
                 await asyncio.sleep(POLL_SECONDS)
                 job = await self._asked("poll", "GET", f"/api/replays/{job['id']}")
             self._ms.setdefault(kind, []).append((time.monotonic() - began) * 1_000)
