@@ -60,7 +60,8 @@ class Ingest(Reading, kw_only=True):
     (zip or folder) and WhatsApp; SRT and VTT transcripts; LoCoMo files. The format is detected.
     Turns are durable when the command ends; `palimpsest run` turns them into memories, which
     `--wait` waits for. Invalid lines are reported by number and skipped. Publishing a file again,
-    or a longer version of it, creates no duplicates.
+    or a longer version of it, creates no duplicates; on the embedded log not under another name
+    either.
 
     Example: palimpsest ingest conversation.jsonl --scope support
     """
