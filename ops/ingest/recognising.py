@@ -116,13 +116,20 @@ class _Names:
     def _is_same(self, file: list[Named], form: str, name: str) -> bool:
         """Returns whether a file and one that was published begin with the same messages, to the
         end of the shorter one: of at least two, and where they have times at the same."""
-        turns = self._before.of_file(file[0].scope, form, name)
-        both = [*zip(file, turns, strict=False)]
-        return len(both) > 1 and all(
-            hash_of(each.scope, turn_id := each.naming.key_as(name)) == turn
-            and (known := self._before.known(each.scope, turn_id)) is not None
-            and (not each.naming.is_dated or known.at == local_time(from_json(each.value or b"")))
-            for each, turn in both
+        scope = file[0].scope
+        ids = [each.naming.key_as(name) for each in file]
+        turns = [hash_of(scope, turn_id) for turn_id in ids]
+        published = self._before.of_file(scope, form, name, {*turns})
+        both = min(len(turns), len(published))
+        return (
+            both > 1
+            and turns[:both] == published[:both]
+            and all(
+                known is not None and known.at == local_time(from_json(each.value or b""))
+                for each, turn_id in zip(file, ids[:both], strict=False)
+                if each.naming.is_dated
+                for known in [self._before.known(scope, turn_id)]
+            )
         )
 
     def _candidates(self, record: Named, group: str) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from sys import intern
@@ -174,8 +174,9 @@ class Published:
         self._turns: dict[int, KnownTurn] = {}
         self._names: dict[tuple[str, str], set[str]] = {}
         """By scope and group the names that ids of its turns have."""
-        self._files: dict[tuple[str, str, str], array[int]] = {}
-        """By scope, format and session the turns of a file, in order."""
+        self._files: dict[tuple[str, str], array[int]] = {}
+        """By scope and session the turns of files, and erased ones, which may be of any format, in
+        order."""
         self._sessions: dict[tuple[str, str, int], list[str]] = {}
         """By scope, format and words the first sessions that have them."""
         self._looked: set[int] = set()
@@ -198,9 +199,14 @@ class Published:
         self._look_for(scope)
         return self._names.get((scope, group), set())
 
-    def of_file(self, scope: str, form: str, session: str) -> Sequence[int]:
-        """Returns the hashes (`hash_of`) of the turns of a file, as they were published."""
-        return self._files.get((scope, form, session), ())
+    def of_file(self, scope: str, form: str, session: str, known: Collection[int]) -> list[int]:
+        """Returns the hashes (`hash_of`) of the turns of a file, as they were published; of erased
+        ones, whose format is erased too, those that are `known` to be of the file."""
+        return [
+            turn
+            for turn in self._files.get((scope, session), ())
+            if self._turns[turn].group == form or turn in known
+        ]
 
     def sessions(self, scope: str, form: str, words: int) -> Sequence[str]:
         """Returns sessions of files in which these words were published; not all, if many."""
@@ -210,8 +216,9 @@ class Published:
         before = self._turns.get(turn)
         if before is None:
             self._turns[turn] = found
+            if found.group in FILES or found.text == _ERASED:
+                self._files.setdefault((scope, found.session), array("q")).append(turn)
             if found.group in FILES:
-                self._files.setdefault((scope, found.group, name), array("q")).append(turn)
                 sessions = self._sessions.setdefault((scope, found.group, found.words), [])
                 if name not in sessions and len(sessions) < _SESSIONS_OF_TEXT:
                     sessions.append(name)

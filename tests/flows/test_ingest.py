@@ -75,6 +75,31 @@ def test_what_was_erased_is_not_published_again(program: Program) -> None:
     assert where(program.data / "log", "rye bread") == []
 
 
+def test_a_copy_of_a_file_brings_nothing_erased_back(program: Program) -> None:
+    said = ("I bake rye bread.", "Nice! Since when?", "Since March.")
+    messages = [
+        {"role": "assistant" if number % 2 else "user", "content": text}
+        for number, text in enumerate(said)
+    ]
+    path = program.folder / "chat.json"
+    path.write_text(json.dumps(messages))
+    program.ok("ingest", str(path), "--scope", "home")
+    program.ok("run", "--once")
+    rows = program.json("list", "--scope", "home")["memories"]
+    turn = next(row["id"] for row in rows if row["content"] == said[0])
+    program.ok("erase", turn, "--cascade", "--reason", "asked", "--scope", "home")
+    program.ok("run", "--once")
+    copy = program.folder / "chat (1).json"
+    copy.write_text(json.dumps([*messages, {"role": "user", "content": "I sail."}]))
+    told = program.json("ingest", str(copy), "--scope", "home")
+    assert [told[name] for name in ("new", "known", "erased")] == [1, 2, 1]
+    program.ok("run", "--once")
+    rows = program.json("list", "--scope", "home", "--types", "episodic")["memories"]
+    assert {row["session_id"] for row in rows} == {"chat"}
+    assert sorted(row["content"] for row in rows) == sorted([*said[1:], "I sail."])
+    assert where(program.data, "rye bread") == []
+
+
 def test_to_wait_tells_what_became_of_the_turns(program: Program) -> None:
     said = ("--scope", "ana", "--wait", "60")
     done = program.run("ingest", program.turns("I live in Oslo.", " "), *said)

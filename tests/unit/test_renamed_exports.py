@@ -239,8 +239,12 @@ def test_what_was_erased_of_a_file_stays_erased_under_another_name(tmp_path: Pat
         raw = json.loads(each.value or b"")
         if number == 0:
             mark = mark_of(turn_memory_id(each.scope, raw["body"]["turn_id"]))
-            raw["body"] |= {"content": mark, "speaker": mark}
+            raw["body"] |= {"content": mark}
+            del raw["body"]["source_type"]  # as an erased record has none
         published.standing(Outgoing(each.topic, each.scope, each.key, json.dumps(raw).encode()))
+    # An erased turn of the same session that no file said.
+    raw["body"] |= {"turn_id": "other", "content": mark_of("other")}
+    published.standing(Outgoing(each.topic, each.scope, each.key, json.dumps(raw).encode()))
     standings, _ = taken(published, messages(tmp_path, "copy.json", TOLD))
     assert standings == ["erased", "known", "known"]
 
