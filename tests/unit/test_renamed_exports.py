@@ -89,7 +89,9 @@ def test_what_was_erased_stays_erased_under_another_name(tmp_path: Path) -> None
         published.standing(each)
     raw = json.loads(first.value or b"")
     mark = mark_of(turn_memory_id(first.scope, raw["body"]["turn_id"]))
-    raw["body"] |= {"content": mark, "speaker": mark}
+    raw["body"] |= {"content": mark, "speaker": ""}
+    for gone in ("source_type", "source_id", "metadata"):
+        raw["body"].pop(gone, None)
     published.standing(Outgoing(first.topic, first.scope, first.key, json.dumps(raw).encode()))
     standings, _ = taken(published, chat(tmp_path, "Ana.txt", NEW, Ana="Ana Lopez"))
     assert standings == ["erased", "known", "known", "new"]
