@@ -17,6 +17,7 @@ from typing import Final
 from pydantic_core import from_json
 
 from palimpsest.ops.ingest.records import (
+    BEGINNING,
     Named,
     Published,
     hash_of,
@@ -102,7 +103,7 @@ class _Names:
         for (scope, now), file in files.items():
             form = name_in_id(_body(file[0]))[0]
             told: defaultdict[str, float] = defaultdict(float)
-            for each in file:
+            for each in file[:BEGINNING]:
                 sessions = self._before.sessions(scope, form, words_of(_body(each)))
                 for name in sessions:
                     told[name] += 1 / len(sessions)  # what many files have tells little

@@ -138,6 +138,8 @@ _BESIDE_TEXT: Final = (("session_id", ""), ("speaker", ""), ("role", "user"), ("
 Standing = Literal["new", "known", "revised", "conflict", "erased"]
 FILES: Final = frozenset({"messages", "captions"})
 """The formats whose sessions have the name of their file, which is part of their turns' ids."""
+BEGINNING: Final = 50
+"""Number of a file's turns whose texts are looked up."""
 _SESSIONS_OF_TEXT: Final = 8
 """Number of sessions that are looked up by a text: what more of them have tells none of them."""
 _ERASED: Final = 0
@@ -217,11 +219,12 @@ class Published:
         if before is None:
             self._turns[turn] = found
             if found.group in FILES or found.text == _ERASED:
-                self._files.setdefault((scope, found.session), array("q")).append(turn)
-            if found.group in FILES:
-                sessions = self._sessions.setdefault((scope, found.group, found.words), [])
-                if name not in sessions and len(sessions) < _SESSIONS_OF_TEXT:
-                    sessions.append(name)
+                file = self._files.setdefault((scope, found.session), array("q"))
+                file.append(turn)
+                if found.group in FILES and len(file) <= BEGINNING:
+                    sessions = self._sessions.setdefault((scope, found.group, found.words), [])
+                    if name not in sessions and len(sessions) < _SESSIONS_OF_TEXT:
+                        sessions.append(name)
             elif name:
                 self._names.setdefault((scope, found.group), set()).add(name)
             return "new"
