@@ -147,9 +147,8 @@ _ERASED: Final = 0
 
 
 class KnownTurn(NamedTuple):
-    """A published turn: a hash of its newest text, one of what was said first (in any session),
-    when that was edited (ISO 8601 in UTC), the names of its speaker, session and group, and its
-    local time."""
+    """A published turn: a hash of its newest text, that of `words_of` (of `FILES`), when that was
+    edited (ISO 8601 in UTC), the names of its speaker, session and group, and its local time."""
 
     text: int
     words: int
@@ -273,7 +272,7 @@ def _identity(value: bytes | None) -> tuple[int, str, str, KnownTurn] | None:
         group, name = name_in_id(body)
         found = KnownTurn(
             text=_ERASED if is_mark(text) else hash((text, *said)),
-            words=words_of(body),
+            words=words_of(body) if group in FILES else 0,
             edited=str(body.get("revised_at") or ""),
             speaker=intern(said[1]),
             session=intern(said[0]),
