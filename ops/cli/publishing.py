@@ -156,7 +156,7 @@ def _batches(
             with open_source(name, options) as source:
                 tally.took(source.source.name, source.format)
                 good = _good(source.items, tally, advance)
-                yield from in_batches(recognised(good, before, utc_now()))
+                yield from in_batches(recognised(good, before, utc_now(), tally.note))
         except Unreadable as error:
             tally.refuse("standard input" if name == "-" else name, str(error))
 

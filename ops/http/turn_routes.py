@@ -286,7 +286,8 @@ class _Ingestion:
             source = sent_source(asked.name, file, time, settings.http.max_ingest_bytes)
             with open_source(source, options) as opened:
                 self.format = opened.format
-                for batch in in_batches(recognised(self._good(opened.items), before, utc_now())):
+                found = self._good(opened.items)
+                for batch in in_batches(recognised(found, before, utc_now(), self.notes.append)):
                     standings = [before.standing(record) for record in batch]
                     kept = not_erased(batch, standings)
                     self.service.append_of(self.caller, kept, begun=True)

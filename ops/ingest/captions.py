@@ -27,7 +27,6 @@ from palimpsest.ops.ingest.base import (
     named,
     said,
 )
-from palimpsest.schemas.envelope import derived_id
 
 _CLOCK: Final = (
     r"(?:(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{2})(?:[.,](?P<rest>\d{1,3}))?"
@@ -97,11 +96,11 @@ def read_captions(document: Document, options: ReadOptions) -> Iterator[Item]:
     keys = Keys("captions", session)
     for cue in cues:
         said_now = (str(cue.begins), cue.speaker, cue.text)
-        parts = (*said_now, keys.count(*said_now))
+        naming = keys.of_file(*said_now, keys.count(*said_now), is_dated=False)
         yield Utterance(
             place=f"{document.name}:{cue.line}",
-            key=derived_id("captions", session, *parts),
-            naming=None if options.session else keys.of_file(*parts, is_dated=False),
+            key=naming.key_as(session),
+            naming=None if options.session else naming,
             text=cue.text,
             at=later(options.now, cue.begins),
             session=session[:256],

@@ -168,11 +168,12 @@ def _messages(conversation: _Conversation, options: ReadOptions) -> Found:
         at, unread = _time(message, options)
         by_text = keys.setdefault(session, Keys("messages", session))
         parts = (own,) if own else (role, speaker, text, by_text.count(role, speaker, text))
+        naming = by_text.of_file(*parts, is_dated=at is not None)
         is_of_file = conversation.is_of_file and session == conversation.session
         yield Utterance(
             place=place,
-            key=derived_id("messages", session, *parts),
-            naming=by_text.of_file(*parts, is_dated=at is not None) if is_of_file else None,
+            key=naming.key_as(session),
+            naming=naming if is_of_file else None,
             text=text,
             at=at,
             unread=unread,

@@ -9,7 +9,7 @@ the session under which it was published.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from heapq import nlargest
 from typing import Final
@@ -36,9 +36,12 @@ TRIED: Final = 3
 """Number of files with which a new one is compared: those that share the rarest texts with it."""
 
 
-def recognised(records: Iterable[Outgoing], before: Published, now: datetime) -> Iterator[Outgoing]:
+def recognised(
+    records: Iterable[Outgoing], before: Published, now: datetime, note: Callable[[str], None]
+) -> Iterator[Outgoing]:
     """Yields the records of a source, those of known messages as they were published. A date that
-    was assumed, and that the source tells otherwise, is corrected as of `now`."""
+    was assumed, and that the source tells otherwise, is corrected as of `now`. `note` is told of
+    each name that is taken for an earlier one."""
     records = iter(records)
     chats: list[Named] = []
     for record in records:
@@ -47,7 +50,7 @@ def recognised(records: Iterable[Outgoing], before: Published, now: datetime) ->
         else:
             yield record
     if chats:
-        names = _Names(chats, before, now)
+        names = _Names(chats, before, now, note)
         for each in chats:
             yield names.as_published(each)
 
@@ -55,8 +58,10 @@ def recognised(records: Iterable[Outgoing], before: Published, now: datetime) ->
 class _Names:
     """What the names of a source were when it was published."""
 
-    def __init__(self, records: list[Named], before: Published, now: datetime) -> None:
-        self._before, self._now = before, now
+    def __init__(
+        self, records: list[Named], before: Published, now: datetime, note: Callable[[str], None]
+    ) -> None:
+        self._before, self._now, self._note = before, now, note
         self._present = {(each.scope, each.naming.name) for each in records}
         self._shared: defaultdict[str, set[str]] = defaultdict(set)
         """By scope the chats that the source has in common with what was published."""
@@ -91,6 +96,7 @@ class _Names:
             if (scope, now) not in found and (scope, then) not in self._present:
                 found[scope, now] = then
                 self._present.add((scope, then))
+                self._note(f'"{now}" was "{then}" before: messages that are known keep that name')
         return found
 
     def _files(self, records: list[Named]) -> dict[tuple[str, str], str]:
@@ -111,6 +117,10 @@ class _Names:
                 if (scope, then) not in self._present and self._is_same(file, form, then):
                     found[scope, now] = then
                     self._present.add((scope, then))
+                    self._note(
+                        f'"{now}" begins with the messages of "{then}", published before: it is'
+                        " the same conversation, and what is new goes on there"
+                    )
                     break
         return found
 

@@ -147,11 +147,10 @@ _ERASED: Final = 0
 
 
 class KnownTurn(NamedTuple):
-    """A published turn: a hash of its newest text, that of `words_of` (of `FILES`), when that was
-    edited (ISO 8601 in UTC), the names of its speaker, session and group, and its local time."""
+    """A published turn: a hash of its newest text, when that was edited (ISO 8601 in UTC), the
+    names of its speaker, session and group, and its local time."""
 
     text: int
-    words: int
     edited: str
     speaker: str
     session: str
@@ -188,7 +187,7 @@ class Published:
         """Returns how `record` relates to turns that were published or checked before."""
         self._look_for(record.scope)
         found = _identity(record.value)
-        return "new" if found is None else self._met(*found)
+        return "new" if found is None else self._met(*found, record.value)
 
     def known(self, scope: str, turn_id: str) -> KnownTurn | None:
         """Returns the turn of a scope with that id."""
@@ -213,7 +212,9 @@ class Published:
         """Returns sessions of files in which these words were published; not all, if many."""
         return self._sessions.get((scope, form, words), ())
 
-    def _met(self, turn: int, scope: str, name: str, found: KnownTurn) -> Standing:
+    def _met(
+        self, turn: int, scope: str, name: str, found: KnownTurn, value: bytes | None
+    ) -> Standing:
         before = self._turns.get(turn)
         if before is None:
             self._turns[turn] = found
@@ -221,7 +222,8 @@ class Published:
                 file = self._files.setdefault((scope, found.session), array("q"))
                 file.append(turn)
                 if found.group in FILES and len(file) <= BEGINNING:
-                    sessions = self._sessions.setdefault((scope, found.group, found.words), [])
+                    words = words_of(from_json(value or b"")["body"])
+                    sessions = self._sessions.setdefault((scope, found.group, words), [])
                     if name not in sessions and len(sessions) < _SESSIONS_OF_TEXT:
                         sessions.append(name)
             elif name:
@@ -250,8 +252,10 @@ class Published:
         if end > LOOKED_AT:
             self.complete = False
         for records in blocks(log, topic, partition, max(0, end - LOOKED_AT), end, _READ_RECORDS):
-            for found in filter(None, (_identity(record.value) for record in records)):
-                self._met(*found)
+            for record in records:
+                found = _identity(record.value)
+                if found is not None:
+                    self._met(*found, record.value)
 
 
 def not_erased(batch: Sequence[Outgoing], standings: Sequence[Standing]) -> list[Outgoing]:
@@ -272,7 +276,6 @@ def _identity(value: bytes | None) -> tuple[int, str, str, KnownTurn] | None:
         group, name = name_in_id(body)
         found = KnownTurn(
             text=_ERASED if is_mark(text) else hash((text, *said)),
-            words=words_of(body) if group in FILES else 0,
             edited=str(body.get("revised_at") or ""),
             speaker=intern(said[1]),
             session=intern(said[0]),

@@ -215,9 +215,9 @@ class _Kept:
     since: float = 0.0
     rested: int = 0
     """Number of the steps of `_rest` that were taken since."""
-    rested_at: float = 0.0
+    tried_at: float = 0.0
     readers: int = 0
-    """When it gave back memory, and how many readers there had been."""
+    """When it gave back memory, if nobody read then, and how many readers there had been."""
 
 
 class Upkeep:
@@ -274,14 +274,14 @@ class Upkeep:
         kept, now = self._kept.setdefault(shard, _Kept()), time.monotonic()
         if shard.written != kept.written:
             kept.written, kept.since, kept.rested = shard.written, now, 0
-        elif kept.rested == 0 and now >= kept.since + IDLE_SECONDS:
+        elif kept.rested == 0 and now >= max(kept.since, kept.tried_at) + IDLE_SECONDS:
             await self._give_back(shard, kept)
         elif kept.rested == 1 and now >= kept.since + FILES_SECONDS:
             kept.rested = 2
             await asyncio.to_thread(shard.vector_table().rest)
         elif (
             kept.rested == 2
-            and now >= kept.rested_at + FILES_SECONDS
+            and now >= kept.tried_at + FILES_SECONDS
             and shard.readers.count != kept.readers
         ):
             await self._give_back(shard, kept)
@@ -290,9 +290,9 @@ class Upkeep:
         async with shard.lock:
             has_rested = await asyncio.to_thread(shard.rest)
         await asyncio.to_thread(give_back)
+        kept.tried_at = time.monotonic()
         if has_rested:
-            kept.rested = max(kept.rested, 1)
-            kept.rested_at, kept.readers = time.monotonic(), shard.readers.count
+            kept.rested, kept.readers = max(kept.rested, 1), shard.readers.count
 
     async def _keep(self, shard: Shard) -> float:
         """Syncs the vectors in use, and those that a migration makes; returns the seconds that it

@@ -93,6 +93,7 @@ def test_a_copy_of_a_file_brings_nothing_erased_back(program: Program) -> None:
     copy.write_text(json.dumps([*messages, {"role": "user", "content": "I sail."}]))
     told = program.json("ingest", str(copy), "--scope", "home")
     assert [told[name] for name in ("new", "known", "erased")] == [1, 2, 1]
+    assert '"chat (1)" begins with the messages of "chat", published before' in told["notes"][-1]
     program.ok("run", "--once")
     rows = program.json("list", "--scope", "home", "--types", "episodic")["memories"]
     assert {row["session_id"] for row in rows} == {"chat"}

@@ -18,6 +18,7 @@ from palimpsest.streams.logs.base import Outgoing
 from tests.unit.test_ingest_formats import read, using
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
+NOTES: list[str] = []
 OLD = [("10:00", "Ana", "Tea?"), ("10:01", "Me", "Yes"), ("10:01", "Ana", "Good")]
 NEW = [*OLD, ("10:05", "Ana", "Now")]
 
@@ -33,7 +34,7 @@ def chat(folder: Path, name: str, lines: Sequence[tuple[str, str, str]], **names
 def taken(published: Published, path: Path) -> tuple[list[Standing], list[tuple[str, str]]]:
     """How the turns of a source relate to what was published, and their speakers and sessions."""
     records = [item for item in read(path, using())[1] if isinstance(item, Outgoing)]
-    found = list(recognised(records, published, NOW))
+    found = list(recognised(records, published, NOW, NOTES.append))
     bodies = [json.loads(each.value or b"")["body"] for each in found]
     names = [(body["speaker"], body["session_id"]) for body in bodies]
     return [published.standing(each) for each in found], names
@@ -61,6 +62,7 @@ def test_a_renamed_contact(tmp_path: Path, name: str) -> None:
         standings, names = taken(published, chat(tmp_path, name, NEW, Ana="Ana Lopez"))
         assert standings == [*AGAIN[:3], standing]
         assert [who for who, _ in names] == ["Ana", "Me", "Ana", "Ana Lopez"]
+        assert NOTES.pop().startswith('"Ana Lopez" was "Ana" before')
 
 
 def test_both_contacts_were_renamed(tmp_path: Path) -> None:
