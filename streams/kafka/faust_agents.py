@@ -89,7 +89,7 @@ class Member:
     async def _work(self) -> None:
         """Runs until Faust ends."""
         crashed = asyncio.create_task(self._app._crashed.wait())
-        looking = asyncio.create_task(self._fetch_stalled())
+        looking = asyncio.create_task(self._look_after())
         try:
             await self._app.start()
             await asyncio.wait([crashed, looking], return_when=asyncio.FIRST_COMPLETED)
@@ -110,17 +110,30 @@ class Member:
             return "broker"
         return None if self.role.works() else "partitions"
 
-    async def _fetch_stalled(self) -> None:
-        detector: StallDetector[TP] = StallDetector()
+    async def _look_after(self) -> None:
+        """Fetches again what was not delivered, and commits what the group was not told of."""
+        undelivered: StallDetector[TP] = StallDetector()
+        uncommitted: StallDetector[tuple[str, int]] = StallDetector()
         consumer = self._app.consumer
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             idle = [*self.role.wanted()] if self._app.knows_broker() else []
+            if not idle:
+                continue
+            log = self.role.log
             try:
-                # Not the consumer's own: it knows no end of a partition that it does not fetch.
-                marks = await asyncio.to_thread(self.role.log.watermarks, idle) if idle else {}
+                # Not the consumer's own: it knows no end of a partition that it does not fetch, and
+                # takes a position for committed that a rebalance has discarded.
+                marks = await asyncio.to_thread(log.watermarks, idle)
+                committed = await asyncio.to_thread(log.committed, self.role.name)
             except LogError:
                 continue
+            passed = self.role.passed()
+            behind = {place: committed.get(place, 0) for place in passed}
+            for topic, partition in uncommitted.found(behind, passed):
+                tp = TP(self._cluster.physical(topic), partition)
+                logger.info("%s[%d] is committed through %d", *tp, passed[topic, partition])
+                await consumer.commit_through(tp, passed[topic, partition])
             # Tasks only want assigned partitions: they end before a revocation and begin after it,
             # and this code does not yield to the loop in between.
             wanted = {
@@ -131,7 +144,7 @@ class Member:
                 TP(self._cluster.physical(topic), partition): found.end
                 for (topic, partition), found in marks.items()
             }
-            for tp, offset in detector.found(wanted, ends).items():
+            for tp, offset in undelivered.found(wanted, ends).items():
                 logger.info("%s[%d] did not come from offset %d on", *tp, offset)
                 await consumer.seek(tp, offset)
 
@@ -301,6 +314,10 @@ async def _wait(stop: asyncio.Event) -> None:
 # that it has fetched and continue after them. A task that receives a later record notices, and
 # reads the missing ones; without a later record it would wait until the next rebalance. So the
 # log's end is checked periodically.
+#
+# Nothing is acknowledged of records that a task has read from the log itself and that are then not
+# delivered, and a rebalance may discard what was acknowledged. The group would seem to be behind
+# until a later record comes, so its positions are compared with those of the tasks, too.
 
 LOOK_SECONDS: Final = 5.0
 """The interval of the checks: a record missing in two consecutive checks is not in flight."""

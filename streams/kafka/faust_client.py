@@ -166,6 +166,14 @@ class _Consumer(FaustConsumer):  # type: ignore[misc]
                     self._acked[tp].append(offset - 1)
         return did_commit
 
+    async def commit_through(self, tp: TP, offset: int) -> None:
+        """Commits a position that nothing was acknowledged for, unless the group has rebalanced
+        meanwhile or the broker is away."""
+        if await self._commit({tp: offset}):
+            self._committed_offset[tp] = offset
+            self._acked[tp] = [each for each in self._acked[tp] if each >= offset]
+            self._acked_index[tp] = {*self._acked[tp]}
+
     async def wait_first(self, *awaited: object, timeout: float | None = None) -> WaitResults:  # noqa: ASYNC109
         """Faust creates four tasks to hand over one message, which is nearly always taken without
         waiting: this hands it over directly, and uses Faust's way only if it has to wait."""

@@ -170,6 +170,21 @@ class Role:
                 least[place] = min(at, least.get(place, at))
         return least
 
+    def passed(self) -> dict[tuple[str, int], int]:
+        """Returns the offsets that all stages have passed, by topic and partition, of those that
+        every stage reading them waits for more of."""
+        least: dict[tuple[str, int], int] = {}
+        behind = set()
+        for (stage, partition), task in self.tasks.items():
+            wanted = self._sources[stage, partition].wanted() if task.idle else {}
+            for topic in task.stage.reads:
+                place = topic.name, partition
+                if topic.name in wanted:
+                    least[place] = min(wanted[topic.name], least.get(place, wanted[topic.name]))
+                else:
+                    behind.add(place)
+        return {place: at for place, at in least.items() if place not in behind}
+
     async def quiesce(self, limit_seconds: float | None = None) -> None:
         """Begins nothing new, and waits for the commits under way. What could not be sent within
         the limit (the configured one by default) is left to the next owner: it is in the store's

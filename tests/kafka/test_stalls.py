@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from faust.events import Event
+from faust.types import Message
 
 from palimpsest.ops.bench.throughput import Load, records
 from palimpsest.ops.kafka.application import kafka_application
 from palimpsest.ops.kafka.broker import Broker
+from palimpsest.streams.kafka import faust_agents, faust_client
 from palimpsest.streams.kafka.faust_agents import Member
 from tests.soak.lab import Lab
 
@@ -39,3 +41,26 @@ async def test_records_that_were_dropped_come_again(
         assert lab.log.end_offset("turns-normalized", 0) + lab.log.end_offset(
             "turns-normalized", 1
         ) == len(turns)
+
+
+async def test_what_was_processed_and_not_acknowledged_is_committed(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a record is read from the log, and not delivered."""
+    monkeypatch.setattr(faust_agents, "LOOK_SECONDS", 0.5)
+    lost = 0
+
+    def lose(consumer: object, message: Message) -> bool:
+        nonlocal lost
+        lost += 1
+        return False
+
+    monkeypatch.setattr(faust_client._Consumer, "ack", lose)
+    turns = list(records(Load(12, 3)))
+    with Lab(tmp_path, broker, "unacknowledged", partitions=2) as lab:
+        lab.publish(turns)
+        async with kafka_application(lab.settings) as app:
+            async with asyncio.timeout(120):
+                await app.run(until_drained=True)
+        assert lost > len(turns)
+        assert lab.log.drained()

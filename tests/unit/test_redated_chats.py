@@ -26,7 +26,7 @@ def ingest(
     path.write_text(text)
     items = read(path, using(**chosen))[1]
     records = [item for item in items if isinstance(item, Outgoing)]
-    found = list(recognised(records, published, NOW))
+    found = list(recognised(records, published, NOW, print))
     standings = [published.standing(each) for each in found]
     pipeline.log.append(not_erased(found, standings))
     pipeline.run()
