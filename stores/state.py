@@ -23,6 +23,7 @@ from palimpsest.stores.database.cursors import Readers, Reading
 from palimpsest.stores.database.membership import EMBEDDING_KEYS, SEEN, KnownKeys, joined
 from palimpsest.stores.database.tables import Tables, select
 from palimpsest.stores.index.cache import IndexCache, most_resident
+from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.token_reader import TokenReader
 from palimpsest.stores.index.vector_space import EmbeddingProgress, VectorSpace
 from palimpsest.stores.lock import StoreLock
@@ -328,6 +329,10 @@ class ShardState:
     def packed_tokens(self, memory_ids: Sequence[str]) -> dict[str, bytes]:
         """As `VectorSpace.packed_tokens`, of the space in use."""
         return self.space.packed_tokens(memory_ids)
+
+    def read_passages(self, index: ScopeIndex) -> None:
+        """As `VectorSpace.read_passages`, of the space in use."""
+        self.space.read_passages(index)
 
     def stored_keys(self, embedding_keys: Sequence[str]) -> set[str]:
         """Returns those texts of which a vector by the model in use is stored."""

@@ -33,6 +33,9 @@ class WordModel:
     async def embed_query_tokens(self, text: str) -> TokenVectors:
         return tokens_of(text)
 
+    def token_counts(self, texts: Sequence[str]) -> list[int]:
+        return [len(text.split()) for text in texts]
+
     async def embed_query(self, text: str) -> Vector:
         return tokens_of(text).vector
 

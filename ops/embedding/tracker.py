@@ -31,7 +31,8 @@ from palimpsest.schemas.memory_texts import embedding_key, embedding_text, linke
 from palimpsest.schemas.rows.pipeline import EmbeddingRow
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.database.membership import EMBEDDING_KEYS, KnownKeys
-from palimpsest.stores.database.tables import Tables, embedding_columns
+from palimpsest.stores.database.tables import Tables
+from palimpsest.stores.index.passages import embedding_columns
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.vector_space import (
     EMBEDDED,
@@ -296,7 +297,10 @@ def _write(
     }
     columns = embedding_columns(model, list(by_key.values()))
     # A vector that is there may have another size.
-    again = "ON CONFLICT DO UPDATE SET vector = excluded.vector, tokens = excluded.tokens"
+    again = (
+        "ON CONFLICT DO UPDATE SET vector = excluded.vector, tokens = excluded.tokens,"
+        " passages = excluded.passages"
+    )
     shard.tables.insert_columns("embeddings", columns, again)
 
 

@@ -222,7 +222,7 @@ async def _embedding(sources: Sources, model: EmbeddingModel, text: str) -> Quer
     try:
         if isinstance(model, TokenEmbeddingModel):
             found = await model.embed_query_tokens(text)
-            return QueryEmbedding(found.vector, found.tokens)
+            return QueryEmbedding(found.vector, found.tokens, model.token_counts)
         return QueryEmbedding(await model.embed_query(text))
     except ModelError:
         return None  # `method` in the answer shows that vectors were not used

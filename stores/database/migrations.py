@@ -184,6 +184,15 @@ MIGRATIONS: Final = (
     Migration(29, "aspects"),
     Migration(30, "speakers-clock"),
     Migration(31, "edited-turns"),
+    Migration(
+        32,
+        "long-texts",
+        (
+            # Of texts that were embedded up to here; they are made again, whole.
+            "UPDATE embeddings SET tokens = NULL WHERE octet_length(tokens) = 4 * 256 * 66",
+            "ALTER TABLE embeddings ADD COLUMN passages BLOB",
+        ),
+    ),
 )
 """Append only: one that was released is never edited."""
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from palimpsest.schemas.row_types import ROW_TYPES
 from palimpsest.schemas.rows.columns import Row, columns_of
-from palimpsest.streams.store_port import KeepVector
 
 RowT = TypeVar("RowT", bound=Row)
 
@@ -195,13 +194,3 @@ def from_tuple(row_type: type[RowT], values: Iterable[object]) -> RowT:
         for number, value in enumerate(values)
     ]
     return row_type(**dict(zip(COLUMNS[row_type], plain, strict=True)))
-
-
-def embedding_columns(model: str, kept: Sequence[KeepVector]) -> dict[str, list[Any]]:
-    """The columns of `embeddings` for texts embedded by `model`, no text twice."""
-    return {
-        "embedding_key": [each.embedding_key for each in kept],
-        "model": [model] * len(kept),
-        "vector": [each.vector for each in kept],
-        "tokens": [each.tokens for each in kept],
-    }

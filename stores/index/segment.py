@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from palimpsest.schemas.envelope import local_time
 from palimpsest.schemas.rows.memories import MemoryRow
+from palimpsest.stores.index.token_vectors import PASSAGE_TOKENS
 from palimpsest.stores.index.vector_column import Codes, HalfVectors, Vector, VectorColumn, coded
 
 Places = NDArray[np.int32]
@@ -205,6 +206,10 @@ class Segment:
         self._code_scales = np.zeros(16, dtype=np.float32)
         self._uncoded: list[int] = []
         self._metadata_bytes = 0
+        self.unread: set[int] = set()
+        """Places of long texts whose passages were not looked up."""
+        self.passages: dict[int, HalfVectors] = {}
+        """By place the vectors of a long text's passages."""
         self.total_length = 0.0
         self.newest_write = -1
         """The largest write sequence of any document that ever was here."""
@@ -275,6 +280,7 @@ class Segment:
         """A close estimate of resident bytes."""
         columns = self._vectors.resident_bytes + self._codes.nbytes + self._meta.nbytes
         columns += 14 * len(self._alive) + self._metadata_bytes
+        columns += sum(passages.nbytes for passages in [*self.passages.values()])
         return int(columns) + 550 * self.places + self.postings.bytes_used()
 
     def put(
@@ -287,6 +293,8 @@ class Segment:
         self._make_room(1)
         self.ids.append(row.memory_id)
         self.contents.append(row.content)
+        if is_long(row.content):
+            self.unread.add(place)
         self.source_ids.append(row.source_id)
         self.tags.append(row.tags)
         self.categories.append(row.categories)
@@ -316,6 +324,7 @@ class Segment:
         self._vectors.write(first, block.vectors)
         self.ids += block.ids
         self.contents += block.contents
+        self.unread |= {first + n for n, text in enumerate(block.contents) if is_long(text)}
         self.source_ids += block.source_ids
         self.tags += block.tags
         self.categories += block.categories
@@ -337,6 +346,8 @@ class Segment:
             return False
         self._alive[place] = False
         self._gone[memory_id] = place
+        self.unread.discard(place)
+        self.passages.pop(place, None)
         self.total_length -= float(self._lengths[place])
         if self._has_vector[place]:
             self.vector_sum -= whole(self._vectors.rows[place])
@@ -372,10 +383,14 @@ class Segment:
             self._set_vector(place, vector)
 
     def set_vector(self, memory_id: str, vector: Vector) -> None:
-        """The vector of a document that had none."""
+        """The vector of a document that had none, or not of all of its text."""
         place = self.place_of.get(memory_id)
-        if place is not None and not self._has_vector[place]:
+        if place is None:
+            return
+        if not self._has_vector[place]:
             self._set_vector(place, vector)
+        if is_long(self.contents[place]):
+            self.unread.add(place)
 
     def _set_vector(self, place: int, vector: Vector) -> None:
         self._vectors.write(place, vector[None, :])
@@ -397,6 +412,12 @@ class Segment:
             new = np.zeros((size, *old.shape[1:]), dtype=old.dtype)
             new[: self.places] = old[: self.places]
             setattr(self, name, new)
+
+
+def is_long(text: str) -> bool:
+    """Whether a text may have more tokens than a passage: up to three a character, of a syllable
+    that is written as one."""
+    return len(text) > PASSAGE_TOKENS // 3
 
 
 def meta_of(row: MemoryRow, numbers: StringInterner, position: int) -> tuple[object, ...]:

@@ -2,8 +2,9 @@
 
 A memory has one vector for each of its tokens, and so has a question. The similarity of the two
 is, for each of the question's tokens, that of the nearest token of the memory, and of these the
-mean (MaxSim: Khattab and Zaharia, "ColBERT", 2020). Vectors are kept as their first 128 principal
-directions, not centred, 4 bits each: as good as all 384 numbers.
+mean (MaxSim: Khattab and Zaharia, "ColBERT", 2020). A long memory is compared by passages, of which
+the nearest counts: in ten thousand words there is something near to any token. Vectors are kept as
+their first 128 principal directions, not centred, 4 bits each: as good as all 384 numbers.
 
 Everything that decides an order is computed in whole numbers or number by number, so a memory has
 the same similarity whatever stands alongside it, today and after a restart.
@@ -28,6 +29,12 @@ Integers = NDArray[np.int64]
 LEVELS: Final = 16
 BEST_STEP: Final = 0.3352
 """Of a standard deviation, for 16 equal steps: Max, "Quantizing for Minimum Distortion" (1960)."""
+PASSAGE_TOKENS: Final = 1_024
+"""Of a passage, the last one of a text excepted: some 750 words."""
+WINDOW_TOKENS: Final = 256
+"""That the embedding model reads at a time, with a mark as the first and as the last of them."""
+MOST_BEFORE: Final = 64
+"""Tokens of a text's day and speaker."""
 _LENGTH: Final = np.dtype("<f2")
 _LARGEST: Final = 127
 _SMALLEST: Final = 1e-9
@@ -82,6 +89,14 @@ class TokenCodec:
         vectors = (self.low + levels * self.step) / lengths[:, None]
         return (vectors @ self.basis.T).astype(np.float32)
 
+    def window_means(self, packed: bytes) -> Vectors:
+        """The directions (n, d), unit vectors, of the means of `WINDOW_TOKENS` tokens each. Raises
+        ValueError for cut bytes."""
+        _, levels, lengths = self._read([packed])
+        vectors = (self.low + levels * self.step) / lengths[:, None]
+        sums = np.add.reduceat(vectors, np.arange(0, len(vectors), WINDOW_TOKENS), axis=0)
+        return _unit((sums @ self.basis.T).astype(np.float32))
+
     def query(self, tokens: Vectors) -> QueryTokens:
         """A question's unit vectors (n, d), made ready."""
         projected = self._projected(tokens)
@@ -97,8 +112,8 @@ class TokenCodec:
         packed: Sequence[bytes],
         nearby: Sequence[tuple[Integers, float]] = (),
     ) -> Floats:
-        """MaxSim (n,) of a question and memories, -1..1 but for rounding; NaN where either has no
-        token. Raises ValueError for cut bytes.
+        """MaxSim (n,) of a question and memories, each by its nearest passage, -1..1 but for
+        rounding; NaN where either has no token. Raises ValueError for cut bytes.
 
         Each of `nearby` has, for every memory, the place among `packed` (n,) of a turn near it in
         its session, -1 for none, and the share at which the words of that turn count as the
@@ -109,21 +124,34 @@ class TokenCodec:
         some = np.flatnonzero(sizes)
         if not len(some) or not len(query):
             return found
-        products = np.asarray(simsimd.cdist(query.numbers, levels, "dot", threads=1))
-        nearness = products.astype(np.float32)
-        nearness *= query.scales[:, None]
-        nearness += query.offsets[:, None]
-        nearness /= lengths
-        starts = np.concatenate(([0], np.cumsum(sizes[some])[:-1]))
-        best = np.maximum.reduceat(nearness, starts, axis=1)
+        nearness = _nearness(query, levels, lengths)
+        best = _of_nearest_passages(nearness, sizes[some])
         if nearby:
             best = _with_nearby_turns(best, some, nearby)
-        total = np.zeros(len(some))
-        # Token by token: a sum along an axis may differ with how many memories there are.
-        for row in best:
-            total += row
-        found[some] = total / len(query)
+        found[some] = _sums(best) / len(query)
         return found
+
+    def nearest_sentence(
+        self, query: QueryTokens, packed: bytes, sizes: Sequence[int]
+    ) -> int | None:
+        """Returns the number of the sentence of a text with the largest MaxSim. The text ends with
+        sentences of these numbers of tokens, after its day and speaker; None if it has other
+        tokens. Raises ValueError for cut bytes."""
+        _, levels, lengths = self._read([packed])
+        places = np.arange(len(levels))
+        within = places % WINDOW_TOKENS
+        marks = (within == 0) | (within == WINDOW_TOKENS - 1) | (places == len(levels) - 1)
+        own = places[~marks]
+        counts = np.array(sizes, dtype=np.int64)
+        some = np.flatnonzero(counts)
+        before = len(own) - int(counts.sum())
+        if not len(some) or not len(query) or not 0 <= before <= MOST_BEFORE:
+            return None
+        own = own[before:]
+        counts = counts[some]
+        nearness = _nearness(query, levels[own], lengths[own])
+        best = np.maximum.reduceat(nearness, np.cumsum(counts) - counts, axis=1)
+        return int(some[_sums(best).argmax()])
 
     def _projected(self, tokens: Vectors) -> Vectors:
         """Vectors (n, d) within the basis (n, k), at unit length. Not by `@`, for which numpy wakes
@@ -150,6 +178,43 @@ class TokenCodec:
         np.bitwise_and(both, LEVELS - 1, out=levels[:, :half], casting="unsafe")
         np.right_shift(both, 4, out=levels[:, half:], casting="unsafe")
         return sizes, levels, np.frombuffer(lengths, dtype=_LENGTH).astype(np.float32)
+
+
+def _nearness(query: QueryTokens, levels: NDArray[np.int8], lengths: Vectors) -> Vectors:
+    """The products (m, n) of a question's tokens and these (n, k) and (n,)."""
+    products = np.asarray(simsimd.cdist(query.numbers, levels, "dot", threads=1))
+    nearness = products.astype(np.float32)
+    nearness *= query.scales[:, None]
+    nearness += query.offsets[:, None]
+    nearness /= lengths
+    return nearness
+
+
+def _of_nearest_passages(nearness: Vectors, sizes: Integers) -> Vectors:
+    """From the nearness (tokens of the question, tokens of all memories) that of the nearest token
+    in the nearest passage of each memory (tokens of the question, memories)."""
+    first = np.cumsum(sizes) - sizes
+    counts = -(-sizes // PASSAGE_TOKENS)
+    places = np.cumsum(counts) - counts
+    numbers = np.arange(counts.sum()) - np.repeat(places, counts)
+    starts = np.repeat(first, counts) + PASSAGE_TOKENS * numbers
+    best = np.maximum.reduceat(nearness, starts, axis=1)
+    if len(starts) == len(sizes):
+        return best
+    sums = _sums(best)
+    chosen = places.copy()
+    for memory in np.flatnonzero(counts > 1).tolist():
+        chosen[memory] += int(sums[places[memory] : places[memory] + counts[memory]].argmax())
+    return best[:, chosen]
+
+
+def _sums(rows: Vectors) -> Floats:
+    """The sums (n,) of columns (m, n), row by row: a sum along an axis may differ with how many
+    columns there are."""
+    total = np.zeros(rows.shape[1])
+    for row in rows:
+        total += row
+    return total
 
 
 def _with_nearby_turns(

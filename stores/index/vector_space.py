@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 from palimpsest.stores.database.cursors import Reading
 from palimpsest.stores.index.cache import IndexCache
+from palimpsest.stores.index.passages import read_passages
+from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.stored_scopes import StoredScopes
 from palimpsest.stores.index.token_reader import HeldTokens, TokenReader
 from palimpsest.stores.index.token_vectors import keeps_tokens
@@ -87,6 +89,11 @@ class VectorSpace:
     def packed_tokens(self, memory_ids: Sequence[str]) -> dict[str, bytes]:
         """The packed token vectors of memories by id, of those that have any by this model."""
         return self.tokens.of(memory_ids)
+
+    def read_passages(self, index: ScopeIndex) -> None:
+        """Gives an index the passages of its long texts, as far as it has not looked them up."""
+        if keeps_tokens(self.options.embedding_model):
+            read_passages(self._reading, self.options.embedding_model, index)
 
     def stored_vector(self, embedding_key: str) -> NDArray[np.float32] | None:
         """The stored vector of a text."""

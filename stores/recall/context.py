@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import partial
 from itertools import chain
+from math import inf
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -27,6 +29,7 @@ LEAST_EXCERPT: Final = 20
 """Tokens below which no text is cut to fit."""
 
 Stems = Callable[[str], Set[str]]
+Nearest = Callable[[str, Sequence[str]], int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +84,15 @@ class Profile:
 class Found:
     """What a question found, most relevant first; `neighbors` fill the remaining room: turns next
     to found ones, then unlikely results. `wanted` are the stems of the question's words; `stems`
-    returns those of any text."""
+    returns those of any text, `nearest` which sentence of a memory's is nearest in meaning, where
+    that is known."""
 
     question: str
     pieces: Sequence[Piece]
     neighbors: Sequence[Piece]
     wanted: Set[str]
     stems: Stems
+    nearest: Nearest = lambda memory_id, sentences: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +147,7 @@ class _Block:
         self._taken: dict[str, tuple[Piece, str]] = {}
         self._days: set[date] = set()
         self._said = {""}
+        self._nearest: dict[str, int | None] = {}
 
     def take_standing(self, pieces: Sequence[Piece], room: int) -> int:
         """Adds to the profile what fits into these tokens and is not included yet, each on a line
@@ -227,7 +233,14 @@ class _Block:
     def _form(self, piece: Piece, characters: int | None) -> str:
         if characters is None:
             return folded(piece.text)
-        return excerpt(piece.text, characters, self._found.wanted, self._found.stems)
+        found = self._found
+        nearest = partial(self._nearest_of, piece.id)
+        return excerpt(piece.text, characters, found.wanted, found.stems, nearest)
+
+    def _nearest_of(self, memory_id: str, sentences: Sequence[str]) -> int | None:
+        if memory_id not in self._nearest:
+            self._nearest[memory_id] = self._found.nearest(memory_id, sentences)
+        return self._nearest[memory_id]
 
 
 def _cost(line: str) -> int:
@@ -255,7 +268,10 @@ LONGEST: Final = 160
 """Maximum characters of a sentence that is not divided."""
 SLACK: Final = 1.25
 """A text longer than requested by no more than this factor stays whole."""
-MOST: Final = 20_000
+BY_MEANING: Final = 2_000
+"""Characters of a text from which on its sentence nearest in meaning is shown: of a shorter one the
+sentences with the question's words hold more of the evidence."""
+MOST: Final = 200_000
 """Maximum characters of a text that are read; the rest is ignored."""
 _END: Final = re.compile(r"(?<=\D[.!?…])\s+|(?<=[。！？])|\n\s*|\s(?=\[image: )")
 _SPACE: Final = re.compile(r"\s+")
@@ -266,10 +282,17 @@ def folded(text: str) -> str:
     return _SPACE.sub(" ", text).strip()
 
 
-def excerpt(text: str, characters: int, wanted: Set[str], stems: Stems) -> str:
+def excerpt(
+    text: str,
+    characters: int,
+    wanted: Set[str],
+    stems: Stems,
+    nearest: Callable[[Sequence[str]], int | None] = lambda sentences: None,
+) -> str:
     """Returns the text on one line, about `characters` long: the lead, then the sentences with most
     of the words `wanted`, in their order, with "…" for each omission. The best of them is included
-    even if it is longer. Words that occur in fewer of the sentences count for more."""
+    even if it is longer; of a long text the `nearest`, if that is known. Words that occur in fewer
+    of the sentences count for more."""
     whole = folded(text)
     if len(whole) <= characters * SLACK:
         return whole
@@ -282,7 +305,11 @@ def excerpt(text: str, characters: int, wanted: Set[str], stems: Stems) -> str:
     held = [wanted & stems(sentence) for sentence in sentences]
     often = Counter(chain.from_iterable(held))
     hits = [sum(1 / often[stem] for stem in sorted(each)) for each in held]
-    best = max(hits[number] for number in kept)
+    meant = nearest(sentences) if len(whole) >= BY_MEANING else None
+    if meant is not None and meant not in kept:
+        kept.add(meant)
+        length += 1 + len(sentences[meant])
+    best = max(hits[number] for number in kept) if meant is None else inf
     for number in sorted(range(len(sentences)), key=lambda number: (-hits[number], number)):
         fits = length + len(sentences[number]) < characters
         if number not in kept and (fits or hits[number] > best):

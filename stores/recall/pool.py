@@ -90,9 +90,13 @@ class PoolSearch:
                 return
             self._centred = CenteredQuery.of(plan.vector, mean, count, plan.ranking)
             codes = [segment.codes for segment in index.segments]
+            passages = [dict(segment.passages) for segment in index.segments]
             rest = [index.rest_lengths(number, self._centred.off) for number in (TURNS, FACTS)]
         # The slow part, during which others may change the index.
         self._near = [_near(c, self._centred, r) for c, r in zip(codes, rest, strict=True)]
+        for near, found in zip(self._near, passages, strict=True):
+            for place, vectors in found.items():
+                near[place] = max(near[place], self._centred.cosines(vectors).max())
 
     @property
     def has_vectors(self) -> bool:

@@ -86,6 +86,8 @@ class RecallShard(Readable, Protocol):
     def options(self) -> ShardOptions: ...
     @property
     def packed_tokens(self) -> PackedTokens: ...
+    @property
+    def read_passages(self) -> Callable[[ScopeIndex], None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +217,14 @@ class Retriever:
             named = [entity.entity_id for entity in found.explained.boost.named]
             with self.shard.reading() as reader:
                 profile = StandingProfile(reader, found.allowed, now, marks).of(named)
-            pieces = found_pieces(found, self.shard.options.search.language, shown)
+            options = self.shard.options
+            pieces = found_pieces(found, options.search.language, shown)
+            leg = token_leg(
+                options.embedding_model, embedding, self.shard.packed_tokens, constants.ranking
+            )
+            if leg and embedding and embedding.token_counts:
+                nearest = partial(leg.nearest_sentence, embedding.token_counts)
+                pieces = replace(pieces, nearest=nearest)
             return assemble(profile, pieces, tokens, constants.context)
 
         return await _in_search_thread(assembled)
@@ -392,6 +401,8 @@ class Retriever:
         index = scope.search(plan)
         if not text.strip():
             return _Ranked("none", VisibilityMask.by(index, query))
+        if vector is not None:
+            self.shard.read_passages(index)
         tokens = token_leg(options.embedding_model, embedding, self.shard.packed_tokens, parameters)
         search = PoolSearch(index, query, plan, language, settings, tokens)
         method = _method(bool(terms), search.has_vectors, settings.fusion)

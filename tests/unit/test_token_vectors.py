@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from palimpsest.stores.index.token_vectors import TokenCodec, learned, token_codec
+from palimpsest.stores.index.token_vectors import (
+    PASSAGE_TOKENS,
+    WINDOW_TOKENS,
+    TokenCodec,
+    learned,
+    token_codec,
+)
 from palimpsest.streams.models.late_interaction import DIMENSIONS, MODEL
 from tests.examples import examples
 
@@ -149,3 +155,40 @@ def test_what_was_said_nearby_counts_for_the_most_part() -> None:
     both = codec().similarities(query, packed, two_after)
     assert both[3] >= 0.85 * alone[0] - 1e-6
     assert both[0] == alone[0]
+
+
+@pytest.mark.parametrize("count", [PASSAGE_TOKENS, PASSAGE_TOKENS + 1, 2 * PASSAGE_TOKENS + 452])
+def test_a_long_memory_counts_by_its_nearest_passage(count: int) -> None:
+    query, short, tokens = codec().query(unit(7, 1)), unit(30, 2), unit(count, 3)
+    parts = [tokens[at : at + PASSAGE_TOKENS] for at in range(0, count, PASSAGE_TOKENS)]
+    packed = [codec().pack(each) for each in (short, tokens, short)]
+    of_parts = codec().similarities(query, [codec().pack(part) for part in parts])
+    found = codec().similarities(query, packed)
+    assert found[1] == of_parts.max()
+    assert found[0] == found[2] == codec().similarities(query, packed[:1])[0]
+    # The words of a turn near it count as before.
+    near = [(np.array([-1, 0, -1]), 0.9)]
+    nearest = codec().pack(parts[int(of_parts.argmax())])
+    expected = codec().similarities(query, [packed[0], nearest, packed[2]], near)
+    np.testing.assert_array_equal(codec().similarities(query, packed, near), expected)
+
+
+@settings(max_examples=examples(12))
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=60), st.integers(0, 40), SEEDS)
+def test_the_nearest_sentence_is_the_one_that_a_question_repeats(
+    sizes: list[int], before: int, seed: int
+) -> None:
+    """In windows with a mark at each end, after a day and a speaker."""
+    wanted = max(range(len(sizes)), key=lambda number: (sizes[number], number))
+    words = unit(before + sum(sizes), seed)
+    first = before + sum(sizes[:wanted])
+    query = codec().query(words[first : first + sizes[wanted]])
+    step = WINDOW_TOKENS - 2
+    windows = [words[at : at + step] for at in range(0, max(len(words), 1), step)]
+    marks = unit(1, seed + 1)
+    tokens = np.concatenate([each for window in windows for each in (marks, window, marks)])
+    found = codec().nearest_sentence(query, codec().pack(tokens), sizes)
+    if sizes[wanted] > 3:
+        assert found == wanted
+    # Of another text, as an outline of it.
+    assert codec().nearest_sentence(query, codec().pack(tokens), [*sizes, 1 + before]) is None

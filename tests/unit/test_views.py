@@ -58,8 +58,8 @@ def test_a_memory_with_vectors_of_two_models_is_one_row(tmp_path: Path) -> None:
     shard.close()
     with duckdb.connect(str(tmp_path / "memory.duckdb")) as store:
         store.execute(
-            "INSERT INTO internal.embeddings SELECT embedding_key, 'a newer one', vector, tokens"
-            " FROM internal.embeddings"
+            "INSERT INTO internal.embeddings BY NAME"
+            " SELECT * REPLACE ('a newer one' AS model) FROM internal.embeddings"
         )
         found = store.execute("SELECT memory_id, embedding_model FROM memories").fetchall()
     assert found == [("t1", f"a newer one, {MODEL}")]
