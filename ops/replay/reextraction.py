@@ -57,7 +57,7 @@ from palimpsest.schemas.topics import (
 )
 from palimpsest.streams.logs.base import LogReader
 from palimpsest.streams.models.base import LanguageModel, Prices
-from palimpsest.streams.models.settings import LlmSettings
+from palimpsest.streams.models.settings import DEFAULT_LLM_MODELS, RULES, LlmSettings
 from palimpsest.streams.prompting.prompts import decision_prompt, extraction_prompt
 from palimpsest.streams.stage import Context, Emit, Message, Process, Stage, Step
 
@@ -166,7 +166,10 @@ def differing(
     fixed = sorted(key for key in values if key == "data_dir" or key.startswith(("log.", "kafka.")))
     if fixed:
         raise RequestError(f"{', '.join(fixed)}: a branch reads the live log; it has no other")
-    if provider is not None and provider != settings.llm.provider:
+    is_other = provider is not None and provider != settings.llm.provider
+    if is_other and provider == RULES:  # there is one model, and nothing to connect to
+        model = model or values.get("llm.model", DEFAULT_LLM_MODELS[RULES])
+    elif is_other:
         if model is None and settings.llm.model is not None and "llm.model" not in values:
             raise RequestError(
                 f"llm.model is {settings.llm.model}, of {settings.llm.provider}: name the model of"

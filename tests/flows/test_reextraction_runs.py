@@ -271,6 +271,8 @@ async def test_refusals_say_what_to_do(tmp_path: Path) -> None:
         ):
             with pytest.raises(RequestError, match=why):
                 differing(live.settings, *given)
+        # The rules have one model, and no address.
+        assert differing(live.settings, [], "rules") == ("llm.model=rules-2", "llm.provider=rules")
         async with application(live.of_branch()):
             with pytest.raises(LogError, match="being processed"):
                 await live.branch()

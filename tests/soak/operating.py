@@ -3,16 +3,16 @@
     python -m tests.soak.operating MINUTES [STORED]
 
 STORED turns (20,000) are stored before the load. During it turns are imported and erased, dead
-letters redriven, and all turns extracted again, all at the same time: by a process of its own, with
-a third one as language model. Prints JSON; `beside` has the milliseconds by kind of work, and what
-was answered instead of a success.
-what was answered instead of a success.
+letters redriven, and the turns of another scope extracted again, all at the same time: by a process
+of its own, with a third one as language model. Prints JSON; `beside` has the milliseconds by kind
+of work, and what was answered instead of a success. What is begun is told on standard error.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import itertools
 import json
 import subprocess
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -43,10 +43,13 @@ from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.runtime.output import published
 
 SCOPE: Final = "operated"
+AGAIN: Final = "extracted-again"
+"""Of so many turns as are extracted again within seconds."""
 SETTINGS: Final = ("embedding.provider=hashing",)
 STORED: Final = 20_000
-IMPORTED: Final = 500
-DEAD: Final = 100
+IMPORTED: Final = 50
+EXTRACTED: Final = 300
+DEAD: Final = 20
 UNREADABLE: Final = "unreadable"
 """The model's answer to a turn with this word has no fact."""
 PAUSE_SECONDS: Final = 2.0
@@ -61,6 +64,7 @@ async def operate(url: str, token: str, seconds: float) -> JsonObject:
         stdout=asyncio.subprocess.PIPE,
     )
     output, _ = await process.communicate(token.encode())
+    told("the operators have ended")
     found: JsonObject = json.loads(output)
     return found
 
@@ -111,12 +115,18 @@ class Operators:
 
     async def _erase(self, number: int) -> None:
         gone: list[JsonValue] = [turn_memory_id(SCOPE, f"stored-{number}")]
-        body: JsonObject = {"memory_ids": gone, "cascade": True, "reason": "asked for"}
+        body: JsonObject = {
+            "scope": SCOPE,
+            "memory_ids": gone,
+            "cascade": True,
+            "reason": "asked for",
+        }
         began = time.monotonic()
         answer = await self._asked("erase", "POST", "/api/memory/erase", body)
-        while answer.get("erasure") == "pending" and time.monotonic() < self._until:
+        command = f"/api/commands/{answer['command_id']}"
+        while answer.get("erasure") != "done" and time.monotonic() < self._until:
             await asyncio.sleep(POLL_SECONDS)
-            answer = await self._asked("poll", "GET", f"/api/commands/{answer['command_id']}")
+            answer = await self._asked("poll", "GET", command)
         if answer.get("erasure") == "done":
             took = (time.monotonic() - began) * 1_000
             self._ms.setdefault("erase, files too", []).append(took)
@@ -133,10 +143,13 @@ class Operators:
         branch = f"branch-{number}"
         for kind in ("reextract", "diff"):
             order: JsonObject = {"kind": kind, "branch": branch}
-            order |= {"provider": "rules", "scope": SCOPE} if kind == "reextract" else {}
+            order |= {"provider": "rules", "scope": AGAIN} if kind == "reextract" else {}
             job = await self._asked(f"start of a {kind}", "POST", "/api/replays", order)
             began = time.monotonic()
-            while job["state"] == "running" and time.monotonic() < self._until:
+            while job["state"] == "running":
+                if time.monotonic() > self._until:
+                    await self._asked("stop", "POST", f"/api/replays/{job['id']}/stop", {})
+                    return
                 await asyncio.sleep(POLL_SECONDS)
                 job = await self._asked("poll", "GET", f"/api/replays/{job['id']}")
             self._ms.setdefault(kind, []).append((time.monotonic() - began) * 1_000)
@@ -182,18 +195,20 @@ def running_model() -> Iterator[str]:
 # --- the load ---------------------------------------------------------------------------------
 
 
-async def store(data: Path, count: int) -> None:
+async def store(data: Path, counts: Mapping[str, int]) -> None:
+    """By scope."""
     words, now = Vocabulary(SEED), datetime.now(UTC)
-    bodies = [
-        ConversationTurn(turn_id=f"stored-{n}", speaker="Ana", content=words.sentence(14))
+    turns = [
+        (scope, ConversationTurn(turn_id=f"stored-{n}", speaker="Ana", content=words.sentence(14)))
+        for scope, count in counts.items()
         for n in range(count)
     ]
     settings = load_settings([*SETTINGS, "llm.provider=rules"], data, None, {}).settings
     async with application(settings) as app:
         app.log.append(
             [
-                published(CONVERSATION_TURNS, derived_id("soak", body.turn_id), SCOPE, now, body)
-                for body in bodies
+                published(CONVERSATION_TURNS, derived_id(scope, body.turn_id), scope, now, body)
+                for scope, body in turns
             ]
         )
         await app.drain()
@@ -202,10 +217,16 @@ async def store(data: Path, count: int) -> None:
 async def run(seconds: float, stored: int) -> JsonObject:
     with tempfile.TemporaryDirectory() as made, running_model() as model:
         folder = Path(made)
-        await store(folder / "data", stored)
+        told(f"storing {stored} turns")
+        await store(folder / "data", {SCOPE: stored, AGAIN: EXTRACTED})
         flags = [*SETTINGS, "llm.provider=openai", f"llm.base_url={model}", "llm.model=instant"]
         load = ServiceLoad(seconds, clients=16, scopes=8, kills=0)
+        told(f"{seconds:.0f} seconds of load")
         return {"stored": stored, **await measure(load, flags, folder, operate)}
+
+
+def told(text: str) -> None:
+    print(f"{datetime.now(UTC):%H:%M:%S} {text}", file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -215,6 +236,7 @@ def main() -> None:
         return
     if sys.argv[1].startswith("http"):
         url, seconds = sys.argv[1], float(sys.argv[2])
+        faulthandler.dump_traceback_later(seconds + 60, exit=True)
         operators = Operators(url, sys.stdin.read().strip(), time.monotonic() + seconds)
         sys.stdout.write(json.dumps(asyncio.run(operators.run())))
         return
