@@ -77,9 +77,9 @@ FIRST_DELAY_SECONDS = 1.0
 MAX_DELAY_SECONDS = 30.0
 JITTER_SECONDS = 0.5
 KEPT_EMBEDDINGS = 4096
-LONG_CHARACTERS = 20_000
+LONG_CHARACTERS = 5_000
 """Longer texts get their vectors later: otherwise the changes of all scopes would wait for the
-model to read thousands of words."""
+model to read thousands of words. Some four windows of the local model, half a second."""
 HARMLESS = "ready"
 """Sent after another text was refused, to learn whether the text or the provider is the cause."""
 
