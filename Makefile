@@ -27,7 +27,7 @@ demo: $(STAMP) ## a conversation through the whole pipeline, under a minute
 	$(BIN)/palimpsest demo
 
 test: $(STAMP) ## all tests but those that need Kafka
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist loadscope
 
 test-kafka: $(STAMP) ## the tests on a real Kafka broker (needs Java 17 and Maven)
 	PALIMPSEST_REQUIRE_KAFKA=1 $(BIN)/python -m pytest tests/kafka -n 2 --dist worksteal
@@ -40,7 +40,7 @@ soak: $(STAMP) ## the long tests: what the others show, over more data and at mo
 	$(BIN)/python -m pytest tests/unit tests/contract tests/flows tests/fault tests/kafka -m soak -n 2 --dist worksteal
 
 stalls: $(STAMP) ## all tests, while every process is stopped for seconds at random moments
-	$(BIN)/python -m tests.soak.stalls -- $(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m tests.soak.stalls -- $(BIN)/python -m pytest -n 3 --dist loadscope
 
 fuzz: $(STAMP) ## the property tests with new examples, for ten minutes
 	$(BIN)/python -m tests.soak.fuzz --minutes 10

@@ -9,7 +9,6 @@ import shutil
 import sys
 from collections.abc import Generator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -63,21 +62,3 @@ def pytest_collection_finish() -> None:
 
     # Else libraries tell on exit of what they think was forgotten. Before, pytest collects twice.
     atexit.register(gc.unfreeze)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that read the sources run one after another, so that one process parses them."""
-    reading = {
-        module
-        for module in {*map(_module, items)}
-        if "tests.source_modules"
-        in {getattr(each, "__module__", None) for each in vars(module).values()}
-    }
-    items.sort(key=lambda item: _module(item) not in reading)
-
-
-def _module(item: pytest.Item) -> ModuleType:
-    found = item.getparent(pytest.Module)
-    assert found is not None
-    module: ModuleType = found.obj
-    return module

@@ -187,7 +187,7 @@ class Published:
         """Returns how `record` relates to turns that were published or checked before."""
         self._look_for(record.scope)
         found = _identity(record.value)
-        return "new" if found is None else self._met(*found, record.value)
+        return "new" if found is None else self._met(*found)
 
     def known(self, scope: str, turn_id: str) -> KnownTurn | None:
         """Returns the turn of a scope with that id."""
@@ -212,9 +212,7 @@ class Published:
         """Returns sessions of files in which these words were published; not all, if many."""
         return self._sessions.get((scope, form, words), ())
 
-    def _met(
-        self, turn: int, scope: str, name: str, found: KnownTurn, value: bytes | None
-    ) -> Standing:
+    def _met(self, turn: int, scope: str, name: str, words: int, found: KnownTurn) -> Standing:
         before = self._turns.get(turn)
         if before is None:
             self._turns[turn] = found
@@ -222,7 +220,6 @@ class Published:
                 file = self._files.setdefault((scope, found.session), array("q"))
                 file.append(turn)
                 if found.group in FILES and len(file) <= BEGINNING:
-                    words = words_of(from_json(value or b"")["body"])
                     sessions = self._sessions.setdefault((scope, found.group, words), [])
                     if name not in sessions and len(sessions) < _SESSIONS_OF_TEXT:
                         sessions.append(name)
@@ -255,7 +252,7 @@ class Published:
             for record in records:
                 found = _identity(record.value)
                 if found is not None:
-                    self._met(*found, record.value)
+                    self._met(*found)
 
 
 def not_erased(batch: Sequence[Outgoing], standings: Sequence[Standing]) -> list[Outgoing]:
@@ -263,10 +260,10 @@ def not_erased(batch: Sequence[Outgoing], standings: Sequence[Standing]) -> list
     return [each for each, standing in zip(batch, standings, strict=True) if standing != "erased"]
 
 
-def _identity(value: bytes | None) -> tuple[int, str, str, KnownTurn] | None:
-    """Returns a hash of a turn's identity, its scope, the name in its id, and what else identifies
-    it: its text with speaker, role, session and privacy, and when it was edited. None for a record
-    that is not a turn."""
+def _identity(value: bytes | None) -> tuple[int, str, str, int, KnownTurn] | None:
+    """Returns a hash of a turn's identity, its scope, the name in its id, `words_of` it, and what
+    else identifies it: its text with speaker, role, session and privacy, and when it was edited.
+    None for a record that is not a turn."""
     try:
         raw = from_json(value or b"")
         body = raw["body"]
@@ -282,7 +279,7 @@ def _identity(value: bytes | None) -> tuple[int, str, str, KnownTurn] | None:
             group=intern(group),
             at=local_time(raw),
         )
-        return turn, raw["scope"], name, found
+        return turn, raw["scope"], name, _words(text, body), found
     except (ValueError, TypeError, KeyError):
         return None
 
@@ -294,8 +291,11 @@ def hash_of(scope: str, turn_id: str) -> int:
 
 def words_of(body: Mapping[str, Any]) -> int:
     """Returns a hash of what a turn says and who says it, whatever its session."""
-    said = one_line(storage_content(body["content"]))
-    return hash((said, body.get("speaker", ""), body.get("role", "user")))
+    return _words(one_line(storage_content(body["content"])), body)
+
+
+def _words(text: str, body: Mapping[str, Any]) -> int:
+    return hash((text, body.get("speaker", ""), body.get("role", "user")))
 
 
 def local_time(message: Mapping[str, Any]) -> datetime:

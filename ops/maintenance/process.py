@@ -216,8 +216,9 @@ class _Kept:
     rested: int = 0
     """Number of the steps of `_rest` that were taken since."""
     tried_at: float = 0.0
+    """When it last tried to give back memory, which it does not while somebody reads."""
     readers: int = 0
-    """When it gave back memory, if nobody read then, and how many readers there had been."""
+    """How many readers there had been when it gave back memory."""
 
 
 class Upkeep:

@@ -84,15 +84,15 @@ class Profile:
 class Found:
     """What a question found, most relevant first; `neighbors` fill the remaining room: turns next
     to found ones, then unlikely results. `wanted` are the stems of the question's words; `stems`
-    returns those of any text, `nearest` which sentence of a memory's is nearest in meaning, where
-    that is known."""
+    returns those of any text, `nearest` which sentence of a memory's is nearest in meaning, if
+    the model tells that."""
 
     question: str
     pieces: Sequence[Piece]
     neighbors: Sequence[Piece]
     wanted: Set[str]
     stems: Stems
-    nearest: Nearest = lambda memory_id, sentences: None
+    nearest: Nearest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,12 +234,13 @@ class _Block:
         if characters is None:
             return folded(piece.text)
         found = self._found
-        nearest = partial(self._nearest_of, piece.id)
+        nearest = None if found.nearest is None else partial(self._nearest_of, piece.id)
         return excerpt(piece.text, characters, found.wanted, found.stems, nearest)
 
     def _nearest_of(self, memory_id: str, sentences: Sequence[str]) -> int | None:
         if memory_id not in self._nearest:
-            self._nearest[memory_id] = self._found.nearest(memory_id, sentences)
+            nearest = self._found.nearest
+            self._nearest[memory_id] = None if nearest is None else nearest(memory_id, sentences)
         return self._nearest[memory_id]
 
 
@@ -271,8 +272,10 @@ SLACK: Final = 1.25
 BY_MEANING: Final = 2_000
 """Characters of a text from which on its sentence nearest in meaning is shown: of a shorter one the
 sentences with the question's words hold more of the evidence."""
-MOST: Final = 200_000
+MOST: Final = 20_000
 """Maximum characters of a text that are read; the rest is ignored."""
+MOST_BY_MEANING: Final = 200_000
+"""The same where the sentence nearest in meaning is known."""
 _END: Final = re.compile(r"(?<=\D[.!?…])\s+|(?<=[。！？])|\n\s*|\s(?=\[image: )")
 _SPACE: Final = re.compile(r"\s+")
 
@@ -287,7 +290,7 @@ def excerpt(
     characters: int,
     wanted: Set[str],
     stems: Stems,
-    nearest: Callable[[Sequence[str]], int | None] = lambda sentences: None,
+    nearest: Callable[[Sequence[str]], int | None] | None = None,
 ) -> str:
     """Returns the text on one line, about `characters` long: the lead, then the sentences with most
     of the words `wanted`, in their order, with "…" for each omission. The best of them is included
@@ -296,7 +299,8 @@ def excerpt(
     whole = folded(text)
     if len(whole) <= characters * SLACK:
         return whole
-    sentences = _sentences(text)
+    most = MOST if nearest is None else MOST_BY_MEANING
+    sentences = _sentences(text[:most])
     kept = {0}
     length = len(sentences[0])
     while length < LEAD and len(kept) < len(sentences):
@@ -305,7 +309,7 @@ def excerpt(
     held = [wanted & stems(sentence) for sentence in sentences]
     often = Counter(chain.from_iterable(held))
     hits = [sum(1 / often[stem] for stem in sorted(each)) for each in held]
-    meant = nearest(sentences) if len(whole) >= BY_MEANING else None
+    meant = nearest(sentences) if nearest is not None and len(whole) >= BY_MEANING else None
     if meant is not None and meant not in kept:
         kept.add(meant)
         length += 1 + len(sentences[meant])
@@ -316,7 +320,7 @@ def excerpt(
             kept.add(number)
             length += 1 + len(sentences[number])
             best = max(best, hits[number])
-    return _joined(sentences, kept, len(text) > MOST)
+    return _joined(sentences, kept, len(text) > most)
 
 
 def _joined(sentences: Sequence[str], kept: Set[int], is_cut: bool) -> str:
@@ -335,7 +339,7 @@ def _joined(sentences: Sequence[str], kept: Set[int], is_cut: bool) -> str:
 def _sentences(text: str) -> list[str]:
     """Returns the sentences, each on one line; splits a long one, between words if it has any."""
     found: list[str] = []
-    for sentence in _END.split(text[:MOST]):
+    for sentence in _END.split(text):
         rest = folded(sentence)
         while len(rest) > LONGEST:
             space = rest.rfind(" ", LONGEST // 2, LONGEST)

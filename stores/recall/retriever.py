@@ -401,7 +401,7 @@ class Retriever:
         index = scope.search(plan)
         if not text.strip():
             return _Ranked("none", VisibilityMask.by(index, query))
-        if vector is not None:
+        if vector is not None and index.is_whole:  # else it holds the pool of this question alone
             self.shard.read_passages(index)
         tokens = token_leg(options.embedding_model, embedding, self.shard.packed_tokens, parameters)
         search = PoolSearch(index, query, plan, language, settings, tokens)

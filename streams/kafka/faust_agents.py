@@ -131,9 +131,12 @@ class Member:
             passed = self.role.passed()
             behind = {place: committed.get(place, 0) for place in passed}
             for topic, partition in uncommitted.found(behind, passed):
-                tp = TP(self._cluster.physical(topic), partition)
-                logger.info("%s[%d] is committed through %d", *tp, passed[topic, partition])
-                await consumer.commit_through(tp, passed[topic, partition])
+                # As it is now: Faust may have committed further while another one was committed.
+                offset = self.role.passed().get((topic, partition))
+                if offset is not None:
+                    tp = TP(self._cluster.physical(topic), partition)
+                    logger.info("%s[%d] is committed through %d", *tp, offset)
+                    await consumer.commit_through(tp, offset)
             # Tasks only want assigned partitions: they end before a revocation and begin after it,
             # and this code does not yield to the loop in between.
             wanted = {

@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -162,28 +162,23 @@ class Role:
     def wanted(self) -> dict[tuple[str, int], int]:
         """Returns the least offset that idle tasks wait for, by topic and partition."""
         least: dict[tuple[str, int], int] = {}
-        for (stage, partition), task in self.tasks.items():
-            if not task.idle:
-                continue
-            for topic, at in self._sources[stage, partition].wanted().items():
-                place = topic, partition
+        for place, at in self._awaited():
+            if at is not None:
                 least[place] = min(at, least.get(place, at))
         return least
 
     def passed(self) -> dict[tuple[str, int], int]:
         """Returns the offsets that all stages have passed, by topic and partition, of those that
         every stage reading them waits for more of."""
-        least: dict[tuple[str, int], int] = {}
-        behind = set()
+        behind = {place for place, at in self._awaited() if at is None}
+        return {place: at for place, at in self.wanted().items() if place not in behind}
+
+    def _awaited(self) -> Iterator[tuple[tuple[str, int], int | None]]:
+        """The offset that each task waits for, by topic and partition; None if it is not idle."""
         for (stage, partition), task in self.tasks.items():
             wanted = self._sources[stage, partition].wanted() if task.idle else {}
             for topic in task.stage.reads:
-                place = topic.name, partition
-                if topic.name in wanted:
-                    least[place] = min(wanted[topic.name], least.get(place, wanted[topic.name]))
-                else:
-                    behind.add(place)
-        return {place: at for place, at in least.items() if place not in behind}
+                yield (topic.name, partition), wanted.get(topic.name)
 
     async def quiesce(self, limit_seconds: float | None = None) -> None:
         """Begins nothing new, and waits for the commits under way. What could not be sent within

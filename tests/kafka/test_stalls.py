@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,21 @@ from palimpsest.ops.kafka.application import kafka_application
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.streams.kafka import faust_agents, faust_client
 from palimpsest.streams.kafka.faust_agents import Member
+from palimpsest.streams.logs.base import Outgoing
 from tests.soak.lab import Lab
+
+
+@asynccontextmanager
+async def processed(
+    folder: Path, broker: Broker, name: str, turns: Sequence[Outgoing]
+) -> AsyncIterator[Lab]:
+    """Two partitions in which these turns were published and processed."""
+    with Lab(folder, broker, name, partitions=2) as lab:
+        lab.publish(turns)
+        async with kafka_application(lab.settings) as app:
+            async with asyncio.timeout(120):
+                await app.run(until_drained=True)
+        yield lab
 
 
 async def test_records_that_were_dropped_come_again(
@@ -32,11 +48,7 @@ async def test_records_that_were_dropped_come_again(
 
     monkeypatch.setattr(Member, "_deliver", drop_once)
     turns = list(records(Load(12, 3)))
-    with Lab(tmp_path, broker, "gaps", partitions=2) as lab:
-        lab.publish(turns)
-        async with kafka_application(lab.settings) as app:
-            async with asyncio.timeout(120):
-                await app.run(until_drained=True)
+    async with processed(tmp_path, broker, "gaps", turns) as lab:
         assert len(dropped) == len(turns)
         assert lab.log.end_offset("turns-normalized", 0) + lab.log.end_offset(
             "turns-normalized", 1
@@ -57,10 +69,6 @@ async def test_what_was_processed_and_not_acknowledged_is_committed(
 
     monkeypatch.setattr(faust_client._Consumer, "ack", lose)
     turns = list(records(Load(12, 3)))
-    with Lab(tmp_path, broker, "unacknowledged", partitions=2) as lab:
-        lab.publish(turns)
-        async with kafka_application(lab.settings) as app:
-            async with asyncio.timeout(120):
-                await app.run(until_drained=True)
+    async with processed(tmp_path, broker, "unacknowledged", turns) as lab:
         assert lost > len(turns)
         assert lab.log.drained()

@@ -204,6 +204,11 @@ def test_an_excerpt_of_a_long_text_has_the_sentence_nearest_in_meaning() -> None
     assert by_words not in made  # in its place, not beside it, as long as there is no room
     assert by_words in excerpt(text, 200, wanted, stems, nearest)
     assert by_words in excerpt(text, 100, wanted, stems, lambda sentences: None)
+    far = f"{text} {' '.join(filler * 6)} It was in May that he came, with the heating."
+    assert excerpt(
+        far, 100, stems("heating"), stems, lambda sentences: len(sentences) - 1
+    ).endswith("with the heating.")
+    assert "May" not in excerpt(far, 100, stems("heating"), stems)
     short = " ".join([by_words, *filler[:20], said])
     assert excerpt(short, 100, wanted, stems, nearest) == excerpt(short, 100, wanted, stems)
 

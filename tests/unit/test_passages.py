@@ -13,12 +13,12 @@ import numpy as np
 from palimpsest.ops.embedding.tracker import catch_up, missing
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.stores.index.token_vectors import PASSAGE_TOKENS, WINDOW_TOKENS
-from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.models.base import Embedding
 from palimpsest.streams.models.late_interaction import DIMENSIONS, MODEL
 from palimpsest.streams.store_port import KeepVector, Load, Progress, Put
 from tests.memory_rows import BEGIN, memory
+from tests.token_model import WordModel
 from tests.unit.recall_parts import ids
 from tests.unit.test_token_leg import CODEC, ask, embedded, opened
 
@@ -54,26 +54,11 @@ def made(text: str, of_tokens: int | None = None) -> Embedding:
     return Embedding(found.vector, CODEC.pack(found.tokens[:of_tokens]))
 
 
-class Model:
-    """Embeds the long text."""
-
-    model = MODEL
-    dimensions = DIMENSIONS
+class Model(WordModel):
+    """Knows what is meant."""
 
     async def embed_with_tokens(self, texts: Sequence[str]) -> list[Embedding]:
         return [made(text.replace(SAID, MEANT)) for text in texts]
-
-    async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
-        return [each.vector for each in await self.embed_with_tokens(texts)]
-
-    async def embed_query(self, text: str) -> Vector:
-        return (await self.embed_passages([text]))[0]
-
-    async def check(self) -> str | None:
-        return None
-
-    async def close(self) -> None:
-        pass
 
 
 def write(shard: Shard, rows: Sequence[MemoryRow], of_tokens: int | None = None) -> None:

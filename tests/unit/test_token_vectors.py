@@ -17,7 +17,7 @@ from palimpsest.stores.index.token_vectors import (
     learned,
     token_codec,
 )
-from palimpsest.streams.models.late_interaction import DIMENSIONS, MODEL
+from palimpsest.streams.models.late_interaction import DIMENSIONS, MODEL, WINDOW_PIECES
 from tests.examples import examples
 
 Vectors = NDArray[np.float32]
@@ -86,6 +86,10 @@ def test_a_similarity_is_near_the_exact_one(asked: int, sizes: list[int], seed: 
     wanted = [exact(query, memory) for memory in memories]
     np.testing.assert_allclose(found, wanted, atol=0.04)
     assert found.max() <= 1.01
+
+
+def test_windows_are_those_that_the_model_reads() -> None:
+    assert WINDOW_TOKENS == WINDOW_PIECES + 2
 
 
 @settings(max_examples=examples(12))

@@ -9,7 +9,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -205,6 +207,25 @@ async def test_a_shard_at_rest_gives_back_memory_and_files(
         for _ in range(2):
             await upkeep._once()
         assert rested == [1]
+
+
+async def test_a_shard_that_is_read_without_a_pause_gives_back_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it gives back it reads from its file again."""
+    now, rested = 0.0, []
+    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: now))
+    with contextlib.closing(open_shard(tmp_path)) as shard:
+        monkeypatch.setattr(shard, "rest", lambda: rested.append(now) or True)
+        upkeep = Upkeep(lambda: {0: shard})
+        while now < 3_600:
+            shard.fetch("SELECT 1")
+            await upkeep._once()
+            now += 30
+        assert rested[0] == process.IDLE_SECONDS
+        pauses = [later - before for before, later in pairwise(rested)]
+        assert len(pauses) > 5
+        assert min(pauses) >= process.FILES_SECONDS
 
 
 async def test_a_shard_that_is_read_keeps_its_memory_until_later(
