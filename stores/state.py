@@ -284,7 +284,11 @@ class ShardState:
 
     def set_state(self, name: str, value: str) -> None:
         """Part of the running transaction, or one of its own."""
-        self._connection.execute("INSERT OR REPLACE INTO shard_state VALUES (?, ?)", [name, value])
+        # INSERT OR REPLACE takes DuckDB three times as long.
+        set_it = "UPDATE shard_state SET value = ? WHERE name = ?"
+        [[known]] = self._connection.execute(set_it, [value, name]).fetchall()
+        if not known:
+            self._connection.execute("INSERT INTO shard_state VALUES (?, ?)", [name, value])
 
     def keep_write_seq(self, write_seq: int) -> None:
         """Part of the running transaction."""

@@ -17,6 +17,7 @@ from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogReader
 from palimpsest.streams.models.base import EmbeddingModel, UnusableModel, Vector
 from palimpsest.streams.models.settings import DEFAULT_EMBEDDING_MODELS, defaults_for
+from palimpsest.streams.runtime.model_port import CircuitBreaker
 
 Make = Callable[[Settings], EmbeddingModel]
 READ_RECORDS = 10_000
@@ -38,6 +39,9 @@ class EmbeddingModels:
         self._shards = shards
         self._make = make
         self._made: dict[str, EmbeddingModel] = {}
+        embedding = settings.embedding
+        self.breaker = CircuitBreaker(embedding.wait_seconds if embedding.is_remote else None)
+        """Of calls of writes and questions, which go on without vectors."""
 
     def own_choice(self) -> EmbeddingChoice:
         embedding = self._settings.embedding

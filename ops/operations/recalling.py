@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final, cast
 
 from pydantic import JsonValue, TypeAdapter
@@ -219,11 +219,12 @@ async def _embedding(sources: Sources, model: EmbeddingModel, text: str) -> Quer
     text = redacted(
         text, Policy.of(sources.settings.pii).kinds
     )  # the model may belong to a third party
+    call = sources.embeddings.breaker.call
     try:
         if isinstance(model, TokenEmbeddingModel):
-            found = await model.embed_query_tokens(text)
+            found = await call(partial(model.embed_query_tokens, text))
             return QueryEmbedding(found.vector, found.tokens, model.token_counts)
-        return QueryEmbedding(await model.embed_query(text))
+        return QueryEmbedding(await call(partial(model.embed_query, text)))
     except ModelError:
         return None  # `method` in the answer shows that vectors were not used
 

@@ -101,6 +101,14 @@ class EmbeddingSettings(Section):
     timeout_seconds: float = Field(
         default=45.0, gt=0, le=3600, description="timeout of a call, in seconds"
     )
+    wait_seconds: float = Field(
+        default=2.0,
+        gt=0,
+        le=3600,
+        description="how long a write or a question waits for the vectors of a remote provider, in"
+        " seconds; a text that has none by then is stored and found by its words, and its vector"
+        " follows",
+    )
     batch: int = Field(default=256, ge=1, le=4096, description="maximum number of texts per call")
     query_prefix: str | None = Field(
         default=None, description="prefix of a query; when not set, the model's known prefix"
@@ -108,6 +116,11 @@ class EmbeddingSettings(Section):
     passage_prefix: str | None = Field(
         default=None, description="prefix of a stored text; when not set, the model's known prefix"
     )
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether vectors come from another process, which may be slow or away."""
+        return self.provider in REMOTE
 
     @property
     def by_language(self) -> bool:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 from palimpsest.streams.models.base import (
@@ -102,6 +103,40 @@ class Outage:
 
 
 @dataclass(slots=True)
+class CircuitBreaker:
+    """Gives up calls to a provider that does not answer in `seconds` (None: never), and makes none
+    for a while after that: 1 s, twice as long after each further call without an answer, up to
+    30 s."""
+
+    seconds: float | None = None
+    monotonic: Callable[[], float] = time.monotonic
+    _late: int = 0
+    _open_until: float = 0.0
+
+    async def call(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Raises TransientModelError when it gave up, or makes no call; and what the call
+        raises."""
+        if self.monotonic() < self._open_until:
+            raise TransientModelError(self._reason)
+        try:
+            async with asyncio.timeout(self.seconds):
+                answer = await call()
+        except TimeoutError as error:
+            self._open_until = self.monotonic() + backoff(self._late, random.random())
+            self._late += 1
+            raise TransientModelError(self._reason) from error
+        self._late = 0
+        return answer
+
+    @property
+    def _reason(self) -> str:
+        return (
+            f"no vectors within {self.seconds:g} s (embedding.wait_seconds); until they come, texts"
+            " are found by their words"
+        )
+
+
+@dataclass(slots=True)
 class ModelPort:
     """The models of one worker with their limits.
 
@@ -122,6 +157,8 @@ class ModelPort:
     defers_long: bool = True
     """Whether texts over LONG_CHARACTERS go without a vector at first: only where upkeep makes it
     later."""
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
+    """Of calls for texts that can go without a vector at first."""
     called: str | None = None
     """The name under which its calls are counted; None: `llm:` and the provider."""
     of_space: Callable[[str], EmbeddingModel | None] = lambda space: None
@@ -214,7 +251,8 @@ class ModelPort:
 
         If the provider does not answer, or refuses every request, `required` waits for as long as
         that lasts; otherwise these texts get no embedding, like long ones: a turn is not held up,
-        and its vector is added later."""
+        and its vector is added later. Nor is it by a provider that takes longer than
+        the circuit breaker waits."""
         # A local reference: while one call waits, another may evict cached embeddings.
         if space == self.embedding.model:
             space = ""
@@ -232,7 +270,8 @@ class ModelPort:
             try:
                 if down is not None:
                     raise down
-                answers = await self._embed_part(model, part, required)
+                ask = partial(self._embed_part, model, part, required)
+                answers = await (ask() if required else self.breaker.call(ask))
                 for text, answer in zip(part, answers, strict=True):
                     if isinstance(answer, str):
                         failures[text] = answer

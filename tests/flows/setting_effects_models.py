@@ -106,6 +106,20 @@ async def vectors_in_time(lab: Lab) -> object:
     return (await embedded(lab))[1] != [0]
 
 
+async def written_at_once(lab: Lab) -> object:
+    """Whether a text gets no vector rather than waiting for it."""
+    released = asyncio.Event()
+    lab.server.refusing = lambda call: None if released.is_set() else Late(released, Text("ok"))
+    async with application(lab.settings, clock=lab.clock) as app:
+        checks = len(lab.server.calls)
+        asking = asyncio.create_task(app.models.embed(["I keep bees."]))
+        await lab.server.called(checks + 1)
+        goes_on = await lab.happens(asyncio.shield(asking), 0.5)
+        released.set()
+        assert ((await asking).embeddings == (None,)) is goes_on
+        return goes_on
+
+
 async def texts_sent(lab: Lab) -> object:
     """The first text and the question as the provider got them."""
     server, _ = await embedded(lab)
@@ -159,6 +173,7 @@ CASES: dict[str, Case] = {
     ),
     "embedding.dimensions": Case(lengths_of_vectors, (32, 128), ([32], [128])),
     "embedding.timeout_seconds": Case(vectors_in_time, (0.05, 30), (False, True), REMOTE_VECTORS),
+    "embedding.wait_seconds": Case(written_at_once, (0.05, 30), (True, False), REMOTE_VECTORS),
     "embedding.batch": Case(calls_for_vectors, (2, 5), ((4, 0), (2, 0)), REMOTE_VECTORS),
     "embedding.query_prefix": Case(
         texts_sent, ("", "q: "), (("text 0", "which text?"), ("text 0", "q: which text?")),

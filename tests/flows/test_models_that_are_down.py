@@ -3,14 +3,16 @@ rest."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from palimpsest import Memory
+from palimpsest import AsyncMemory, Memory
 from tests.flows.program import Program
+from tests.servers import Call, Late, ScriptedProvider, Text
 
 NOWHERE: Final = "http://127.0.0.1:9"
 """A port that nothing listens at."""
@@ -34,6 +36,46 @@ def test_the_library_starts_without_its_models(
         assert memory.recall("hive key").results[0].content == "The hive key hangs in the cellar."
     for each in WAITS:
         assert each in caplog.text
+
+
+async def test_a_provider_that_hangs_holds_up_one_write(tmp_path: Path) -> None:
+    """What is written is found by its words at once, and by what it means once there are vectors
+    again."""
+    hangs = True
+    released = asyncio.Event()
+
+    def behaves(call: Call) -> Late | None:
+        return Late(released, Text("")) if hangs else None
+
+    async with ScriptedProvider(models=["scripted"], dimensions=64, refusing=behaves) as server:
+        settings = {
+            "embedding.provider": "openai",
+            "embedding.base_url": server.url,
+            "embedding.model": "scripted",
+            "embedding.dimensions": 64,
+            "embedding.wait_seconds": 0.05,
+            "embedding.timeout_seconds": 600,
+        }
+        texts = [f"The key of room {number} hangs in the cellar." for number in range(8)]
+        async with AsyncMemory(tmp_path, settings=settings, wait_seconds=120.0) as memory:
+            for text in texts:
+                await memory.remember(text)
+            status = await memory.status()
+            assert (
+                "no vectors within 0.05 s (embedding.wait_seconds)"
+                in status.providers["embedding"]["reason"]
+            )
+            found = await memory.recall("key of room 3")
+            assert found.results[0].content == texts[3]
+            assert found.method == "keyword"
+            asked = len(server.posts)
+            hangs = False
+            released.set()
+            while any(each.missing for each in (await memory.status()).embeddings):
+                await server.called(len(server.calls) + 1)
+            assert (await memory.recall("key of room 3")).method == "hybrid"
+        # One call a pause, of which the first is a second, and the tracker's.
+        assert asked < len(texts)
 
 
 def test_run_once_does_what_it_can_and_says_what_is_left(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -16,7 +17,12 @@ from palimpsest.streams.models.base import (
 )
 from palimpsest.streams.models.hashing import hashed
 from palimpsest.streams.rules.model import RulesLanguageModel
-from palimpsest.streams.runtime.model_port import HARMLESS, LONG_CHARACTERS, ModelPort
+from palimpsest.streams.runtime.model_port import (
+    HARMLESS,
+    LONG_CHARACTERS,
+    CircuitBreaker,
+    ModelPort,
+)
 from palimpsest.streams.stage import ModelUnavailable
 
 REFUSED = "a text that is refused"
@@ -155,6 +161,50 @@ async def test_an_outage_takes_no_vector_that_was_there_before_it() -> None:
     # Once is enough to know: each further call might take its whole time-out.
     assert model.calls == [["a"], ["b"]]
     assert "embedding" in port.outages
+
+
+async def test_a_slow_provider_holds_up_one_write_and_is_asked_again_later() -> None:
+    now, answers = 0.0, asyncio.Event()
+
+    class Slow(Embedding):
+        async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
+            made = await super().embed_passages(texts)
+            await answers.wait()
+            return made
+
+    model = Slow(lambda text: None)
+    breaker = CircuitBreaker(0.01, lambda: now)
+    port = ModelPort(RulesLanguageModel(), model, breaker=breaker)
+    for number in range(5):
+        answer = await port.embed([f"text {number}"])
+        assert answer.embeddings == (None,)
+        assert "no vectors within 0.01 s" in (answer.failures[0] or "")
+    assert model.calls == [["text 0"]]
+    assert "no vectors within 0.01 s" in port.outages["embedding"].reason
+    assert port.usage.of("embedding").failures == 1
+    now += 1.6
+    assert (await port.embed(["text 5"])).embeddings == (None,)
+    now += 1.6  # it waits longer after a second time
+    assert (await port.embed(["text 6"])).embeddings == (None,)
+    assert model.calls == [["text 0"], ["text 5"]]
+    now += 1.0
+    answers.set()
+    breaker.seconds = None
+    assert None not in (await port.embed(["text 7"])).embeddings
+    assert port.outages == {}
+
+
+async def test_who_needs_a_vector_waits_for_a_slow_provider() -> None:
+    class Slow(Embedding):
+        async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
+            for _ in range(5):
+                await asyncio.sleep(0.01)
+            return await super().embed_passages(texts)
+
+    port = ModelPort(RulesLanguageModel(), Slow(lambda text: None))
+    port.breaker.seconds = 0.001
+    assert (await port.embed(["a"])).embeddings == (None,)
+    assert None not in (await port.embed(["a"], required=True)).embeddings
 
 
 async def test_a_prompt_is_dead_only_where_another_is_answered() -> None:
