@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
+from weakref import WeakKeyDictionary
 
 from palimpsest.schemas.codec import InvalidRecord, decode
 from palimpsest.schemas.identity import UNREADABLE_SCOPE, ItemsOf, items_of, items_of_unreadable
@@ -17,6 +19,12 @@ from palimpsest.schemas.topics import (
 )
 from palimpsest.streams.logs.base import LogReader, Record, blocks, partition_for
 from palimpsest.streams.store_port import LogItem
+
+_KEPT: Final = 20_000
+"""Records of a partition of a topic whose items are kept: a few megabytes."""
+_MET: Final[WeakKeyDictionary[LogReader, dict[tuple[str, int], dict[int, Sequence[_Found]]]]] = (
+    WeakKeyDictionary()
+)
 
 
 def items_in_flight(
@@ -33,23 +41,22 @@ def items_in_flight(
     met again further down, never missed.
     """
     turns = CONVERSATION_TURNS.name
-    partitions = log.partitions(turns)
     normalized = log.position("normalize", turns, partition)
     audited = cursors.get(("audit", turns), 0)
-    for record in tail(log, turns, partition, min(normalized, audited)):
-        for item in _items(admit(record), partitions):
-            if record.offset >= audited:
+    for offset, items in _items_from(log, turns, partition, min(normalized, audited), admit):
+        for item in items:
+            if offset >= audited:
                 yield item("known")
-            if record.offset >= normalized:
+            if offset >= normalized:
                 yield item("in_flight")
     decided = log.position("decide", FACTS_EXTRACTED.name, partition)
-    for record in tail(log, FACTS_EXTRACTED.name, partition, decided):
-        for item in _items(record, partitions):
+    for _, items in _items_from(log, FACTS_EXTRACTED.name, partition, decided):
+        for item in items:
             yield item("known")
             yield item("in_flight")
     applied = cursors.get(("apply-writes", MEMORY_WRITES.name), 0)
-    for record in tail(log, MEMORY_WRITES.name, partition, applied):
-        for item in _items(record, partitions):
+    for _, items in _items_from(log, MEMORY_WRITES.name, partition, applied):
+        for item in items:
             if item.item_kind == "fact":
                 yield item("known")
             yield item("in_flight")
@@ -58,6 +65,30 @@ def items_in_flight(
         yield from _dead_items(record.value)
     for topic, value in outbox:
         yield from _in_outbox(topic, value)
+
+
+def _items_from(
+    log: LogReader,
+    topic: str,
+    partition: int,
+    offset: int,
+    admit: Callable[[Record], Record] = lambda record: record,
+) -> Iterator[tuple[int, Sequence[_Found]]]:
+    """Yields the items of each record from an offset on, with its offset. Of the records met at the
+    last call it knows them: whoever waits for a backlog asks several times a second, and parsing is
+    what takes the time."""
+    partitions = log.partitions(CONVERSATION_TURNS.name)
+    of_log = _MET.setdefault(log, {})
+    before = of_log.get((topic, partition), {})
+    met: dict[int, Sequence[_Found]] = {}
+    for record in tail(log, topic, partition, offset):
+        items = before.get(record.offset)
+        if items is None:
+            items = tuple(_items(admit(record), partitions))
+        if len(met) < _KEPT:
+            met[record.offset] = items
+        yield record.offset, items
+    of_log[topic, partition] = met
 
 
 def tail(log: LogReader, topic: str, partition: int, offset: int) -> Iterator[Record]:

@@ -44,6 +44,8 @@ class ContextSettings:
     profile_tokens: int = 300
     full_profile: int = 1_500
     whole_share: float = 0.4
+    preferences_share: float = 0.15
+    preferences_tokens: int = 120
     excerpts: tuple[int, ...] = (100, 300, 900)
 
 
@@ -72,12 +74,13 @@ class Piece:
 class Profile:
     """What the persons in question are and need: facts whose absence would do harm (`essential`),
     who they are (`identity`) and the rest, each in order of importance. `constraints` are those of
-    anything that the question names."""
+    anything that the question names; `preferences`, if it asks for those, by how they begin."""
 
     essential: Sequence[Piece] = ()
     others: Sequence[Piece] = ()
     identity: Sequence[Piece] = ()
     constraints: Sequence[Piece] = ()
+    preferences: Sequence[tuple[str, Sequence[Piece]]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,9 @@ def assemble(
     # An answer that ignores a constraint is wrong.
     block.take_standing(profile.constraints, budget // 2)
     share = block.take_standing(profile.essential, share)
+    room = min(int(budget * settings.preferences_share), settings.preferences_tokens)
+    for name, pieces in profile.preferences:
+        room = block.take_together(name, pieces, room)
     if budget >= settings.full_profile or not found.pieces:
         share = block.take_standing((*profile.identity, *profile.others), share)
     short, *longer = settings.excerpts
@@ -143,7 +149,7 @@ class _Block:
         self._found = found
         self._asked = statement_key(found.question)
         self._budget = self._left = budget
-        self._profile: list[tuple[str, str]] = []
+        self._profile: list[tuple[tuple[str, ...], str]] = []
         self._taken: dict[str, tuple[Piece, str]] = {}
         self._days: set[date] = set()
         self._said = {""}
@@ -156,11 +162,29 @@ class _Block:
             line, said = piece.line(folded(piece.text)), self._statement(piece)
             cost = _cost(line) + (0 if self._profile else _cost(PROFILE_TITLE))
             if said not in self._said and cost <= min(room, self._left):
-                self._profile.append((piece.id, line))
+                self._profile.append(((piece.id,), line))
                 self._said.add(said)
                 self._left -= cost
                 room -= cost
         return room
+
+    def take_together(self, name: str, pieces: Sequence[Piece], room: int) -> int:
+        """Adds to the profile what fits into these tokens and is not included yet, on one line that
+        has the name with which all begin once. Returns the tokens left of them."""
+        line, ids = "", []
+        title = 0 if self._profile else _cost(PROFILE_TITLE)
+        for piece in pieces:
+            said, text = self._statement(piece), piece.line(folded(piece.text).removesuffix("."))
+            longer = f"{line}; {text[2:].removeprefix(f'{name} ')}" if line else text
+            if said not in self._said and title + _cost(longer) <= min(room, self._left):
+                line = longer
+                ids.append(piece.id)
+                self._said.add(said)
+        if not ids:
+            return room
+        self._profile.append((tuple(ids), line))
+        self._left -= title + _cost(line)
+        return room - title - _cost(line)
 
     def take(self, piece: Piece, sizes: Sequence[int | None], allowed: int | None = None) -> int:
         """Adds the first form that fits into what is left and `allowed`: an excerpt of that many
@@ -214,7 +238,7 @@ class _Block:
             return None
         text = "\n".join(lines)
         ids: dict[Section, tuple[str, ...]] = {
-            "profile": tuple(memory_id for memory_id, _ in self._profile),
+            "profile": tuple(chain.from_iterable(each for each, _ in self._profile)),
             "lines": tuple(piece.id for piece, _ in taken),
         }
         return Context(text, estimate_tokens(text), self._budget, MappingProxyType(ids))

@@ -58,6 +58,18 @@ MAX_ROWS: Final = 500
 """Maximum number of memories read: pinned ones first, then the surest and newest."""
 MAX_OF_ASPECT: Final = 4
 """Maximum number of memories of an aspect."""
+MAX_PREFERENCES: Final = 60
+"""Maximum number of preferences of a question that asks for them."""
+_ASKS_FOR_PREFERENCES: Final = re.compile(
+    r"\b(?:what (?:[\w'’-]+ ){0,5}?(?:do|does|did|would|is|are)(?:n['’]?t)? (?:(?!(?:was|is|be"
+    r"|been|it|feels?|looks?|sounds?|tastes?|smells?|seems?) like\b)[\w'’-]+ ){1,6}?"
+    r"(?:like|love|enjoy|prefer|hate|dislike|interested in|fond of|into)"
+    r"(?: (?:doing|eating|drinking|watching|playing|reading|listening to|most|the most))*+"
+    r"(?:\W*$|\W* (?:besides|other than|apart from|in general)\b)"
+    r"|hobb(?:y|ies)\b|interests\b|pastimes?\b|(?:free|spare) time\b|likes and dislikes\b)",
+    re.IGNORECASE,
+)
+"""What somebody likes: not one thing that they like, as their favourite, nor why."""
 MAX_QUESTION: Final = 4_000
 """Characters of a question in which persons are looked for."""
 _WORD: Final = re.compile(r"[^\W_]+")
@@ -133,14 +145,16 @@ class StandingProfile:
             return Profile(constraints=constraints)
         rows = self._rows(_FACTS, categories=list(ASPECT_OF), now=self.now, limit=MAX_ROWS)
         facts = [fact for row in rows if (fact := _fact(*row)) is not None]
-        chosen = _chosen(self._visible(self._about(facts, persons or speakers, speakers)))
+        about = self._visible(self._about(facts, persons or speakers, speakers))
+        chosen = _chosen(about)
         first = {fact.aspect: fact for fact in reversed(chosen) if fact.aspect in IDENTITY}
         profile: tuple[list[Piece], list[Piece], list[Piece]] = ([], [], [])
         for fact, piece in zip(chosen, self._noted(chosen), strict=True):
             is_essential = fact.pinned or fact.aspect in ESSENTIAL
             part = 0 if is_essential else 2 if fact is first.get(fact.aspect) else 1
             profile[part].append(piece)
-        return Profile(*profile, constraints)
+        preferences = self._preferences(about, speakers)
+        return Profile(*profile, constraints, preferences)
 
     def _about(
         self, facts: Sequence[_Fact], persons: Sequence[str], speakers: Sequence[str]
@@ -155,6 +169,20 @@ class StandingProfile:
         for key in shared:
             holders[key] = {who for who in holders[key] if (key, who) in said}
         return [f for f in facts if f.who in persons or not holders[f.piece.id].isdisjoint(persons)]
+
+    def _preferences(
+        self, facts: Sequence[_Fact], speakers: Sequence[str]
+    ) -> list[tuple[str, Sequence[Piece]]]:
+        """What persons like and do not like, by how the statements begin."""
+        if not _ASKS_FOR_PREFERENCES.search(self.allowed.query.query[:MAX_QUESTION]):
+            return []
+        wanted = [fact for fact in facts if fact.aspect in ("preferences", "hobbies")]
+        names = [*sorted(speakers, key=len, reverse=True), "The user"]
+        found: dict[str, list[Piece]] = {}
+        for piece in self._noted(wanted[:MAX_PREFERENCES]):
+            name = next((name for name in names if piece.text.startswith(f"{name} ")), "")
+            found.setdefault(name, []).append(piece)
+        return [*found.items()]
 
     def _constraints(self, entities: Sequence[str]) -> list[Piece]:
         if not entities:

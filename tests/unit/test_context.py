@@ -109,6 +109,28 @@ def test_who_the_person_is_takes_only_what_found_pieces_leave_of_a_small_block()
     assert large.ids["profile"] == ("p1", "p2")
 
 
+def test_what_somebody_likes_is_one_line() -> None:
+    liked = [
+        piece("p1", "Ana likes jazz."),
+        piece("p2", "Ana loves mint tea.", note="(until 2026-03-04)"),
+        piece("p3", "Ana's friend is into chess."),
+        piece("p4", "Ana likes jazz"),
+    ]
+    own = [piece("p5", "I hate rain.", speaker="Ben")]
+    profile = Profile([piece("p0", "Ana is diabetic.")], preferences=[("Ana", liked), ("", own)])
+    made = block(assemble(profile, found(*many("t", 90)), 800))
+    assert made.text.startswith(
+        "## Profile\n- Ana is diabetic.\n"
+        "- Ana likes jazz; loves mint tea (until 2026-03-04); Ana's friend is into chess\n"
+        "- Ben: I hate rain\n## "
+    )
+    assert made.ids["profile"] == ("p0", "p1", "p2", "p3", "p5")
+    many_more = [piece(f"m{n}", f"Ana likes thing number {n}.") for n in range(90)]
+    small = block(assemble(Profile(preferences=[("Ana", many_more)]), found(*many("t", 90)), 500))
+    start = small.text.index("## ", 3)
+    assert 0.1 * 500 < estimate_tokens(small.text[:start]) <= 0.15 * 500 + 1
+
+
 def test_the_profile_keeps_within_its_share_and_is_essential_in_small_blocks() -> None:
     profile = Profile(many("health", 90), many("hobby", 90))
     small = block(assemble(profile, found(*many("t", 90)), 600))
