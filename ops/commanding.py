@@ -18,7 +18,7 @@ from pydantic import JsonValue, ValidationError
 
 from palimpsest.ops.documents.adding import fitted, text_record
 from palimpsest.ops.errors import CommandError, RequestError, kind_of
-from palimpsest.ops.log_folder import has_log, log_lock
+from palimpsest.ops.log_folder import has_log, worker_is_there
 from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.answers import CommandResult
 from palimpsest.ops.parts import utc_now
@@ -38,7 +38,6 @@ from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.failures import describe
 from palimpsest.schemas.identity import command_digest, document_id
 from palimpsest.schemas.topics import MEMORY_COMMANDS
-from palimpsest.streams.file_lock import is_held
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import published
 from palimpsest.streams.sensitive.policy import PiiRejected, Policy
@@ -269,8 +268,3 @@ def commands_of(
         works=partial(worker_is_there, settings),
         has_results=lambda: settings.log.kind == "kafka" or has_log(settings),
     )
-
-
-def worker_is_there(settings: Settings) -> bool:
-    """Whether a worker executes commands now; on Kafka one is assumed."""
-    return settings.log.kind == "kafka" or is_held(log_lock(settings))

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.streams.file_lock import is_held
 from palimpsest.streams.logs.logfile import LOCK_NAME
 
 
@@ -21,6 +22,11 @@ def has_log(settings: Settings) -> bool:
 def log_lock(settings: Settings) -> Path:
     """Returns the file that a worker of the folder locks."""
     return log_folder(settings) / LOCK_NAME
+
+
+def worker_is_there(settings: Settings) -> bool:
+    """Whether a worker executes commands now; on Kafka one is assumed."""
+    return settings.log.kind == "kafka" or is_held(log_lock(settings))
 
 
 def make_private(folder: Path) -> None:

@@ -52,6 +52,8 @@ def failures(errors: Iterable[ErrorDetails]) -> list[tuple[str, str]]:
     what it might have been is joined by "or"."""
     found: dict[str, list[str]] = {}
     for each in errors:
+        if each["type"] == "default_factory_not_called":
+            continue  # it follows from another failure, which is told
         where = ".".join(map(str, place(each["loc"])))
         whys = found.setdefault(where, [])
         if (why := says(each)) not in whys:

@@ -103,8 +103,8 @@ def _publish(
 def _settle(cli: Cli, tally: Tally, seconds: float) -> None:
     """Waits until the published turns are settled, if a worker is running."""
     from palimpsest.ops.awaited_results import awaited_turns
-    from palimpsest.ops.commanding import worker_is_there
     from palimpsest.ops.errors import RequestError
+    from palimpsest.ops.log_folder import worker_is_there
 
     if not worker_is_there(cli.settings):
         warn("no worker runs; the next `palimpsest run` makes memories of the turns")

@@ -16,7 +16,7 @@ from pathlib import Path
 from palimpsest.ops.distribution import install_hint
 from palimpsest.ops.embedding.tracker import missing
 from palimpsest.ops.health.domains import FULL_BYTES, LEAST_FREE_BYTES
-from palimpsest.ops.log_folder import has_log, log_folder, log_lock
+from palimpsest.ops.log_folder import has_log, log_folder, worker_is_there
 from palimpsest.ops.maintenance.full_disk import full_disk
 from palimpsest.ops.opening import check_shard, open_log
 from palimpsest.ops.parts import (
@@ -35,7 +35,6 @@ from palimpsest.stores.database.damage import REBUILD, StoreDamaged
 from palimpsest.stores.database.state_hash import state_hash
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.shard import Shard, StoreError
-from palimpsest.streams.file_lock import is_held
 from palimpsest.streams.logs.base import LogError, ahead_of_log
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
 from palimpsest.streams.topology import stages
@@ -187,7 +186,7 @@ def _stores(settings: Settings) -> str:
     except SetupError as error:
         raise _WrongError(str(error), "see the settings embedding.*") from None
     # Only a worker keeps stores open for long; on Kafka nothing else reveals a worker.
-    expected = settings.log.kind == "kafka" or is_held(log_lock(settings))
+    expected = worker_is_there(settings)
     busy = lacking = 0
     for folder in folders:
         try:

@@ -157,7 +157,7 @@ def warn_if_unknown(cli: Cli, scope: str) -> None:
     yet. This is not a failure: a scope exists from its first turn on."""
     import difflib
 
-    from palimpsest.ops.commanding import worker_is_there
+    from palimpsest.ops.log_folder import worker_is_there
     from palimpsest.ops.operations.pipeline import Status
     from palimpsest.ops.operations.scopes import Scopes
 
@@ -177,7 +177,7 @@ def warn_if_unknown(cli: Cli, scope: str) -> None:
 
 def _print_pending(cli: Cli, pending: Any, as_json: bool) -> None:
     from palimpsest.ops.cli.common import echo
-    from palimpsest.ops.commanding import worker_is_there
+    from palimpsest.ops.log_folder import worker_is_there
 
     if as_json:
         print_json({"command_id": pending.command_id, "applied": False, "scope": pending.scope})

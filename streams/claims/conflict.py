@@ -228,8 +228,6 @@ def _are_names(one: Stated, other: Stated) -> bool:
 
 
 def _elsewhere(new: Stated, known: Stated) -> bool:
-    if not _are_names(new, known):
-        return False
     places = [re.split(r", ?", each.value) for each in (new, known)]
     return all(apart(one, other) for one in places[0] for other in places[1])
 
@@ -418,6 +416,8 @@ _DATED_SLOTS: Final = ("home", "work", "relationship", "possession")
 _AS_OF: Final = re.compile(r" \(as of [A-Z][a-z]+ \d{4}\)")
 _LATELY: Final = re.compile(r" (?:now|again)[.!]?$")
 _NOT_INSIDE: Final = re.compile(r" (?:near|outside|at|with|on) ")
+_COMPANY: Final = re.compile(r" with (?:their|her|his|my) [\w' -]{1,40}$")
+"""Who lives with their cat in one city lives there with it."""
 
 
 def contradicts(new: str, known: str, known_on: date | None = None) -> bool:
@@ -518,6 +518,7 @@ def _stated(statement: str) -> Stated | None:
         if slot not in _DATED_SLOTS:
             return None
         said = said[: dated.start()]
+    said = _COMPANY.sub("", said) if slot == "home" else said
     holder, value = claim.holder.casefold(), claim.value.casefold()
     if not _is_all(said, slot, (holder, value, claim.key)):
         return None

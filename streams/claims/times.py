@@ -138,7 +138,7 @@ def _dated_point(words: str, today: date, ahead: bool) -> str:
 
 
 def _away(count: str, unit: str, today: date, sign: int) -> str:
-    if count in ("a few", "several"):
+    if count in ("a few", "few", "several"):
         return f"a few {unit}s {'before' if sign < 0 else 'after'} {today}"
     number = int(count) if count.isdigit() else _COUNTS[count]
     if unit in ("day", "week"):

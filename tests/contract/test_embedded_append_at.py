@@ -36,6 +36,8 @@ def test_records_are_taken_over_as_they_are(tmp_path: Path) -> None:
         for offset, moment in zip((3, 4, 9), moments, strict=True)
     ]
     with EmbeddedLog(tmp_path, 2, lambda: BEGIN) as log:
+        with pytest.raises(LogError, match="there is no topic 'turns'; the topics are"):
+            log.begin_at("turns", 3)
         log.begin_at(TOPIC, 3)
         log.place(given)
         log.place([])

@@ -16,7 +16,7 @@ from palimpsest.ops.operations.memories import Get
 from palimpsest.ops.operations.provenance import History
 from palimpsest.ops.replay.branches import Selection, keep_branch, read_branch
 from palimpsest.ops.replay.diff import compared
-from palimpsest.ops.replay.differences import FactDifference
+from palimpsest.ops.replay.differences import FactDifference, ScopeDiff
 from palimpsest.ops.replay.promotion import alone, promote, rollback
 from palimpsest.ops.replay.requests import Diff, Promote, Rollback
 from palimpsest.ops.service.queries import queries
@@ -180,6 +180,19 @@ def test_what_another_model_drew_marks_nothing_as_outdated(made: Lab) -> None:
     asyncio.run(trying())
 
 
+async def check_counterparts(made: Lab, scope: ScopeDiff) -> None:
+    """What stays because people changed it names what the branch has in its place."""
+    drawn = {
+        each.live["memory_id"]: None if each.branch is None else each.branch["memory_id"]
+        for each in scope.facts
+        if each.keep == "curated" and each.live is not None
+    }
+    curated = "SELECT memory_id, counterpart FROM promotion_items WHERE why = 'curated'"
+    beside = {row["memory_id"]: row["counterpart"] for row in await made.rows(curated)}
+    assert beside == drawn
+    assert set(beside.values()) > {None}
+
+
 def test_what_people_did_stays(tmp_path: Path) -> None:
     """Modified, pinned, confirmed and recovered ones stay; what was forgotten does not come back
     in other words, and what was erased not at all."""
@@ -220,6 +233,7 @@ def test_what_people_did_stays(tmp_path: Path) -> None:
         items = await made.rows("SELECT why, count(*) AS n FROM promotion_items GROUP BY why")
         told = {row["why"]: row["n"] for row in items}
         assert (told["curated"], told["suppressed"], told["erased"]) == (4, 1, 1)
+        await check_counterparts(made, scope)
         assert not any("afraid" in fact or "key" in fact for fact in await made.facts())
         assert "Ana paints doors red" not in await made.facts()
 

@@ -153,6 +153,10 @@ FACTS: list[tuple[str, list[str]]] = [
     ("I got to visit Malta last summer.", ["Ana visited Malta in the summer of 2025."]),
     ("Yesterday, I bought a mountain bike.", ["Ana bought a mountain bike on 2026-03-03."]),
     (
+        "I bought a mountain bike few days ago.",
+        ["Ana bought a mountain bike a few days before 2026-03-04."],
+    ),
+    (
         "I used to play drums when I was younger.",
         ["Ana used to play drums when they were younger."],
     ),
@@ -176,6 +180,7 @@ NO_FACTS = [
     "I love your dress.",
     "I love the idea!",
     "I like it.",
+    "I like to read em myself.",
     "I'm tired.",
     "I'm on my way.",
     "I'd love to live in Rome.",

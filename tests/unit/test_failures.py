@@ -16,7 +16,15 @@ from palimpsest.schemas.failures import describe
 
 HINTS = (
     *("pydantic", "dict", "None", "tuple", "Tuple", "instance of", "type=", "input_value", "list["),
-    *("str |", "function-", "Value error", "Assertion failed", "discriminator", "pattern"),
+    *(
+        "factory",
+        "str |",
+        "function-",
+        "Value error",
+        "Assertion failed",
+        "discriminator",
+        "pattern",
+    ),
 )
 
 
@@ -34,6 +42,7 @@ class Home(BaseModel):
     rooms: tuple[int, ...] = Field(default=(), max_length=2)
     labels: str | list[str] | dict[str, int] = ""
     name: str = Field(default="x", pattern=r"\S")
+    shown: str = Field(default_factory=lambda given: given["name"])
     since: datetime | int = 0
     cat: Cat | None = None
 
