@@ -47,5 +47,5 @@ def model_port(
         replies=replies if _records(settings) and language.provider != "rules" else None,
         address=settings.llm.base_url or "",
         of_space=embeddings.of_space,
-        breaker=embeddings.breaker,
+        breaker_of=embeddings.breaker_of,
     )

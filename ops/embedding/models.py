@@ -16,7 +16,7 @@ from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogReader
 from palimpsest.streams.models.base import EmbeddingModel, UnusableModel, Vector
-from palimpsest.streams.models.settings import DEFAULT_EMBEDDING_MODELS, defaults_for
+from palimpsest.streams.models.settings import DEFAULT_EMBEDDING_MODELS, REMOTE, defaults_for
 from palimpsest.streams.runtime.model_port import CircuitBreaker
 
 Make = Callable[[Settings], EmbeddingModel]
@@ -39,9 +39,7 @@ class EmbeddingModels:
         self._shards = shards
         self._make = make
         self._made: dict[str, EmbeddingModel] = {}
-        embedding = settings.embedding
-        self.breaker = CircuitBreaker(embedding.wait_seconds if embedding.is_remote else None)
-        """Of calls of writes and questions, which go on without vectors."""
+        self._breakers: dict[str, CircuitBreaker] = {}
 
     def own_choice(self) -> EmbeddingChoice:
         embedding = self._settings.embedding
@@ -85,6 +83,17 @@ class EmbeddingModels:
                     except SetupError as error:
                         return UnusableModel(space, choice.dimensions, str(error))
         return self._made.get(space)
+
+    def breaker_of(self, space: str) -> CircuitBreaker:
+        """Of calls of writes and questions to the model of a vector space, which go on without its
+        vectors. A model of this process is always waited for: it is slow because it works."""
+        if space not in self._breakers:
+            settings = self._settings.embedding
+            chosen = (each for shard in self._shards().values() for each in choices(shard))
+            provider = next((each.provider for each in chosen if each.space == space), None)
+            is_remote = (provider or settings.provider) in REMOTE
+            self._breakers[space] = CircuitBreaker(settings.wait_seconds if is_remote else None)
+        return self._breakers[space]
 
     def searching(self, space: str) -> EmbeddingModel:
         """The model of a shard's present vector space."""

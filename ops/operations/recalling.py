@@ -219,7 +219,7 @@ async def _embedding(sources: Sources, model: EmbeddingModel, text: str) -> Quer
     text = redacted(
         text, Policy.of(sources.settings.pii).kinds
     )  # the model may belong to a third party
-    call = sources.embeddings.breaker.call
+    call = sources.embeddings.breaker_of(model.model).call
     try:
         if isinstance(model, TokenEmbeddingModel):
             found = await call(partial(model.embed_query_tokens, text))

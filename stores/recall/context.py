@@ -38,7 +38,8 @@ class ContextSettings:
     `full_profile` tokens of budget only what is essential and, if found pieces leave room, who the
     persons are. `whole_share` of the budget goes to whole pieces, the most relevant ones; all
     others begin as excerpts of the first length in `excerpts` (characters), and are extended to the
-    next ones."""
+    next ones. What persons like takes, where it is asked for, at most `preferences_share` of the
+    budget and `preferences_tokens`."""
 
     profile_share: float = 0.15
     profile_tokens: int = 300
@@ -258,13 +259,12 @@ class _Block:
         if characters is None:
             return folded(piece.text)
         found = self._found
-        nearest = None if found.nearest is None else partial(self._nearest_of, piece.id)
+        nearest = found.nearest and partial(self._nearest_of, found.nearest, piece.id)
         return excerpt(piece.text, characters, found.wanted, found.stems, nearest)
 
-    def _nearest_of(self, memory_id: str, sentences: Sequence[str]) -> int | None:
+    def _nearest_of(self, nearest: Nearest, memory_id: str, sentences: Sequence[str]) -> int | None:
         if memory_id not in self._nearest:
-            nearest = self._found.nearest
-            self._nearest[memory_id] = None if nearest is None else nearest(memory_id, sentences)
+            self._nearest[memory_id] = nearest(memory_id, sentences)
         return self._nearest[memory_id]
 
 

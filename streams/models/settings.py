@@ -118,11 +118,6 @@ class EmbeddingSettings(Section):
     )
 
     @property
-    def is_remote(self) -> bool:
-        """Whether vectors come from another process, which may be slow or away."""
-        return self.provider in REMOTE
-
-    @property
     def by_language(self) -> bool:
         """Whether the language of the texts chooses the model."""
         return self.provider == "local" and self.model is None

@@ -105,7 +105,7 @@ class Outage:
 @dataclass(slots=True)
 class CircuitBreaker:
     """Gives up calls to a provider that does not answer in `seconds` (None: never), and makes none
-    for a while after that: 1 s, twice as long after each further call without an answer, up to
+    for a while after that: 1 s, twice as long after each further try without an answer, up to
     30 s."""
 
     seconds: float | None = None
@@ -116,24 +116,25 @@ class CircuitBreaker:
     async def call(self, call: Callable[[], Awaitable[T]]) -> T:
         """Raises TransientModelError when it gave up, or makes no call; and what the call
         raises."""
+        if self.seconds is None:
+            return await call()
+        late = TransientModelError(
+            f"no vectors within {self.seconds:g} s (embedding.wait_seconds); until they come, texts"
+            " are found by their words"
+        )
         if self.monotonic() < self._open_until:
-            raise TransientModelError(self._reason)
+            raise late
         try:
             async with asyncio.timeout(self.seconds):
                 answer = await call()
         except TimeoutError as error:
-            self._open_until = self.monotonic() + backoff(self._late, random.random())
-            self._late += 1
-            raise TransientModelError(self._reason) from error
+            # Of calls made at the same time the first that is given up counts for all.
+            if self.monotonic() >= self._open_until:
+                self._open_until = self.monotonic() + backoff(self._late, random.random())
+                self._late += 1
+            raise late from error
         self._late = 0
         return answer
-
-    @property
-    def _reason(self) -> str:
-        return (
-            f"no vectors within {self.seconds:g} s (embedding.wait_seconds); until they come, texts"
-            " are found by their words"
-        )
 
 
 @dataclass(slots=True)
@@ -157,8 +158,8 @@ class ModelPort:
     defers_long: bool = True
     """Whether texts over LONG_CHARACTERS go without a vector at first: only where upkeep makes it
     later."""
-    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
-    """Of calls for texts that can go without a vector at first."""
+    breaker_of: Callable[[str], CircuitBreaker] = lambda space: CircuitBreaker()
+    """Of calls to the model of a vector space for texts that can go without a vector at first."""
     called: str | None = None
     """The name under which its calls are counted; None: `llm:` and the provider."""
     of_space: Callable[[str], EmbeddingModel | None] = lambda space: None
@@ -271,7 +272,8 @@ class ModelPort:
                 if down is not None:
                     raise down
                 ask = partial(self._embed_part, model, part, required)
-                answers = await (ask() if required else self.breaker.call(ask))
+                breaker = self.breaker_of(space or self.embedding.model)
+                answers = await (ask() if required else breaker.call(ask))
                 for text, answer in zip(part, answers, strict=True):
                     if isinstance(answer, str):
                         failures[text] = answer

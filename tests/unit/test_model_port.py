@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from palimpsest.ops.embedding.models import EmbeddingModels
+from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.commands import EmbeddingChoice
 from palimpsest.streams.models.base import (
     PermanentModelError,
     Prompt,
@@ -16,6 +21,7 @@ from palimpsest.streams.models.base import (
     Vector,
 )
 from palimpsest.streams.models.hashing import hashed
+from palimpsest.streams.models.settings import EmbeddingSettings
 from palimpsest.streams.rules.model import RulesLanguageModel
 from palimpsest.streams.runtime.model_port import (
     HARMLESS,
@@ -174,7 +180,7 @@ async def test_a_slow_provider_holds_up_one_write_and_is_asked_again_later() -> 
 
     model = Slow(lambda text: None)
     breaker = CircuitBreaker(0.01, lambda: now)
-    port = ModelPort(RulesLanguageModel(), model, breaker=breaker)
+    port = ModelPort(RulesLanguageModel(), model, breaker_of=lambda space: breaker)
     for number in range(5):
         answer = await port.embed([f"text {number}"])
         assert answer.embeddings == (None,)
@@ -195,16 +201,39 @@ async def test_a_slow_provider_holds_up_one_write_and_is_asked_again_later() -> 
 
 
 async def test_who_needs_a_vector_waits_for_a_slow_provider() -> None:
+    answers = asyncio.Event()
+
     class Slow(Embedding):
         async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
-            for _ in range(5):
-                await asyncio.sleep(0.01)
+            await answers.wait()
             return await super().embed_passages(texts)
 
-    port = ModelPort(RulesLanguageModel(), Slow(lambda text: None))
-    port.breaker.seconds = 0.001
+    breaker = CircuitBreaker(0.001)
+    port = ModelPort(
+        RulesLanguageModel(), Slow(lambda text: None), breaker_of=lambda space: breaker
+    )
+    needed = asyncio.create_task(port.embed(["a"], required=True))
     assert (await port.embed(["a"])).embeddings == (None,)
-    assert None not in (await port.embed(["a"], required=True)).embeddings
+    answers.set()
+    assert None not in (await needed).embeddings
+
+
+async def test_calls_that_are_given_up_together_count_once() -> None:
+    now = 0.0
+    breaker = CircuitBreaker(0.001, lambda: now)
+    given_up = [breaker.call(asyncio.Event().wait) for _ in range(8)]
+    found = await asyncio.gather(*given_up, return_exceptions=True)
+    assert {type(each) for each in found} == {TransientModelError}
+    now += 1.6  # the first pause, not the eighth
+    with pytest.raises(TransientModelError):
+        await breaker.call(asyncio.Event().wait)
+    now += 2.6
+    breaker.seconds = None
+
+    async def answer() -> int:
+        return 1
+
+    assert await breaker.call(answer) == 1
 
 
 async def test_a_prompt_is_dead_only_where_another_is_answered() -> None:
@@ -250,3 +279,18 @@ async def test_a_space_that_no_model_makes_gets_no_vector_of_another() -> None:
     assert answer.embeddings == (None,)
     assert answer.failures == ("no embedding model makes vectors for unknown",)
     assert "embedding" in port.outages
+
+
+@pytest.mark.parametrize(("own", "other"), [("openai", "hashing"), ("hashing", "openai")])
+def test_only_a_remote_model_is_given_up_whatever_the_settings_name(own: str, other: str) -> None:
+    """A command may have changed a store to another model than that of the settings."""
+    named = EmbeddingChoice.model_validate(
+        {"provider": other, "model": "m", "space": "m", "dimensions": 8, "base_url": None}
+    )
+    row = SimpleNamespace(live=named.model_dump_json(), switched_seq=1, former=None, upcoming=None)
+    shards: Any = {0: SimpleNamespace(embedding=row)}
+    settings = Settings(embedding=EmbeddingSettings.model_validate({"provider": own}))
+    models = EmbeddingModels(settings, Embedding(lambda text: None), lambda: shards)
+    seconds = {space: models.breaker_of(space).seconds for space in ("e", "m")}
+    assert seconds == {"e": 2.0 if own == "openai" else None, "m": 2.0 if own != "openai" else None}
+    assert models.breaker_of("m") is models.breaker_of("m")
