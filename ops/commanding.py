@@ -28,13 +28,12 @@ from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.threads import in_thread_of
 from palimpsest.schemas.codec import InvalidRecord, refuse_depth
 from palimpsest.schemas.commands import (
-    Actor,
     AddDocumentCommand,
     Command,
     DocumentTextCommand,
     MemoryCommand,
 )
-from palimpsest.schemas.envelope import derived_id
+from palimpsest.schemas.envelope import Actor, derived_id
 from palimpsest.schemas.failures import describe
 from palimpsest.schemas.identity import command_digest, document_id
 from palimpsest.schemas.topics import MEMORY_COMMANDS

@@ -17,7 +17,8 @@ from palimpsest.ops.commanding import CommandRequest, Commands, SubmittedCommand
 from palimpsest.ops.errors import CommandError, RequestError
 from palimpsest.ops.requests import JsonObject
 from palimpsest.schemas.codec import MAX_DEPTH, nesting
-from palimpsest.schemas.commands import Actor, ImportCommand
+from palimpsest.schemas.commands import ImportCommand
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.failures import describe
 from palimpsest.schemas.portable import (
     FORMAT,

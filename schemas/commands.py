@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue
 
 from palimpsest.schemas.aspects import ClassifyFactsCommand, WeighAspectsCommand
 from palimpsest.schemas.enumerations import Privacy
-from palimpsest.schemas.envelope import Frozen, Share, Triple, UtcTime
+from palimpsest.schemas.envelope import Actor, Frozen, Share, Triple, UtcTime
 from palimpsest.schemas.extraction import FactsExtracted
 from palimpsest.schemas.limits import CHUNK_CHARACTERS, CHUNK_OVERLAP
 from palimpsest.schemas.portable import NumberedLine
@@ -126,9 +126,6 @@ class DeleteDocumentCommand(Frozen):
     reason: str = Field(pattern=r"\S", max_length=2_000)
 
 
-ActorType = Literal["human", "agent", "pipeline", "system"]
-
-
 class StructuredAttribute(Frozen):
     """An attribute or constraint of an entity, authored with a memory."""
 
@@ -149,14 +146,6 @@ class Structure(Frozen):
     entities: tuple[StructuredEntity, ...] = ()
     attributes: tuple[StructuredAttribute, ...] = ()
     relations: tuple[Triple, ...] = ()
-
-
-class Actor(Frozen):
-    """Who gave a command. A machine actor (any but `human`) may not change what a pinned or
-    confirmed memory says, unpin or forget it, whatever is forced."""
-
-    id: str = Field(default="local", max_length=256)
-    type: ActorType = "human"
 
 
 class MemoryVersion(Frozen):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -95,6 +95,7 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
 
 
+ActorType = Literal["human", "agent", "pipeline", "system"]
 BodyT = TypeVar("BodyT", bound=Frozen)
 
 
@@ -122,6 +123,14 @@ class Envelope(Frozen, Generic[BodyT]):
     def recorded(self) -> datetime:
         """When the log took the message; for one not yet appended, when it happened."""
         return self.recorded_at or self.occurred_at
+
+
+class Actor(Frozen):
+    """Who gave a command. A machine actor (any but `human`) may not change what a pinned or
+    confirmed memory says, unpin or forget it, whatever is forced."""
+
+    id: str = Field(default="local", max_length=256)
+    type: ActorType = "human"
 
 
 class Triple(Frozen):

@@ -12,8 +12,6 @@ from pydantic import Field, JsonValue
 
 from palimpsest.schemas.aspects import AspectChange, Classification
 from palimpsest.schemas.commands import (
-    Actor,
-    ActorType,
     Command,
     DecayCommand,
     DocumentTextCommand,
@@ -22,7 +20,7 @@ from palimpsest.schemas.commands import (
     StructuredEntity,
 )
 from palimpsest.schemas.enumerations import Action, OutcomeEvent, Privacy
-from palimpsest.schemas.envelope import Frozen, Share, Triple, UtcTime
+from palimpsest.schemas.envelope import Actor, ActorType, Frozen, Share, Triple, UtcTime
 from palimpsest.schemas.extraction import Fact, FactsExtracted, ModelCall, TurnReference
 from palimpsest.schemas.portable import ImportedGraph
 

@@ -29,7 +29,8 @@ from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
 from palimpsest.ops.sql.queries import limits_of, numbered
-from palimpsest.schemas.commands import Actor, Command
+from palimpsest.schemas.commands import Command
+from palimpsest.schemas.envelope import Actor
 from palimpsest.stores.database.sql import QueryLimits, UnitedQuery, read_only_query
 from palimpsest.streams.in_flight import items_in_flight
 from palimpsest.streams.logs.settings import LogSettings

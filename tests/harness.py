@@ -20,8 +20,8 @@ from typing import Any, Self
 from palimpsest.ops.parts import known_private
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import decode
-from palimpsest.schemas.commands import Actor, Command
-from palimpsest.schemas.envelope import derived_id
+from palimpsest.schemas.commands import Command
+from palimpsest.schemas.envelope import Actor, derived_id
 from palimpsest.schemas.messages import ConversationTurn, DeadLetter
 from palimpsest.schemas.topics import (
     DEAD_LETTERS,

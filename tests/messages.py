@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from palimpsest.schemas.codec import decode
-from palimpsest.schemas.commands import Actor, Command, MemoryCommand
-from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
+from palimpsest.schemas.commands import Command, MemoryCommand
+from palimpsest.schemas.envelope import Actor, Envelope, Frozen, derived_id
 from palimpsest.schemas.messages import ConversationTurn, DeadLetter
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, TOPICS, Topic
 from palimpsest.streams.stage import Message

@@ -6,7 +6,8 @@ from collections import Counter
 from typing import Any
 
 from palimpsest.ops.maintenance.withholding import PrivacyRedactor
-from palimpsest.schemas.commands import Actor, SetPrivacyCommand
+from palimpsest.schemas.commands import SetPrivacyCommand
+from palimpsest.schemas.envelope import Actor
 from tests.harness import Pipeline
 
 SECRET = "The spare key lies under the third flowerpot"

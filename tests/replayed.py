@@ -17,7 +17,8 @@ from palimpsest.ops.replay.branches import branch_settings, read_branch
 from palimpsest.ops.replay.reextraction import Reextracted, differing, reextract
 from palimpsest.ops.replay.requests import Reextract, Report, unreported
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.commands import Actor, Command
+from palimpsest.schemas.commands import Command
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.stores.database.state_hash import table_hashes
 from palimpsest.streams.models.hashing import HashingEmbeddingModel

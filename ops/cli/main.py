@@ -11,6 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final, cast, get_args
 
@@ -32,20 +33,8 @@ from typer.core import TyperGroup
 from typer.main import get_command_name
 from typer.models import CommandInfo
 
-from palimpsest.ops.cli import (
-    demo,
-    documents,
-    publishing,
-    replay,
-    running,
-    serving,
-    setup,
-    sql,
-    transfer,
-)
 from palimpsest.ops.cli.common import command, print_json, warn
-from palimpsest.ops.operations.catalogue import OPERATIONS
-from palimpsest.ops.operations.operation import Panel
+from palimpsest.ops.operations.operation import Operation, Panel, defined_in
 from palimpsest.ops.surfaces import command_line
 
 PANELS: Final[tuple[Panel, ...]] = get_args(Panel)
@@ -60,8 +49,30 @@ PANEL_OF: Final[dict[str, Panel]] = {
 """The headings of commands that are no operations, where that is not "Run and operate"."""
 
 
-HAND_WRITTEN: Final = (demo, publishing, running, serving, sql, transfer)
-"""Modules with commands that are no operations."""
+HAND_WRITTEN: Final = {
+    "demo": ("demo",),
+    "publishing": ("ingest",),
+    "running": ("run",),
+    "serving": ("serve", "mcp"),
+    "sql": ("sql",),
+    "transfer": ("export", "import", "embeddings", "snapshot", "restore"),
+}
+"""The modules of this folder with commands that are no operations, and their commands."""
+SUBJECTS: Final = {
+    "memories": ("recall", "search", "context", "get", "list"),
+    "provenance": ("history", "explain"),
+    "changing": ("remember", "modify", "correct", "pin", "unpin", "confirm", "recover"),
+    "forgetting": ("forget", "erase", "erase-scope"),
+    "graph": ("entities", "entity", "alias", "unalias", "merges", "graph"),
+    "pipeline": ("status",),
+    "scopes": ("stats", "graph-stats", "scopes", "flags"),
+    "sessions": (
+        *("sessions", "session-memory", "session-timeline", "session-summary", "session-end"),
+    ),
+}
+"""The modules of operations whose commands start most often, and these commands. To import those of
+all operations takes as long as a tenth of a recall; a command that is not here is looked for in
+them."""
 
 
 class Program(TyperGroup):
@@ -141,9 +152,12 @@ def _add_groups(app: typer.Typer, names: Iterable[str]) -> dict[str, typer.Typer
 @functools.cache
 def whole() -> typer.Typer:
     """The program with all commands."""
+    from palimpsest.ops.cli import documents, publishing, replay, serving, setup
+    from palimpsest.ops.operations.catalogue import OPERATIONS
+
     app = _empty()
-    for module in HAND_WRITTEN:
-        module.register(app)
+    for name in HAND_WRITTEN:
+        import_module(f"palimpsest.ops.cli.{name}").register(app)
     groups = _add_groups(app, GROUPS)
     documents.register(groups["documents"])
     replay.register(groups["replay"])
@@ -161,18 +175,33 @@ def whole() -> typer.Typer:
 def asked(words: Sequence[str]) -> typer.Typer:
     """The program with only the command that the words begin with: to prepare all of them takes
     longer than most of them run. The whole program where they name none, as for help."""
-    for kind in OPERATIONS.values():
-        named = (kind.surface.command or "").split()
-        if named and [*words[: len(named)]] == named:
-            app = _empty()
-            command_line.register(app, _add_groups(app, named[:-1]), [kind])
-            return app
-    app = _empty()
-    for module in HAND_WRITTEN:
-        module.register(app)
     named = [*words[:1]]
-    app.registered_commands = [e for e in app.registered_commands if [_name_of(e)] == named]
-    return app if app.registered_commands else whole()
+    if named == ["--version"]:
+        return _empty()
+    for module, commands in HAND_WRITTEN.items():
+        if named and named[0] in commands:
+            app = _empty()
+            import_module(f"palimpsest.ops.cli.{module}").register(app)
+            app.registered_commands = [e for e in app.registered_commands if [_name_of(e)] == named]
+            app.registered_groups = []
+            return app
+    for kind in _operations(named):
+        command_words = (kind.surface.command or "").split()
+        if command_words and [*words[: len(command_words)]] == command_words:
+            app = _empty()
+            command_line.register(app, _add_groups(app, command_words[:-1]), [kind])
+            return app
+    return whole()
+
+
+def _operations(named: Sequence[str]) -> Iterable[type[Operation[Any]]]:
+    """Those among which the one of this command is, if there is one."""
+    for module, commands in SUBJECTS.items():
+        if named and named[0] in commands:
+            return defined_in(import_module(f"palimpsest.ops.operations.{module}"))
+    from palimpsest.ops.operations.catalogue import OPERATIONS
+
+    return OPERATIONS.values()
 
 
 def _name_of(info: CommandInfo) -> str:

@@ -106,7 +106,7 @@ async def _taken(cli: Cli, file: BinaryIO, scope: str, wait: float) -> Imported:
     from palimpsest.ops.commanding import commands_of
     from palimpsest.ops.importing import Importer
     from palimpsest.ops.opening import publisher
-    from palimpsest.schemas.commands import Actor
+    from palimpsest.schemas.envelope import Actor
 
     settings = cli.settings
     with publisher(settings) as append:

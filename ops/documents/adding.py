@@ -14,13 +14,8 @@ from typing import Any, Final
 from palimpsest.ops.distribution import install_hint
 from palimpsest.ops.documents.settings import DocumentSettings
 from palimpsest.ops.errors import RequestError
-from palimpsest.schemas.commands import (
-    Actor,
-    AddDocumentCommand,
-    DocumentTextCommand,
-    MemoryCommand,
-)
-from palimpsest.schemas.envelope import derived_id
+from palimpsest.schemas.commands import AddDocumentCommand, DocumentTextCommand, MemoryCommand
+from palimpsest.schemas.envelope import Actor, derived_id
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.normalize import BATCH_CHARACTERS, texts_of, why_no_address

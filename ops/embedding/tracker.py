@@ -26,7 +26,8 @@ import duckdb
 from palimpsest.ops.embedding.models import EmbeddingModels, choice_of, choices
 from palimpsest.ops.maintenance.periodic import PeriodicTask, own_command, passing
 from palimpsest.ops.parts import SetupError, utc_now
-from palimpsest.schemas.commands import Actor, ChangeEmbeddingCommand, EmbeddingChoice
+from palimpsest.schemas.commands import ChangeEmbeddingCommand, EmbeddingChoice
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.memory_texts import embedding_key, embedding_text, linked_text
 from palimpsest.schemas.rows.pipeline import EmbeddingRow
 from palimpsest.stores.database.cursors import Readable

@@ -27,7 +27,8 @@ from palimpsest.ops.health.domains import DOMAINS, Counts, score_of
 from palimpsest.ops.lifecycle.shared import is_frozen
 from palimpsest.ops.maintenance.periodic import own_command
 from palimpsest.ops.redriving import Redriver
-from palimpsest.schemas.commands import Actor, Merge, RepairCommand
+from palimpsest.schemas.commands import Merge, RepairCommand
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.memory_texts import embedding_key, embedding_text, linked_text
 from palimpsest.schemas.rows.graph import MentionRow
 from palimpsest.schemas.rows.memories import MemoryRow

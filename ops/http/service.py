@@ -28,7 +28,7 @@ from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.queries import Queries
 from palimpsest.ops.settings.sections import HttpSettings, Settings
 from palimpsest.ops.threads import in_thread_of, threads_are_free
-from palimpsest.schemas.commands import ActorType
+from palimpsest.schemas.envelope import ActorType
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogReader, Outgoing, Position

@@ -24,7 +24,7 @@ from palimpsest.ops.ingest.records import DEFAULT_SCOPE
 from palimpsest.ops.log_folder import write_private
 from palimpsest.ops.operations.operation import Permission
 from palimpsest.ops.parts import SetupError
-from palimpsest.schemas.commands import Actor, ActorType
+from palimpsest.schemas.envelope import Actor, ActorType
 
 PERMISSIONS: Final[tuple[Permission, ...]] = get_args(Permission)
 ALL_SCOPES: Final = "*"

@@ -13,7 +13,7 @@ from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.ops.telemetry.setup import set_up
 from palimpsest.ops.transport.attached import InProcess
-from palimpsest.schemas.commands import Actor
+from palimpsest.schemas.envelope import Actor
 
 USER = Actor()
 

@@ -16,13 +16,12 @@ from palimpsest.ops.lifecycle.accesses import AccessBuffer, Accessed, Noted
 from palimpsest.ops.maintenance.periodic import PeriodicTask
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import (
-    Actor,
     MemoryCommand,
     RecalledMemory,
     RecordAccessCommand,
     RecordedRecall,
 )
-from palimpsest.schemas.envelope import derived_id
+from palimpsest.schemas.envelope import Actor, derived_id
 from palimpsest.schemas.normal_forms import normalized_content, storage_content
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.stores.shard import Shard

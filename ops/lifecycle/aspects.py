@@ -14,7 +14,7 @@ from typing import Final
 from palimpsest.ops.lifecycle.shared import command_record, due_rows
 from palimpsest.ops.maintenance.jobs import JobContext
 from palimpsest.schemas.aspects import AspectChange, WeighAspectsCommand
-from palimpsest.schemas.commands import Actor
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.rows.graph import LEAST_WEIGHT
 from palimpsest.streams.logs.base import Outgoing
 

@@ -13,7 +13,8 @@ from typing import Final
 
 from palimpsest.ops.lifecycle.shared import ask, command_record, due_rows, language_models
 from palimpsest.ops.maintenance.jobs import JobContext
-from palimpsest.schemas.commands import Actor, CausalPair, LinkCausesCommand, MemoryVersion
+from palimpsest.schemas.commands import CausalPair, LinkCausesCommand, MemoryVersion
+from palimpsest.schemas.envelope import Actor
 from palimpsest.streams.prompting.summaries import causes_prompt, read_causes
 from palimpsest.streams.runtime.model_port import ModelPort
 

@@ -22,7 +22,7 @@ from palimpsest.ops.lifecycle.shared import (
 )
 from palimpsest.ops.maintenance.jobs import JobContext, JobFailed
 from palimpsest.schemas.aspects import ClassifiedFact, ClassifyFactsCommand
-from palimpsest.schemas.commands import Actor
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.rows.memories import SOURCE_LIST
 from palimpsest.streams.prompting.summaries import (
     Sorted,

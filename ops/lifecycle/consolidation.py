@@ -16,9 +16,9 @@ from typing import Final
 
 from palimpsest.ops.lifecycle.shared import command_record, due_rows, finish_all, language_models
 from palimpsest.ops.maintenance.jobs import JobContext, JobFailed
-from palimpsest.schemas.commands import Actor, ConsolidateCommand, MemoryVersion
+from palimpsest.schemas.commands import ConsolidateCommand, MemoryVersion
 from palimpsest.schemas.echoes import spoken
-from palimpsest.schemas.envelope import derived_id
+from palimpsest.schemas.envelope import Actor, derived_id
 from palimpsest.schemas.extraction import Fact, FactsExtracted, ModelCall, TurnReference
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.stores.database.tables import select

@@ -13,7 +13,8 @@ from palimpsest.ops.lifecycle.retention import windows_of
 from palimpsest.ops.lifecycle.shared import command_record, is_frozen
 from palimpsest.ops.maintenance.jobs import JobContext
 from palimpsest.ops.settings.sections import DecaySettings, Settings
-from palimpsest.schemas.commands import Actor, DecayCommand
+from palimpsest.schemas.commands import DecayCommand
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.rows.memories import FADING, SOURCE_TYPES, MemoryRow
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.shard import Shard

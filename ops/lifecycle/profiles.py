@@ -20,7 +20,8 @@ from palimpsest.ops.lifecycle.shared import (
     language_models,
 )
 from palimpsest.ops.maintenance.jobs import JobContext, JobFailed
-from palimpsest.schemas.commands import Actor, MemoryVersion, RememberCommand
+from palimpsest.schemas.commands import MemoryVersion, RememberCommand
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.rows.memories import PROFILE, SOURCE_LIST
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.prompting.summaries import profile_prompt, read_summary

@@ -21,7 +21,8 @@ from palimpsest.ops.maintenance.erasing import null_values
 from palimpsest.ops.maintenance.jobs import JobContext
 from palimpsest.ops.maintenance.periodic import own_command
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.commands import Actor, SweepCommand, SweepStep
+from palimpsest.schemas.commands import SweepCommand, SweepStep
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.identity import UNREADABLE_SCOPE
 from palimpsest.stores.writing.sweeps import BY_TIME
 from palimpsest.streams.apply.upkeep import WINDOWS

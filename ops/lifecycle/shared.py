@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from palimpsest.ops.maintenance.jobs import JobContext, JobFailed
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.commands import Actor, Command, MemoryCommand
-from palimpsest.schemas.envelope import derived_id
+from palimpsest.schemas.commands import Command, MemoryCommand
+from palimpsest.schemas.envelope import Actor, derived_id
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import Outgoing

@@ -27,8 +27,8 @@ from typing import ClassVar, Final, Generic, TypeAlias, TypeVar
 import duckdb
 
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.commands import Actor, Command, MemoryCommand
-from palimpsest.schemas.envelope import derived_id
+from palimpsest.schemas.commands import Command, MemoryCommand
+from palimpsest.schemas.envelope import Actor, derived_id
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.database.damage import StoreDamaged

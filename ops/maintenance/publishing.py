@@ -15,13 +15,13 @@ from palimpsest.ops.documents.fetcher import fetch
 from palimpsest.ops.maintenance.periodic import CommandTimer, PartitionTimer, own_command
 from palimpsest.ops.operations.recalling import short_term_of
 from palimpsest.schemas.commands import (
-    Actor,
     AddDocumentCommand,
     DocumentTextCommand,
     SessionEndCommand,
     UpdateShortTermCommand,
 )
 from palimpsest.schemas.echoes import spoken
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.rows.pipeline import DocumentRow
 from palimpsest.schemas.rows.sessions import SessionRow
 from palimpsest.stores.database.tables import select

@@ -22,12 +22,12 @@ from palimpsest.ops.parts import language_model
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import InvalidRecord, decode
 from palimpsest.schemas.commands import (
-    Actor,
     RecordShadowProposalsCommand,
     SetFlagsCommand,
     ShadowProposal,
 )
 from palimpsest.schemas.enumerations import Action
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.messages import MemoryWrite, Proposal, ProposalsIntent
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.stores.database.cursors import StoreClosed

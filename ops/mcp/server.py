@@ -29,7 +29,7 @@ from palimpsest.ops.operations.operation import Write
 from palimpsest.ops.operations.sessions import UpdateShortTermMemory
 from palimpsest.ops.service.server import USUAL, served, with_file_descriptors
 from palimpsest.ops.surfaces.mcp import AnyOperation, tool_of
-from palimpsest.schemas.commands import Actor
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.failures import describe
 
 HOST = "127.0.0.1"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any, Final
 
 from palimpsest.ops.operations import (
@@ -31,7 +30,7 @@ from palimpsest.ops.operations.lifecycle import (
     retention,
     simulation,
 )
-from palimpsest.ops.operations.operation import Operation
+from palimpsest.ops.operations.operation import Operation, defined_in
 
 SUBJECTS: Final = (
     memories,
@@ -57,18 +56,6 @@ SUBJECTS: Final = (
     simulation,
     replay,
 )
-
-
-def defined_in(module: ModuleType) -> tuple[type[Operation[Any]], ...]:
-    """The operations of a module in order: its classes that have a `surface`."""
-    return tuple(
-        value
-        for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, Operation)
-        and value.__module__ == module.__name__
-        and "surface" in vars(value)
-    )
 
 
 OPERATIONS: Final[dict[str, type[Operation[Any]]]] = {

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from palimpsest.ops.commanding import Commands, SubmittedCommand
     from palimpsest.ops.service.queries import Queries
     from palimpsest.ops.settings.sections import Settings
-    from palimpsest.schemas.commands import Actor
+    from palimpsest.schemas.envelope import Actor
 
 AnyOperation = Operation[Any]
 ID_CHARACTERS = 36
@@ -92,7 +92,7 @@ class Unrestricted:
 
     @property
     def actor(self) -> Actor:
-        from palimpsest.schemas.commands import Actor
+        from palimpsest.schemas.envelope import Actor
 
         return self.author or Actor()
 

@@ -34,6 +34,8 @@ from typing import (
 from palimpsest.ops.lifecycle.accesses import Accessed
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.ops.sources import Sources
     from palimpsest.schemas.commands import Command
@@ -418,3 +420,15 @@ def _parts(kind: type[Operation[Any]]) -> tuple[str, str | None]:
     text = inspect.cleandoc(kind.__doc__ or "")
     before, _, after = text.partition(f"\n\n{EXAMPLE}")
     return before, after or None
+
+
+def defined_in(module: ModuleType) -> tuple[type[Operation[Any]], ...]:
+    """The operations of a module in order: its classes that have a `surface`."""
+    return tuple(
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, Operation)
+        and value.__module__ == module.__name__
+        and "surface" in vars(value)
+    )

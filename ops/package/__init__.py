@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from palimpsest.ops.operations.executing import NotYetAppliedError
     from palimpsest.ops.transport.base import NotDoneError
     from palimpsest.ops.transport.sending import RateLimitedError
-    from palimpsest.schemas.commands import Actor
+    from palimpsest.schemas.envelope import Actor
 
 __all__ = [
     "Actor",

@@ -39,7 +39,7 @@ from palimpsest.ops.operations.operation import (
     parameters,
     without_none,
 )
-from palimpsest.schemas.commands import ActorType
+from palimpsest.schemas.envelope import ActorType
 
 Kind = type[Operation[Any]]
 MOST_WAIT_SECONDS: Final = 60.0

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pydantic import JsonValue
 
 from palimpsest.schemas.commands import (
-    Actor,
     AddDocumentCommand,
     DeleteDocumentCommand,
     DocumentTextCommand,
 )
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.identity import chunk_memory_id, document_id
 from palimpsest.schemas.messages import CommandIntent, ForgetChunksIntent
 from palimpsest.schemas.normal_forms import content_hash

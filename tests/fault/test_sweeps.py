@@ -13,7 +13,6 @@ import pytest
 from palimpsest.ops.lifecycle.retention import SWEEPER, next_step
 from palimpsest.ops.maintenance.periodic import own_command
 from palimpsest.schemas.commands import (
-    Actor,
     ForgetCommand,
     RecoverCommand,
     RememberCommand,
@@ -21,6 +20,7 @@ from palimpsest.schemas.commands import (
     SetRetentionCommand,
     SweepCommand,
 )
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.topics import MEMORY_HISTORY, MEMORY_WRITES
 from palimpsest.stores.index.loading import load_index
 from tests.fault import driver

@@ -18,7 +18,7 @@ import httpx
 from palimpsest.ops.http.serving import Serving, serving
 from palimpsest.ops.http.tokens import PERMISSIONS, Permission, Tokens
 from palimpsest.ops.settings.sources import load_settings
-from palimpsest.schemas.commands import ActorType
+from palimpsest.schemas.envelope import ActorType
 from tests.flows.program import PATIENCE_S, until
 from tests.made_once import share_routes, share_tools
 

@@ -20,7 +20,6 @@ from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.local import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import (
-    Actor,
     ApplyProposalsCommand,
     Command,
     ConfirmCommand,
@@ -31,6 +30,7 @@ from palimpsest.schemas.commands import (
     RecoverCommand,
     SetFlagsCommand,
 )
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import outgoing

@@ -11,7 +11,6 @@ import duckdb
 import pytest
 
 from palimpsest.schemas.commands import (
-    Actor,
     Command,
     ForgetCommand,
     MemoryPatch,
@@ -22,6 +21,7 @@ from palimpsest.schemas.commands import (
     RollbackPromotionCommand,
     SetFlagsCommand,
 )
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.messages import CacheInvalidation, MemoryChange
 from palimpsest.schemas.promotions import (
     GainChange,

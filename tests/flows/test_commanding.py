@@ -22,7 +22,6 @@ from palimpsest.ops.operations.selection import PreviewForget
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import (
-    Actor,
     Command,
     ConfirmCommand,
     ForgetCommand,
@@ -33,6 +32,7 @@ from palimpsest.schemas.commands import (
     RememberCommand,
     SetFlagsCommand,
 )
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.identity import command_digest, command_memory_id
 from palimpsest.schemas.messages import MemoryWrite
 from palimpsest.streams.logs.base import Outgoing

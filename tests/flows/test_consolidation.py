@@ -19,7 +19,6 @@ from palimpsest.ops.operations.provenance import Explain
 from palimpsest.ops.replay.diff import compared
 from palimpsest.ops.replay.requests import Diff
 from palimpsest.schemas.commands import (
-    Actor,
     ConsolidateCommand,
     ForgetCommand,
     MemoryPatch,
@@ -27,6 +26,7 @@ from palimpsest.schemas.commands import (
     SessionEndCommand,
     SetFlagsCommand,
 )
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.extraction import Fact, FactsExtracted, ModelCall, TurnReference
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_COMMANDS

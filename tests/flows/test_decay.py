@@ -15,13 +15,13 @@ from palimpsest.ops.operations.lifecycle.fading import Weak
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import (
-    Actor,
     ConfirmCommand,
     DecayCommand,
     RecoverCommand,
     RememberCommand,
     SetFlagsCommand,
 )
+from palimpsest.schemas.envelope import Actor
 from palimpsest.stores.recall.marks import marks_of
 from palimpsest.streams.apply import upkeep
 from tests.a_year import Year, night

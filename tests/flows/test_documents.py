@@ -20,7 +20,6 @@ from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import (
-    Actor,
     AddDocumentCommand,
     ConfirmCommand,
     DeleteDocumentCommand,
@@ -31,6 +30,7 @@ from palimpsest.schemas.commands import (
     RecoverCommand,
     RememberCommand,
 )
+from palimpsest.schemas.envelope import Actor
 from palimpsest.stores.lock import StoreLock
 from palimpsest.streams.models.base import TransientModelError
 from palimpsest.streams.models.hashing import HashingEmbeddingModel

@@ -35,7 +35,8 @@ from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.local import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
-from palimpsest.schemas.commands import Actor, ChangeEmbeddingCommand, EmbeddingChoice
+from palimpsest.schemas.commands import ChangeEmbeddingCommand, EmbeddingChoice
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.rows.pipeline import EmbeddingRow
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.database.state_hash import state_hash

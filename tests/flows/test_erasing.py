@@ -10,7 +10,6 @@ import pytest
 
 from palimpsest.ops.maintenance.erasing import carry_out_in
 from palimpsest.schemas.commands import (
-    Actor,
     AddDocumentCommand,
     EraseScopeCommand,
     ForgetCommand,
@@ -20,6 +19,7 @@ from palimpsest.schemas.commands import (
     RememberCommand,
     UpdateShortTermCommand,
 )
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.identity import erase_token, turn_memory_id
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from tests.erased_bytes import where

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from palimpsest.schemas.commands import (
-    Actor,
     ApplyProposalsCommand,
     Command,
     DismissProposalsCommand,
@@ -15,6 +14,7 @@ from palimpsest.schemas.commands import (
     MemoryPatch,
     ModifyCommand,
 )
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.stores.recall.marks import marks_of
 from palimpsest.stores.recall.query import Mark

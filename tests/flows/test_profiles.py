@@ -15,12 +15,12 @@ from palimpsest.ops.lifecycle.profiles import PROFILER, profiles
 from palimpsest.ops.maintenance.jobs import JobFailed
 from palimpsest.ops.operations.graph import GetEntity
 from palimpsest.schemas.commands import (
-    Actor,
     ForgetCommand,
     MemoryVersion,
     RememberCommand,
     SetFlagsCommand,
 )
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.topics import (
     CONVERSATION_TURNS,
     FACTS_EXTRACTED,

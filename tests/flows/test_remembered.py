@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from palimpsest.schemas.commands import (
-    Actor,
     ApplyProposalsCommand,
     Command,
     ForgetCommand,
@@ -16,6 +15,7 @@ from palimpsest.schemas.commands import (
     ModifyCommand,
     RememberCommand,
 )
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.identity import command_memory_id, forget_token, turn_memory_id
 from palimpsest.streams.decide.proposal_policy import SAID_BY_ITS_SOURCE
 from palimpsest.streams.runtime.runner import STEPS

@@ -16,7 +16,8 @@ from palimpsest.ops.errors import NotFoundError
 from palimpsest.ops.maintenance.jobs import Job, JobContext, Scheduler
 from palimpsest.ops.maintenance.periodic import own_command
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.commands import Actor, RememberCommand
+from palimpsest.schemas.commands import RememberCommand
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.logs.base import Outgoing
 from tests.harness import Pipeline, pipeline_settings

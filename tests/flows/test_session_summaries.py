@@ -14,12 +14,12 @@ import pytest
 from palimpsest.ops.maintenance.publishing import SUMMARIZER, SummaryTimer
 from palimpsest.ops.operations.memories import Context
 from palimpsest.schemas.commands import (
-    Actor,
     ForgetCommand,
     SessionEndCommand,
     SetFlagsCommand,
     UpdateShortTermCommand,
 )
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.topics import MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.streams.models.base import PermanentModelError, Prompt, TransientModelError

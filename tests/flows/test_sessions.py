@@ -10,7 +10,8 @@ import pytest
 
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.sessions import Sessions, SessionTimeline
-from palimpsest.schemas.commands import Actor, SessionEndCommand, SetFlagsCommand
+from palimpsest.schemas.commands import SessionEndCommand, SetFlagsCommand
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.streams.apply.sessions import MOST_OPEN
 from tests.harness import Pipeline

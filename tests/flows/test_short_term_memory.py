@@ -11,7 +11,6 @@ import pytest
 from palimpsest.ops.operations.memories import Context
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import (
-    Actor,
     ForgetCommand,
     MemoryPatch,
     ModifyCommand,
@@ -19,6 +18,7 @@ from palimpsest.schemas.commands import (
     SetFlagsCommand,
     UpdateShortTermCommand,
 )
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.streams.settings import ShortTermSettings

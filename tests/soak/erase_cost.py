@@ -23,8 +23,8 @@ from palimpsest.ops.bench.measures import times
 from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sources import load_settings
-from palimpsest.schemas.commands import Actor, ForgetCommand, MemoryCommand
-from palimpsest.schemas.envelope import derived_id
+from palimpsest.schemas.commands import ForgetCommand, MemoryCommand
+from palimpsest.schemas.envelope import Actor, derived_id
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from palimpsest.schemas.commands import Actor, Command
+from palimpsest.schemas.commands import Command
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.messages import CommandIntent, MemoryWrite
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.rows.pipeline import CommandRow

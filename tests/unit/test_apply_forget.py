@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from palimpsest.schemas.commands import (
-    Actor,
     AliasCommand,
     Command,
     ConfirmCommand,
@@ -19,6 +18,7 @@ from palimpsest.schemas.commands import (
     RememberCommand,
     SetFlagsCommand,
 )
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.messages import MemoryChange
 from palimpsest.schemas.rows.memories import ArchiveRow, MemoryRow
 from palimpsest.schemas.rows.pipeline import FlagsRow

@@ -9,12 +9,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from palimpsest.schemas.commands import (
-    Actor,
-    ApplyProposalsCommand,
-    Command,
-    DismissProposalsCommand,
-)
+from palimpsest.schemas.commands import ApplyProposalsCommand, Command, DismissProposalsCommand
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.messages import CommandIntent, MemoryWrite, Proposal
 from palimpsest.schemas.rows.memories import ArchiveRow, EdgeRow, MemoryRow
 from palimpsest.schemas.rows.pipeline import FlagsRow, OutcomeRow, PendingProposalRow

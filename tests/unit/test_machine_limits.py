@@ -8,13 +8,8 @@ from typing import Any
 
 import pytest
 
-from palimpsest.schemas.commands import (
-    Actor,
-    ForgetCommand,
-    MemoryPatch,
-    ModifyCommand,
-    RememberCommand,
-)
+from palimpsest.schemas.commands import ForgetCommand, MemoryPatch, ModifyCommand, RememberCommand
+from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.identity import turn_memory_id
 from tests.harness import FULL, Pipeline, pipeline_settings
 from tests.spoken_model import ScriptedModel

@@ -331,7 +331,7 @@ async def _given(
     from palimpsest.ops.awaited_results import awaited_commands
     from palimpsest.ops.embedding.tracker import partition_scope
     from palimpsest.ops.maintenance.periodic import own_command
-    from palimpsest.schemas.commands import Actor
+    from palimpsest.schemas.envelope import Actor
 
     changes, sent = [], []
     now = sources.now()
