@@ -33,13 +33,14 @@ def dedup_key(scope: str, content_hash: str) -> str:
 
 
 def embedding_text(
-    memory_type: str, who: str, content: str, occurred_at: datetime, role: str = "user"
+    memory_type: str, who: str, content: str, said_at: datetime, role: str = "user"
 ) -> str:
-    """The text that a memory's vector is made from: a turn with its day (UTC) and speaker, without
-    what it echoes; of one that no person wrote (no role is as a person's) its outline."""
+    """The text that a memory's vector is made from: a turn with its day and speaker, without what
+    it echoes; of one that no person wrote (no role is as a person's) its outline. `said_at` is by
+    the clock of who said it: on whose day people ask for it."""
     if memory_type != "episodic":
         return content
-    day = f"{occurred_at.day} {MONTHS[occurred_at.month - 1]} {occurred_at.year}"
+    day = f"{said_at.day} {MONTHS[said_at.month - 1]} {said_at.year}"
     # A turn that is nothing but an echo needs a vector, too.
     said = one_line(spoken(content) or content)
     text = said if role in ("", "user") else outline(said)
@@ -69,11 +70,12 @@ def linked_text(memory_type: str, who: str, content: str) -> str:
     return f"{who}: {said}" if who else said
 
 
-def index_text(memory_type: str, who: str, content: str, occurred_at: datetime) -> str:
-    """The text that is indexed: a turn with its day (UTC) and speaker, as people ask for it."""
+def index_text(memory_type: str, who: str, content: str, said_at: datetime) -> str:
+    """The text that is indexed: a turn with its day, by the clock of its speaker, and the speaker,
+    as people ask for it."""
     if memory_type != "episodic":
         return content
-    day = f"({occurred_at.day} {MONTHS[occurred_at.month - 1]}, {occurred_at.year})"
+    day = f"({said_at.day} {MONTHS[said_at.month - 1]}, {said_at.year})"
     return f"{day} {who}: {content}" if who else f"{day} {content}"
 
 

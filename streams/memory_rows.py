@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.envelope import Envelope, Frozen
+from palimpsest.schemas.envelope import Envelope, Frozen, local_time
 from palimpsest.schemas.extraction import Fact, TurnReference
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.memory_texts import (
@@ -108,7 +108,8 @@ def origin_of(message: Envelope[Frozen], turn: TurnReference, model: str, order:
 
 def turn_text(message: Envelope[Frozen], turn: NormalizedTurn) -> str:
     """What the vector of a turn's memory is made from."""
-    return embedding_text("episodic", turn.speaker, turn.content, message.occurred_at, turn.role)
+    said_at = local_time(message.occurred_at, turn.utc_offset_minutes or 0)
+    return embedding_text("episodic", turn.speaker, turn.content, said_at, turn.role)
 
 
 def turn_memory(message: Envelope[Frozen], turn: NormalizedTurn, write_seq: int) -> MemoryRow:
@@ -220,7 +221,8 @@ def with_content(row: MemoryRow, content: str) -> MemoryRow:
     stored = storage_content(content)
     is_kept = bool(row.content_hash) and is_same_text(stored, row.content)
     digest = row.content_hash if is_kept else content_hash(stored)
-    embedded = embedding_text(row.type, row.who, stored, row.occurred_at, row.role)
+    said_at = local_time(row.occurred_at, row.utc_offset_minutes or 0)
+    embedded = embedding_text(row.type, row.who, stored, said_at, row.role)
     return replace(
         row,
         content=stored,

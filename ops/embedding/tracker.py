@@ -27,7 +27,7 @@ from palimpsest.ops.embedding.models import EmbeddingModels, choice_of, choices
 from palimpsest.ops.maintenance.periodic import PeriodicTask, own_command, passing
 from palimpsest.ops.parts import SetupError, utc_now
 from palimpsest.schemas.commands import ChangeEmbeddingCommand, EmbeddingChoice
-from palimpsest.schemas.envelope import Actor
+from palimpsest.schemas.envelope import Actor, local_time
 from palimpsest.schemas.memory_texts import embedding_key, embedding_text, linked_text
 from palimpsest.schemas.rows.pipeline import EmbeddingRow
 from palimpsest.stores.database.cursors import Readable
@@ -81,7 +81,8 @@ _LACKS = (
     f" m.embedding_key AND {EMBEDDED})"
 )
 _MISSING = (
-    "SELECT m.memory_id, m.scope, m.embedding_key, m.type, m.who, m.content, m.occurred_at"
+    "SELECT m.memory_id, m.scope, m.embedding_key, m.type, m.who, m.content, m.occurred_at,"
+    " coalesce(m.utc_offset_minutes, 0)"
     f" FROM memory_rows m WHERE m.memory_id > $after AND{_LACKS} ORDER BY m.memory_id LIMIT $count"
 )
 _REASONS = f"""
@@ -129,15 +130,18 @@ class _Missing:
     who: str
     content: str
     occurred_at: datetime
+    utc_offset_minutes: int
 
     @property
     def text(self) -> str:
         """The text whose hash is the row's key: a turn's outline if no person wrote the turn; the
-        keys of older turns leave out the day."""
-        row = (self.type, self.who, self.content, self.occurred_at)
-        texts = [linked_text(*row[:3]), embedding_text(*row, role="assistant")]
+        keys of older turns have the day in UTC, or none."""
+        row = (self.type, self.who, self.content)
+        said_at = local_time(self.occurred_at, self.utc_offset_minutes)
+        texts = [embedding_text(*row, said_at, "assistant"), linked_text(*row)]
+        texts += [embedding_text(*row, self.occurred_at, role) for role in ("user", "assistant")]
         known = (text for text in texts if embedding_key(text) == self.embedding_key)
-        return next(known, embedding_text(*row))
+        return next(known, embedding_text(*row, said_at))
 
 
 def missing(

@@ -28,7 +28,7 @@ from palimpsest.ops.lifecycle.shared import is_frozen
 from palimpsest.ops.maintenance.periodic import own_command
 from palimpsest.ops.redriving import Redriver
 from palimpsest.schemas.commands import Merge, RepairCommand
-from palimpsest.schemas.envelope import Actor
+from palimpsest.schemas.envelope import Actor, local_time
 from palimpsest.schemas.memory_texts import embedding_key, embedding_text, linked_text
 from palimpsest.schemas.rows.graph import MentionRow
 from palimpsest.schemas.rows.memories import MemoryRow
@@ -295,11 +295,13 @@ ORDER BY ALL"""
 
 def _keys(row: MemoryRow) -> tuple[str, ...]:
     """The keys that a memory's text may have: today's, and those of earlier versions."""
-    text = (row.type, row.who, row.content, row.occurred_at)
-    texts = [embedding_text(*text, role=row.role)]
+    text = (row.type, row.who, row.content)
+    said_at = local_time(row.occurred_at, row.utc_offset_minutes or 0)
+    texts = [embedding_text(*text, said_at, row.role)]
     if row.type == "episodic":
-        texts += [embedding_text(*text), embedding_text(*text, role="assistant")]
-        texts.append(linked_text(*text[:3]))
+        for at in (said_at, row.occurred_at):
+            texts += [embedding_text(*text, at), embedding_text(*text, at, "assistant")]
+        texts.append(linked_text(*text))
     return tuple(map(embedding_key, texts))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import duckdb
 
+from palimpsest.schemas.envelope import local_time
 from palimpsest.schemas.memory_texts import index_text
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.stores.database.tables import Tables
@@ -21,7 +22,8 @@ from palimpsest.stores.index.segment import MAX_COUNT
 
 def terms_of(row: MemoryRow, language: str) -> Counter[str]:
     """The terms of a memory with their counts."""
-    text = index_text(row.type, row.who, row.content, row.occurred_at)
+    said_at = local_time(row.occurred_at, row.utc_offset_minutes or 0)
+    text = index_text(row.type, row.who, row.content, said_at)
     return Counter(tokens(text, language))
 
 

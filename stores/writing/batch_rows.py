@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Literal, TypeVar, cast
 
+from palimpsest.schemas.envelope import local_time
 from palimpsest.schemas.memory_texts import dedup_key, index_text
 from palimpsest.schemas.rows.columns import Row
 from palimpsest.schemas.rows.graph import MentionRow, RelationRow
@@ -340,7 +341,8 @@ def _is_less(row: Row, known: Row) -> bool:
 
 def _indexed(row: MemoryRow) -> tuple[str, str, bool]:
     """What the indexes of texts hold of a memory; of a turn also its day."""
-    return index_text(row.type, row.who, row.content, row.occurred_at), row.who, row.is_deleted
+    said_at = local_time(row.occurred_at, row.utc_offset_minutes or 0)
+    return index_text(row.type, row.who, row.content, said_at), row.who, row.is_deleted
 
 
 def _ends_by(row: Row | None, at: datetime) -> bool:

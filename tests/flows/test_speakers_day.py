@@ -66,6 +66,18 @@ def test_headings_facts_and_results_have_the_day_of_the_speaker(
         pipeline.reopen()
 
 
+def test_a_turn_is_found_by_the_day_of_its_speaker(pipeline: Pipeline) -> None:
+    """It was already the 15th in UTC when the first was said, and still the 14th at the second."""
+    say_at(pipeline, "2026-03-14T22:30:00-07:00", "The boiler broke.", 1)
+    say_at(pipeline, "2026-03-15T06:30:00+09:00", "The heating is warm.", 2)
+    pipeline.run()
+    for _ in range(2):
+        for day, first in (("14", "The boiler broke."), ("15", "The heating is warm.")):
+            found = results(pipeline, f"what was said on {day} March 2026?", types=["episodic"])
+            assert found[0]["content"] == first
+        pipeline.reopen()
+
+
 def test_a_turn_may_say_its_offset_itself(pipeline: Pipeline) -> None:
     message = published(
         turn(SAID, utc_offset_minutes=-420),

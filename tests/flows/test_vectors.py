@@ -410,6 +410,22 @@ async def test_memories_without_a_vector_get_one(tmp_path: Path) -> None:
     shard.close()
 
 
+@pytest.mark.parametrize("day", [14, 15])
+async def test_a_turn_gets_the_vector_of_the_text_that_its_key_is_of(
+    tmp_path: Path, day: int
+) -> None:
+    """With its speaker's day; earlier versions took the day in UTC."""
+    at = datetime(2026, 3, 15, 5, 30, tzinfo=UTC)
+    text = embedding_text("episodic", "Ada", "The boiler broke.", at.replace(day=day))
+    key = embedding_key(text)
+    row = turn("t1", "The boiler broke.", who="Ada", occurred_at=at, embedding_key=key)
+    shard = open_shard(tmp_path / "shard")
+    write(shard, [replace(row, utc_offset_minutes=-420)], vectors=False)
+    assert (await catch_up(shard, Model())).embedded == 1
+    assert shard.space.stored_vector(key) == pytest.approx(embed(text))
+    shard.close()
+
+
 async def test_what_no_person_wrote_gets_the_vector_of_its_outline(tmp_path: Path) -> None:
     advice = "Feed it once a week, and keep it cold while you are away. " * 20
     at = datetime(2026, 3, 1, tzinfo=UTC)
