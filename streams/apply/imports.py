@@ -31,7 +31,6 @@ from palimpsest.schemas.portable import (
     RefusedLine,
 )
 from palimpsest.schemas.rows.columns import Row
-from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.rows.pipeline import FlagsRow, OutcomeRow
 from palimpsest.streams.apply.categories import ScopeCategories
 from palimpsest.streams.apply.command_work import Work, command_id, load_names, refuse_machines
@@ -174,7 +173,10 @@ def _take(taking: _Import, given: NumberedLine) -> None:
         case PortableEdge():
             taking.put(edge_row(taking.ids, line))
         case PortableSession():
-            _session(taking, line)
+            # A session that is open here stays unchanged.
+            if line.session_id not in taking.sessions:
+                taking.sessions.add(line.session_id)
+                taking.put(session_row(taking.ids, line))
         case PortableFact():
             _fact(taking, line)
         case PortableFlags():
@@ -216,28 +218,17 @@ def _memory(taking: _Import, line: PortableMemory) -> None:
     taking.categories.note(row)
     taking.memories += 1
     if row.type == "episodic":
-        _settle_turn(taking, row)
-
-
-def _settle_turn(taking: _Import, row: MemoryRow) -> None:
-    """Settles the turn, so that publishing it again is a repeat."""
-    outcome = OutcomeRow(
-        item_kind="turn",
-        item_id=row.memory_id,
-        scope=taking.ids.scope,
-        event="created",
-        memory_id=row.memory_id,
-        reason="imported",
-        recorded_at=taking.work.at,
-    )
-    taking.put(outcome)
-
-
-def _session(taking: _Import, line: PortableSession) -> None:
-    """A session that is open here stays unchanged."""
-    if line.session_id not in taking.sessions:
-        taking.sessions.add(line.session_id)
-        taking.put(session_row(taking.ids, line))
+        # Publishing the turn again is a repeat.
+        outcome = OutcomeRow(
+            item_kind="turn",
+            item_id=row.memory_id,
+            scope=taking.ids.scope,
+            event="created",
+            memory_id=row.memory_id,
+            reason="imported",
+            recorded_at=taking.work.at,
+        )
+        taking.put(outcome)
 
 
 def _fact(taking: _Import, line: PortableFact) -> None:

@@ -56,37 +56,27 @@ def promote(work: Work, command: PromoteCommand) -> Asking[JsonValue]:
     yield from work.begin()
     refuse_machines(work, "a branch is promoted by a person")
     if known.promotion is not None:
-        return _known(known.promotion, command)
+        if known.promotion.plan_id != command.plan_id:
+            raise Refused(
+                f"version_conflict: the promotion {known.promotion.promotion_id} was carried out in"
+                " this scope with other changes; compare and promote again"
+            )
+        return _result(known.promotion)
     if command.part + 1 < command.parts:
-        return _keep_part(work, command)
-    return (yield from _carry_out(work, command, _whole(command, known), known))
-
-
-def _known(row: PromotionRow, command: PromoteCommand) -> JsonValue:
-    """Returns the result of a plan that was executed before. Raises Refused for another plan under
-    the promotion's id."""
-    if row.plan_id != command.plan_id:
-        raise Refused(
-            f"version_conflict: the promotion {row.promotion_id} was carried out in this scope"
-            " with other changes; compare and promote again"
+        for text, found in work.embeddings.items():
+            if found is not None:
+                work.writes.append(KeepVector(embedding_key(text), found.vector, found.tokens))
+        payload = [change.model_dump(mode="json") for change in command.changes]
+        row = PromotionPartRow(
+            scope=work.scope,
+            plan_id=command.plan_id,
+            part=command.part,
+            promotion_id=command.promotion_id,
+            payload=json.dumps(payload, sort_keys=True, ensure_ascii=False),
         )
-    return _result(row)
-
-
-def _keep_part(work: Work, command: PromoteCommand) -> JsonValue:
-    for text, found in work.embeddings.items():
-        if found is not None:
-            work.writes.append(KeepVector(embedding_key(text), found.vector, found.tokens))
-    payload = [change.model_dump(mode="json") for change in command.changes]
-    row = PromotionPartRow(
-        scope=work.scope,
-        plan_id=command.plan_id,
-        part=command.part,
-        promotion_id=command.promotion_id,
-        payload=json.dumps(payload, sort_keys=True, ensure_ascii=False),
-    )
-    work.writes.append(Put(row))
-    return {"status": "kept", "part": command.part, "parts": command.parts}
+        work.writes.append(Put(row))
+        return {"status": "kept", "part": command.part, "parts": command.parts}
+    return (yield from _carry_out(work, command, _whole(command, known), known))
 
 
 def _whole(command: PromoteCommand, known: Promotions) -> list[PromotionChange]:
@@ -135,7 +125,8 @@ def _carry_out(
             else:
                 _replace(promoting, change)
         elif isinstance(change, KeepChange):
-            _keep(promoting, change)
+            row = work.memories.get(change.memory_id)
+            promoting.item("kept", change.memory_id, change.why, row, None, change.counterpart)
     return _end(promoting, known)
 
 
@@ -207,11 +198,6 @@ def _replace(promoting: Promoting, change: ReplaceChange) -> None:
     work.writes += map(Put, edge_rows(updated, memory.sources, row))
     _take_facts(promoting, memory, updated)
     promoting.item("changed", row.memory_id, "", row, updated, memory.memory_id)
-
-
-def _keep(promoting: Promoting, change: KeepChange) -> None:
-    row = promoting.work.memories.get(change.memory_id)
-    promoting.item("kept", change.memory_id, change.why, row, None, change.counterpart)
 
 
 def _why_not(promoting: Promoting, memory: PromotedMemory) -> tuple[str | None, str | None]:

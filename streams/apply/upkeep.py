@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from pydantic import JsonValue
@@ -205,30 +205,26 @@ def record_access(work: Work, command: RecordAccessCommand) -> Asking[JsonValue]
     refuse_others(work, "what was asked is recorded by the worker alone")
     refuse_frozen(work)
     refuse_in_private_scope(work)
-    _erase_again(work, ids)
+    # A recall may be appended just after the erasure of what it returned has gone through the
+    # log: then the erasure goes through it again.
+    erased = [key for key in ids if key in work.memories and is_erased(work.memories[key])]
+    if erased:
+        texts = dict.fromkeys(erased, "")
+        work.writes.append(Erase(command_id(work.message), work.scope, texts, ()))
     accesses = [(each.memory_id, each.at) for each in command.erased]
     for recall in command.recalls:
-        shown = _shown(work, recall)
+        by_id = {each.memory_id: each for each in reversed(recall.results)}
+        rows = ((each, work.memories.get(each.memory_id)) for each in by_id.values())
+        shown = [each for each, row in rows if row is not None and not row.is_deleted]
         accesses += [(each.memory_id, recall.at) for each in shown]
         if not is_withheld(work.loaded.privacy, recall.asked_by or ""):
             _keep(work, recall, shown)
-    _reinforce(work, accesses)
-    return {"recalls": len(command.recalls)}
-
-
-def _reinforce(work: Work, accesses: list[tuple[str, datetime]]) -> None:
     for memory_id, count in Counter(memory_id for memory_id, _ in accesses).items():
         row = work.memories.get(memory_id)
         if row is not None and not row.is_deleted:
             last = max(at for other, at in accesses if other == memory_id)
             work.writes.append(Put(reinforced(row, count, min(last, work.at))))
-
-
-def _shown(work: Work, recall: RecordedRecall) -> list[RecalledMemory]:
-    """The results that are active memories of the scope, each once."""
-    named = {each.memory_id: each for each in reversed(recall.results)}
-    rows = ((each, work.memories.get(each.memory_id)) for each in named.values())
-    return [each for each, row in rows if row is not None and not row.is_deleted]
+    return {"recalls": len(command.recalls)}
 
 
 def _keep(work: Work, recall: RecordedRecall, shown: Sequence[RecalledMemory]) -> None:
@@ -256,15 +252,6 @@ def _keep(work: Work, recall: RecordedRecall, shown: Sequence[RecalledMemory]) -
             score=each.score,
         )
         work.writes.append(Put(result))
-
-
-def _erase_again(work: Work, ids: tuple[str, ...]) -> None:
-    """A recall may be appended just after the erasure of what it returned has gone through the
-    log: then the erasure goes through it again."""
-    erased = [key for key in ids if key in work.memories and is_erased(work.memories[key])]
-    if erased:
-        texts = dict.fromkeys(erased, "")
-        work.writes.append(Erase(command_id(work.message), work.scope, texts, ()))
 
 
 # --- decay ----------------------------------------------------------------------------------------
@@ -304,7 +291,13 @@ def decay_step(message: Message, intent: DecayIntent, settings: StageSettings) -
         if weaker is row:
             continue
         if weaker.confidence < intent.command.floor:
-            _forget(work, row, weaker, intent.command.floor)
+            begin = row.last_accessed or row.created_at
+            since = "the last access" if row.last_accessed else "it was created"
+            reason = (
+                f"its confidence faded to {weaker.confidence:.4f}, below {intent.command.floor:g},"
+                f" {(work.at - begin) / DAY:.1f} days after {since}"
+            )
+            work.change(row, deleted(weaker, work.at), "deleted", reason, archive=FADED)
             counts["faded"] += 1
         else:
             work.writes.append(Put(weaker))
@@ -316,16 +309,6 @@ def decay_step(message: Message, intent: DecayIntent, settings: StageSettings) -
     else:
         work.writes.append(Put(answer_row(message, *known, {**counts})))
     return Step(writes=tuple(work.writes), emits=tuple(emits))
-
-
-def _forget(work: Work, row: MemoryRow, weaker: MemoryRow, floor: float) -> None:
-    begin = row.last_accessed or row.created_at
-    since = "the last access" if row.last_accessed else "it was created"
-    reason = (
-        f"its confidence faded to {weaker.confidence:.4f}, below {floor:g},"
-        f" {(work.at - begin) / DAY:.1f} days after {since}"
-    )
-    work.change(row, deleted(weaker, work.at), "deleted", reason, archive=FADED)
 
 
 # --- retention ------------------------------------------------------------------------------------
