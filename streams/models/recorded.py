@@ -82,22 +82,20 @@ class RecordedReplies:
                 path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
             )
             try:
-                self._prepare()
+                execute = self._connection.execute
+                execute("PRAGMA journal_mode=WAL")
+                execute("PRAGMA synchronous=FULL")
+                execute("PRAGMA secure_delete=ON")
+                execute(
+                    "CREATE TABLE IF NOT EXISTS replies(question BLOB PRIMARY KEY,"
+                    " scope TEXT NOT NULL, recorded_at REAL NOT NULL, sealed BLOB NOT NULL)"
+                    " WITHOUT ROWID"
+                )
+                execute("CREATE INDEX IF NOT EXISTS replies_by_scope ON replies(scope)")
+                execute("CREATE INDEX IF NOT EXISTS replies_by_age ON replies(recorded_at)")
             except BaseException:
                 self._connection.close()
                 raise
-
-    def _prepare(self) -> None:
-        execute = self._connection.execute
-        execute("PRAGMA journal_mode=WAL")
-        execute("PRAGMA synchronous=FULL")
-        execute("PRAGMA secure_delete=ON")
-        execute(
-            "CREATE TABLE IF NOT EXISTS replies(question BLOB PRIMARY KEY, scope TEXT NOT NULL,"
-            " recorded_at REAL NOT NULL, sealed BLOB NOT NULL) WITHOUT ROWID"
-        )
-        execute("CREATE INDEX IF NOT EXISTS replies_by_scope ON replies(scope)")
-        execute("CREATE INDEX IF NOT EXISTS replies_by_age ON replies(recorded_at)")
 
     def find(self, questions: Sequence[Question]) -> list[Reply | None]:
         """Returns each reply with its original usage and cost; None if none is stored."""
