@@ -337,20 +337,17 @@ def _carry_out(work: Work, change: _Change, reason: str) -> None:
         work.remove(row, reason, {"hidden": True}, archive=HIDDEN)
         return
     after = with_content(replace(row, is_deleted=False, deleted_at=None), left.text)
-    after = replace(after, metadata=_metadata(change.source.metadata, left))
+    metadata = change.source.metadata
+    if left.sentences:
+        shown = without_sentences(json.loads(metadata), left.sentences)
+        metadata = json.dumps(shown, sort_keys=True, ensure_ascii=False)
+    after = replace(after, metadata=metadata)
     if after.type not in SOURCE_TYPES and work.same_content(after) is not None:
         # Memories are unique by content: this one only keeps the remaining text.
         after = replace(after, dedup_key=None)
     event: OutcomeEvent = "recovered" if row.is_deleted else "modified"
     told: dict[str, JsonValue] = {"hidden": bool(left.sentences)}
     work.change(row, after, event, reason, told, archive=HIDDEN)
-
-
-def _metadata(kept: str, left: Hidden) -> str:
-    if not left.sentences:
-        return kept
-    value = without_sentences(json.loads(kept), left.sentences)
-    return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def told_hiding(result: JsonValue, hidden: Mapping[str, list[str]]) -> JsonValue:

@@ -100,11 +100,6 @@ def import_lines(work: Work, command: ImportCommand) -> Asking[JsonValue]:
             _take(taking, each)
         except NotTaken as error:
             taking.refused.append(RefusedLine(number=each.number, why=str(error)))
-    return _end(taking, command)
-
-
-def _end(taking: _Import, command: ImportCommand) -> JsonValue:
-    work = taking.work
     work.writes += taking.categories.writes()
     result = taking.result()
     counts = {"taken": result.taken, "refused": len(result.refused)}

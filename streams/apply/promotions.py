@@ -127,7 +127,28 @@ def _carry_out(
         elif isinstance(change, KeepChange):
             row = work.memories.get(change.memory_id)
             promoting.item("kept", change.memory_id, change.why, row, None, change.counterpart)
-    return _end(promoting, known)
+    counted = Counter(item.change for item in promoting.items)
+    promotion = PromotionRow(
+        promotion_id=command.promotion_id,
+        scope=work.scope,
+        number=1 if known.newest is None else known.newest.number + 1,
+        branch=command.branch,
+        plan_id=command.plan_id,
+        gained=counted["gained"],
+        changed=counted["changed"],
+        lost=counted["lost"],
+        kept=counted["kept"],
+        reason=command.reason,
+        promoted_by=work.intent.actor.id,
+        recorded_at=work.at,
+        updated_at=work.at,
+    )
+    work.writes.append(Put(promotion))
+    work.writes += map(Put, promoting.items)
+    work.writes += [Put(replace(part, payload="[]")) for part in known.parts]
+    why = Counter(item.why for item in promoting.items if item.change == "kept")
+    split_outcomes(work, promoting.graph)
+    return _result(promotion) | {"kept_because": {**dict(sorted(why.items()))}}
 
 
 def _wanted(
@@ -267,32 +288,6 @@ def _take_facts(promoting: Promoting, memory: PromotedMemory, row: MemoryRow) ->
 
 
 # --- the end ---------------------------------------------------------------------------------
-
-
-def _end(promoting: Promoting, known: Promotions) -> JsonValue:
-    work, command = promoting.work, promoting.command
-    counted = Counter(item.change for item in promoting.items)
-    row = PromotionRow(
-        promotion_id=command.promotion_id,
-        scope=work.scope,
-        number=1 if known.newest is None else known.newest.number + 1,
-        branch=command.branch,
-        plan_id=command.plan_id,
-        gained=counted["gained"],
-        changed=counted["changed"],
-        lost=counted["lost"],
-        kept=counted["kept"],
-        reason=command.reason,
-        promoted_by=work.intent.actor.id,
-        recorded_at=work.at,
-        updated_at=work.at,
-    )
-    work.writes.append(Put(row))
-    work.writes += map(Put, promoting.items)
-    work.writes += [Put(replace(part, payload="[]")) for part in known.parts]
-    why = Counter(item.why for item in promoting.items if item.change == "kept")
-    split_outcomes(work, promoting.graph)
-    return _result(row) | {"kept_because": {**dict(sorted(why.items()))}}
 
 
 def _result(row: PromotionRow) -> dict[str, JsonValue]:

@@ -189,7 +189,18 @@ def _hold(work: _Work, proposal: Proposal, origin: Origin, blocked: Verdict) -> 
     unknown before the store answers, and after that no model may be called. A change that is
     pending already only gets the later date."""
     row = held_row(proposal, origin, work.intent.turn.memory_id)
-    same = _same_pending(work, row)
+    # The pending change that does the same as this one.
+    pending = {**work.loaded.held, **work.held} if work.intent.held_once else {}
+    same = next(
+        (
+            each
+            for _, each in sorted(pending.items())
+            if (each.action, each.target_id) == (row.action, row.target_id)
+            and each.item_id not in work.settled
+            and same_fact(each.content, row.content)
+        ),
+        None,
+    )
     if same is not None:
         if is_said_later(row.occurred_at, same.occurred_at, origin.at):
             same = replace(same, occurred_at=row.occurred_at)
@@ -203,23 +214,6 @@ def _hold(work: _Work, proposal: Proposal, origin: Origin, blocked: Verdict) -> 
     work.writes.append(Put(row))
     work.held[row.item_id] = row
     return blocked
-
-
-def _same_pending(work: _Work, row: PendingProposalRow) -> PendingProposalRow | None:
-    """The pending change that does the same as this one."""
-    if not work.intent.held_once:
-        return None
-    pending = {**work.loaded.held, **work.held}
-    return next(
-        (
-            each
-            for _, each in sorted(pending.items())
-            if (each.action, each.target_id) == (row.action, row.target_id)
-            and each.item_id not in work.settled
-            and same_fact(each.content, row.content)
-        ),
-        None,
-    )
 
 
 def _begin_earlier(work: _Work, target: MemoryRow, origin: Origin) -> None:

@@ -53,7 +53,6 @@ def session_step(
             ended.append(as_ended(session, "new-session", message.recorded))
         else:
             open_ids.append(session.session_id)
-
     own = next((each for each in ended if each.session_id == row.session_id), known)
     if row.session_id and row.session_id not in open_ids:
         while len(open_ids) >= MOST_OPEN:

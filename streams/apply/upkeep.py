@@ -33,7 +33,7 @@ from palimpsest.schemas.commands import (
 )
 from palimpsest.schemas.memory_texts import dedup_key
 from palimpsest.schemas.messages import CommandIntent, DecayIntent, GraphSweep, GraphWork
-from palimpsest.schemas.rows.memories import SOURCE_TYPES, MemoryRow
+from palimpsest.schemas.rows.memories import SOURCE_TYPES
 from palimpsest.schemas.rows.pipeline import (
     EmbeddingRow,
     RecallResultRow,
@@ -175,9 +175,11 @@ def repair(work: Work, command: RepairCommand) -> Asking[JsonValue]:
 def _merge(work: Work, keep: str, memory_id: str, by: str) -> bool:
     """Forgets a memory that says exactly what an older one says; returns whether it did."""
     kept, row = work.memories.get(keep), work.memories.get(memory_id)
-    if kept is None or row is None or keep == memory_id or not _says_the_same(kept, row):
+    if kept is None or row is None or keep == memory_id or kept.is_deleted or row.is_deleted:
         return False
-    if protected(row):
+    if may_be_repeated(kept) or is_past(row) or protected(row):
+        return False
+    if (kept.type, kept.content_hash) != (row.type, row.content_hash):
         return False
     reason = f"exact duplicate of {keep}"
     work.remove(row, reason, {"duplicate_of": keep, "by": by}, archive=MERGED)
@@ -185,12 +187,6 @@ def _merge(work: Work, keep: str, memory_id: str, by: str) -> bool:
     if kept.dedup_key is None:
         work.put(replace(kept, dedup_key=dedup_key(kept.scope, kept.content_hash)))
     return True
-
-
-def _says_the_same(one: MemoryRow, other: MemoryRow) -> bool:
-    if one.is_deleted or other.is_deleted or may_be_repeated(one) or is_past(other):
-        return False
-    return (one.type, one.content_hash) == (other.type, other.content_hash)
 
 
 # --- record-access --------------------------------------------------------------------------------
