@@ -95,19 +95,18 @@ def _split_at_signs(run: str) -> Iterator[str]:
         return
     start = 0
     for place, char in enumerate(run):
-        if _is_sign(char):
+        is_sign = (
+            not char.isalnum() and char > " "
+            if char.isascii()
+            else unicodedata.category(char).startswith("P")
+        )
+        if is_sign:
             if start < place:
                 yield run[start:place]
             yield char
             start = place + 1
     if start < len(run):
         yield run[start:]
-
-
-def _is_sign(char: str) -> bool:
-    if char.isascii():
-        return not char.isalnum() and char > " "
-    return unicodedata.category(char).startswith("P")
 
 
 _CONTROLS: Final = {number: None for number in (*range(32), 127) if chr(number) not in "\t\n\r"}

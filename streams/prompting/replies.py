@@ -250,7 +250,16 @@ def _facts(
         else:
             fact = _fact(f"fact {number}", content, item, said_at, notes)
             known = kept.get(fact.content)
-            kept[fact.content] = fact if known is None else _merged(known, fact)
+            if known is not None:
+                categories = tuple(dict.fromkeys(known.categories + fact.categories))
+                fact = replace(
+                    known,
+                    confidence=max(known.confidence, fact.confidence),
+                    importance=max(known.importance, fact.importance, key=lambda each: each or 0.0),
+                    categories=categories[:MAX_CATEGORIES],
+                    turns=tuple(sorted({*known.turns, *fact.turns})),
+                )
+            kept[fact.content] = fact
     if over:
         notes.add(f"{over} facts over the limit of {MAX_FACTS} left out")
     return tuple(kept.values())
@@ -280,17 +289,6 @@ def _fact(
         valid_until=valid_until,
         categories=_categories(where, item.get("categories"), notes),
         turns=_turns(item),
-    )
-
-
-def _merged(known: FactDraft, again: FactDraft) -> FactDraft:
-    categories = tuple(dict.fromkeys(known.categories + again.categories))
-    return replace(
-        known,
-        confidence=max(known.confidence, again.confidence),
-        importance=max((known.importance, again.importance), key=lambda share: share or 0.0),
-        categories=categories[:MAX_CATEGORIES],
-        turns=tuple(sorted({*known.turns, *again.turns})),
     )
 
 
