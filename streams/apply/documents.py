@@ -210,8 +210,8 @@ def forget_chunks_step(
         emits.append(continued(message, next_some, "forget-chunks"))
     elif intent.command_id is not None:
         result = _result(intent.document_id, forgotten, kept)
-        known = (intent.command_id, "delete-document", intent.digest)
-        work.writes.append(Put(answer_row(message, *known, result)))
+        answer = answer_row(message, intent.command_id, "delete-document", intent.digest, result)
+        work.writes.append(Put(answer))
     return Step(writes=tuple(work.writes), emits=tuple(emits))
 
 

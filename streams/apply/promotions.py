@@ -495,8 +495,15 @@ def roll_back(work: Work, command: RollbackPromotionCommand) -> Asking[JsonValue
         return _rollback_result(promotion, known.items)
     reason = command.reason or f"promotion {promotion.promotion_id} was rolled back"
     # Added memories go first: they may have the content of those restored.
-    items = [item for item in known.items if item.change == "gained"]
-    ended = [_take_out(work, item, reason) for item in items]
+    ended: list[PromotionItemRow] = []
+    for item in known.items:
+        if item.change == "gained":
+            row = work.memories.get(item.memory_id)
+            if row is None or not unchanged(row, item.version_after):
+                ended.append(replace(item, rollback=_why_left(row)))
+                continue
+            work.remove(row, reason, _told(item), archive="rolled back", by=PROMOTION)
+            ended.append(replace(item, rollback=UNDONE))
     for item in known.items:
         if item.change in ("changed", "lost"):
             state = states.get(item.memory_id)
@@ -508,14 +515,6 @@ def roll_back(work: Work, command: RollbackPromotionCommand) -> Asking[JsonValue
     work.writes += [Put(over), *map(Put, ended)]
     split_outcomes(work)
     return _rollback_result(over, ended)
-
-
-def _take_out(work: Work, item: PromotionItemRow, reason: str) -> PromotionItemRow:
-    row = work.memories.get(item.memory_id)
-    if row is None or not unchanged(row, item.version_after):
-        return replace(item, rollback=_why_left(row))
-    work.remove(row, reason, _told(item), archive="rolled back", by=PROMOTION)
-    return replace(item, rollback=UNDONE)
 
 
 def _bring_back(

@@ -275,11 +275,11 @@ def decay_step(message: Message, intent: DecayIntent, settings: StageSettings) -
     work = Work(message, settings, as_command)
     next_some = Load(message.scope, fading_after=intent.after, fading_limit=AT_ONCE)
     yield from work.load(also=next_some)
-    known = (intent.command_id, "decay", intent.digest)
     try:
         refuse_automatic(work)
     except Refused as error:
-        return Step(writes=(Put(answer_row(message, *known, {}, str(error))),))
+        answer = answer_row(message, intent.command_id, "decay", intent.digest, {}, str(error))
+        return Step(writes=(Put(answer),))
     counts = {"weakened": intent.weakened, "faded": intent.faded}
     for memory_id in work.loaded.fading:
         row = work.memories[memory_id]
@@ -303,7 +303,8 @@ def decay_step(message: Message, intent: DecayIntent, settings: StageSettings) -
         going_on = intent.model_copy(update={"after": work.loaded.fading[-1], **counts})
         emits.append(continued(message, going_on, "decay"))
     else:
-        work.writes.append(Put(answer_row(message, *known, {**counts})))
+        answer = answer_row(message, intent.command_id, "decay", intent.digest, {**counts})
+        work.writes.append(Put(answer))
     return Step(writes=tuple(work.writes), emits=tuple(emits))
 
 
