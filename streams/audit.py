@@ -58,15 +58,31 @@ def audit_stage(pii: PiiSettings = DEFAULT_PII) -> Stage:
 def _process(message: Message, context: Context) -> Process:
     match message.body:
         case DeadLetterMark() as mark:
-            return (yield from _marked(message, mark))
+            # The dead letter lies before it in the same partition, if it is there.
+            loaded = yield from Load(message.scope, letter_id=mark.letter_id)
+            row = loaded.dead_letter
+            return Step() if row is None else Step(writes=(Put(replace(row, status=mark.status)),))
         case DeadLetter() as dead_letter:
             return (yield from _buried(message, dead_letter))
         case MemoryChange() as change:
             return _step_of(message, events_of(message, change))
         case GraphChange() as graph:
-            return _step_of(
-                message, _events(message, (_graph_outcome(message, graph),), graph.session_id)
+            outcome = Outcome(
+                event="graph",
+                item_kind="command",
+                item_id=message.correlation_id,
+                memory_id=graph.memory_ids[0] if graph.memory_ids else None,
+                reason="graph updated",
+                metadata={
+                    "entities_inserted": graph.entities_inserted,
+                    "entities_updated": graph.entities_updated,
+                    "relations_inserted": graph.relations_inserted,
+                    "relations_updated": graph.relations_updated,
+                    "mentions_linked": graph.mentions_linked,
+                    "warnings": [*graph.warnings],
+                },
             )
+            return _step_of(message, _events(message, (outcome,), graph.session_id))
         case FactsExtracted() as extracted:
             return Step(writes=(Put(extraction_row(message, extracted)),))
         case ConversationTurn() if context.misrouted:
@@ -94,24 +110,6 @@ def _accept_unreadable(record: Record, why: str) -> Salvaged | None:
         return None
     item_id = unreadable_item_id(record.topic, record.partition, record.offset)
     return Salvaged(_accepted(record, item_id, UNREADABLE_SCOPE))
-
-
-def _graph_outcome(message: Message, change: GraphChange) -> Outcome:
-    return Outcome(
-        event="graph",
-        item_kind="command",
-        item_id=message.correlation_id,
-        memory_id=change.memory_ids[0] if change.memory_ids else None,
-        reason="graph updated",
-        metadata={
-            "entities_inserted": change.entities_inserted,
-            "entities_updated": change.entities_updated,
-            "relations_inserted": change.relations_inserted,
-            "relations_updated": change.relations_updated,
-            "mentions_linked": change.mentions_linked,
-            "warnings": [*change.warnings],
-        },
-    )
 
 
 def events_of(message: Message, change: MemoryChange) -> list[HistoryEvent]:
@@ -155,18 +153,21 @@ def history_row(message: Message, event: HistoryEvent) -> HistoryRow:
     return row_of(HistoryRow, event, **named, metadata=metadata)
 
 
-def _marked(message: Message, mark: DeadLetterMark) -> Process:
-    """The dead letter lies before it in the same partition, if it is there."""
-    loaded = yield from Load(message.scope, letter_id=mark.letter_id)
-    row = loaded.dead_letter
-    return Step() if row is None else Step(writes=(Put(replace(row, status=mark.status)),))
-
-
 def _buried(message: Message, dead_letter: DeadLetter) -> Process:
     """Stores the dead letter, and the facts that decide came to no decision about: no intent has
     them. Of a record on which it failed unexpectedly nothing was decided, and a redrive does all of
     it."""
-    row = Put(_dead_letter_row(message, dead_letter))
+    row = Put(
+        row_of(
+            DeadLetterRow,
+            dead_letter,
+            letter_id=message.id,
+            scope=message.scope,
+            log_offset=dead_letter.offset,
+            record_key=dead_letter.key,
+            headers=json.dumps(dead_letter.headers, sort_keys=True),
+        )
+    )
     if dead_letter.topic != FACTS_EXTRACTED.name or dead_letter.failure == "unexpected":
         return Step(writes=(row,))
     value = base64.b64decode(dead_letter.value_base64)
@@ -181,15 +182,3 @@ def _buried(message: Message, dead_letter: DeadLetter) -> Process:
     facts = still_said(body.facts, body.turn, loaded.memories)
     undecided = [fact for fact in facts if fact.item_id in dead_letter.item_ids]
     return Step(writes=(row, *(Put(fact_row(extraction, body, fact)) for fact in undecided)))
-
-
-def _dead_letter_row(message: Message, dead_letter: DeadLetter) -> DeadLetterRow:
-    return row_of(
-        DeadLetterRow,
-        dead_letter,
-        letter_id=message.id,
-        scope=message.scope,
-        log_offset=dead_letter.offset,
-        record_key=dead_letter.key,
-        headers=json.dumps(dead_letter.headers, sort_keys=True),
-    )

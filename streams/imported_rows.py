@@ -20,7 +20,6 @@ from palimpsest.schemas.portable import (
     PortableFact,
     PortableMemory,
     PortablePrivacy,
-    PortableProposal,
     PortableSession,
     PortableState,
 )
@@ -43,25 +42,23 @@ class NotTaken(Exception):
     """A line that is not imported; the text is the reason."""
 
 
-def imported_row(row_type: type[RowT], ids: ImportedIds, line: Frozen, **given: object) -> RowT:
-    """Returns the row of a line in the scope: with the `given` columns, and with all others that
-    row and line have in common, where memories have the ids of the scope."""
-    common = {name: _column(ids, name, value) for name, value in shared(row_type, line).items()}
-    return row_type(**{"scope": ids.scope, **common, **given})
-
-
 _NAME_MEMORIES = frozenset(
     ("memory_id", "target_id", "turn_memory_id", "last_turn", "extracted_turns")
 )
 """Columns that name memories."""
 
 
-def _column(ids: ImportedIds, name: str, value: object) -> object:
-    if name not in _NAME_MEMORIES:
-        return value
-    if isinstance(value, tuple):
-        return tuple(map(ids.of, value))
-    return ids.of(value) if isinstance(value, str) else value
+def imported_row(row_type: type[RowT], ids: ImportedIds, line: Frozen, **given: object) -> RowT:
+    """Returns the row of a line in the scope: with the `given` columns, and with all others that
+    row and line have in common, where memories have the ids of the scope."""
+    common = shared(row_type, line)
+    for name in _NAME_MEMORIES & common.keys():
+        value = common[name]
+        if isinstance(value, tuple):
+            common[name] = tuple(map(ids.of, value))
+        elif isinstance(value, str):
+            common[name] = ids.of(value)
+    return row_type(**{"scope": ids.scope, **common, **given})
 
 
 def _json(value: Mapping[str, JsonValue]) -> str:
@@ -125,29 +122,20 @@ def fact_rows(ids: ImportedIds, line: PortableFact, as_of: int) -> list[Row]:
     item_id = ids.of(line.id)
     fact = imported_row(FactRow, ids, line, item_id=item_id)
     outcome = {"item_kind": "fact", "item_id": item_id, "event": line.outcome}
-    rows = [
-        fact,
-        imported_row(OutcomeRow, ids, line, **outcome),
-        *(_proposal(ids, item_id, each, as_of) for each in line.proposals),
-    ]
+    rows: list[Row] = [fact, imported_row(OutcomeRow, ids, line, **outcome)]
+    for proposal in line.proposals:
+        candidates = json.dumps(
+            [
+                {**each.model_dump(mode="json"), "memory_id": ids.of(each.memory_id)}
+                for each in proposal.candidates
+            ]
+        )
+        given = {"item_id": item_id, "candidates": candidates, "as_of": as_of}
+        rows.append(imported_row(ProposalRow, ids, proposal, **given))
     if line.held is not None:
         of_fact = shared(PendingProposalRow, fact)
         rows.append(imported_row(PendingProposalRow, ids, line.held, **of_fact))
     return rows
-
-
-def _proposal(
-    ids: ImportedIds, item_id: str, proposal: PortableProposal, as_of: int
-) -> ProposalRow:
-    candidates = json.dumps(
-        [
-            {**each.model_dump(mode="json"), "memory_id": ids.of(each.memory_id)}
-            for each in proposal.candidates
-        ]
-    )
-    return imported_row(
-        ProposalRow, ids, proposal, item_id=item_id, candidates=candidates, as_of=as_of
-    )
 
 
 def stricter_row(ids: ImportedIds, line: PortablePrivacy, known: Levels) -> tuple[PrivacyRow, ...]:

@@ -158,7 +158,11 @@ def _command(message: Message, body: MemoryCommand, refused: bool) -> Step:
     command = body.command
     digest = command_digest(message.scope, body)
     if refused:
-        return _refused(body)
+        # Of a secret no text is left; a document whose text has one has failed.
+        if isinstance(body.command, DocumentTextCommand):
+            failed = DocumentTextCommand(document_id=body.command.document_id, error=WHY_REFUSED)
+            return Step(emits=(_write(DocumentTextIntent(text=failed)),))
+        return Step(emits=(_write(CommandIntent(actor=body.actor, error=WHY_REFUSED)),))
     error = _why_invalid(message.scope, command)
     if error is None and isinstance(command, DocumentTextCommand):
         return Step(emits=(_write(DocumentTextIntent(text=command)),))
@@ -183,14 +187,6 @@ def _command(message: Message, body: MemoryCommand, refused: bool) -> Step:
     if error is None:
         emits += [_write(DocumentTextIntent(text=each), f"text-{each.first}") for each in texts]
     return Step(emits=tuple(emits))
-
-
-def _refused(body: MemoryCommand) -> Step:
-    """A command that mentions a secret leaves no text; a document whose text does has failed."""
-    if isinstance(body.command, DocumentTextCommand):
-        failed = DocumentTextCommand(document_id=body.command.document_id, error=WHY_REFUSED)
-        return Step(emits=(_write(DocumentTextIntent(text=failed)),))
-    return Step(emits=(_write(CommandIntent(actor=body.actor, error=WHY_REFUSED)),))
 
 
 def _refused_command(record: Record, why: str) -> Salvaged | None:

@@ -96,12 +96,10 @@ def settings_by_record(own: StageSettings) -> Callable[[MemoryWrite], StageSetti
 def _applied(own: StageSettings, recorded: Recorded) -> StageSettings:
     near = recorded.get("decision", {}).get("near", own.near)
     assert isinstance(near, int | float)
-    sections = {name: _section(getattr(own, name), name, recorded) for name in OUTCOME_SETTINGS}
+    sections = {}
+    for name, fields in OUTCOME_SETTINGS.items():
+        section: Section = getattr(own, name)
+        given = {key: value for key, value in recorded.get(name, {}).items() if key in fields}
+        then = type(section).model_validate(given)
+        sections[name] = section.model_copy(update={each: getattr(then, each) for each in fields})
     return _with_cosines(own.model_copy(update=sections), own.exact, float(near))
-
-
-def _section(own: Section, name: str, recorded: Recorded) -> Section:
-    fields = OUTCOME_SETTINGS[name]
-    given = {key: value for key, value in recorded.get(name, {}).items() if key in fields}
-    then = type(own).model_validate(given)
-    return own.model_copy(update={field: getattr(then, field) for field in fields})

@@ -314,8 +314,7 @@ def done(work: Work, command: Command, result: JsonValue) -> Step:
     """Finishes the command: its result for the caller that waits, and its changes for all other
     readers."""
     message = work.message
-    known = (command_id(message), command.command, work.intent.digest)
-    row = answer_row(message, *known, result)
+    row = answer_row(message, command_id(message), command.command, work.intent.digest, result)
     session_id = ""  # of other commands it would be some field that a producer added
     if isinstance(command, RememberCommand | SessionEndCommand | UpdateShortTermCommand):
         session_id = command.session_id

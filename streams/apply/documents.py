@@ -77,7 +77,14 @@ def text_step(message: Message, text: DocumentTextCommand, settings: StageSettin
     if text.error is not None:
         return _failed(message, row, text.error) if row.chunks is None else Step()
     if row.chunks is None:
-        row = _fetched(row, text)
+        row = replace(
+            row,
+            digest=text.digest,
+            chunks=text.total,
+            characters=text.characters,
+            title=row.title or text.title,
+            content_type=text.content_type,
+        )
     elif (row.digest, row.chunks) != (text.digest, text.total):
         waits = row.kind == "url" and row.taken < row.chunks
         return _failed(message, row, CHANGED) if waits and text.first == 0 else Step()
@@ -96,18 +103,6 @@ def text_step(message: Message, text: DocumentTextCommand, settings: StageSettin
         _store(work, row, memory_id, text.chunks[number], text.first + number)
     row = replace(row, taken=row.taken + len(ids), updated_at=message.recorded)
     return Step(writes=(*work.writes, Put(row)), emits=work.changes())
-
-
-def _fetched(row: DocumentRow, text: DocumentTextCommand) -> DocumentRow:
-    """The document once its text was fetched."""
-    return replace(
-        row,
-        digest=text.digest,
-        chunks=text.total,
-        characters=text.characters,
-        title=row.title or text.title,
-        content_type=text.content_type,
-    )
 
 
 def _store(work: Work, document: DocumentRow, memory_id: str, text: str, position: int) -> None:
@@ -215,8 +210,8 @@ def forget_chunks_step(
         emits.append(continued(message, next_some, "forget-chunks"))
     elif intent.command_id is not None:
         result = _result(intent.document_id, forgotten, kept)
-        known = (intent.command_id, "delete-document", intent.digest)
-        work.writes.append(Put(answer_row(message, *known, result)))
+        answer = answer_row(message, intent.command_id, "delete-document", intent.digest, result)
+        work.writes.append(Put(answer))
     return Step(writes=tuple(work.writes), emits=tuple(emits))
 
 

@@ -72,23 +72,6 @@ def forget(work: Work, command: ForgetCommand) -> Asking[JsonValue]:
     yield from work.begin(command.memory_ids)
     sources, answers = yield from _load_derived(work, command)
     refuse_frozen(work)
-    results = _forget_all(work, command, sources, answers)
-    return results if command.hard else (yield from _with_sources(work, results, command.reason))
-
-
-def _with_sources(work: Work, result: JsonValue, reason: str) -> Asking[JsonValue]:
-    """Returns the result, after hiding what was forgotten in its sources, and showing what was
-    recovered."""
-    if not work.intent.hides:
-        return result
-    # A profile says what its sources say: these stay as they are.
-    touched = [key for key, _ in work.touched if work.memories[key].type != PROFILE]
-    return told_hiding(result, (yield from hide_or_show(work, touched, reason)))
-
-
-def _forget_all(
-    work: Work, command: ForgetCommand, sources: Sources, answers: Answers
-) -> list[JsonValue]:
     if command.confirm_token is not None:
         _check_token(work, command, sources, answers)
     if command.cascade and work.intent.guards:
@@ -103,24 +86,30 @@ def _forget_all(
         # The version belongs to the named memory.
         each = command.model_copy(update={"if_version": None})
         results += [_forget(work, key, each, sources[key]) for key in going]
-    results += _forget_profiles(work, command, sources)
+    # Profiles drawn from what is forgotten now go, too, pinned or not: they say what must not
+    # be said any more.
+    forced = command.model_copy(update={"if_version": None, "force": True})
+    still = _left(work, command)
+    results += [
+        _forget(work, key, forced, drawn_from)
+        for key, drawn_from in sorted(sources.items())
+        if key in still and work.memories[key].type == PROFILE
+        if any(source in work.memories and not _active(work, source) for source in drawn_from)
+    ]
     if command.hard:
         gone_now = (key for key, row in work.memories.items() if is_erased(row))
         erase_texts(work, [before[key] for key in gone_now if not is_erased(before[key])])
-    return results
+    return results if command.hard else (yield from _with_sources(work, results, command.reason))
 
 
-def _forget_profiles(work: Work, command: ForgetCommand, sources: Sources) -> list[JsonValue]:
-    """Forgets the profiles that were drawn from what is forgotten now. Pinned ones, too: they say
-    what must not be said any more."""
-    each = command.model_copy(update={"if_version": None, "force": True})
-    left = _left(work, command)
-    return [
-        _forget(work, key, each, drawn_from)
-        for key, drawn_from in sorted(sources.items())
-        if key in left and work.memories[key].type == PROFILE
-        if any(source in work.memories and not _active(work, source) for source in drawn_from)
-    ]
+def _with_sources(work: Work, result: JsonValue, reason: str) -> Asking[JsonValue]:
+    """Returns the result, after hiding what was forgotten in its sources, and showing what was
+    recovered."""
+    if not work.intent.hides:
+        return result
+    # A profile says what its sources say: these stay as they are.
+    touched = [key for key, _ in work.touched if work.memories[key].type != PROFILE]
+    return told_hiding(result, (yield from hide_or_show(work, touched, reason)))
 
 
 def _refuse_half(work: Work, command: ForgetCommand, sources: Sources, answers: Answers) -> None:
@@ -207,11 +196,6 @@ def recover(work: Work, command: RecoverCommand) -> Asking[JsonValue]:
         digest = work.memories[command.memory_id].content_hash
         work.know((yield from Load(work.scope, content_hashes=(digest,))))
     refuse_frozen(work)
-    result = _recover(work, command)
-    return (yield from _with_sources(work, result, command.reason or command.command))
-
-
-def _recover(work: Work, command: RecoverCommand) -> JsonValue:
     row = work.memories.get(command.memory_id)
     if row is None:
         raise Refused(f"not_found: no memory {command.memory_id} in this scope")
@@ -236,7 +220,8 @@ def _recover(work: Work, command: RecoverCommand) -> JsonValue:
         confidence = max(row.confidence, RECOVERED)
         back = replace(back, confidence=confidence, decayed_at=work.at, retained=1.0)
     back = work.change(row, back, "recovered", command.reason or "recovered")
-    return {"id": row.memory_id, "status": "recovered", "version": back.version}
+    result: JsonValue = {"id": row.memory_id, "status": "recovered", "version": back.version}
+    return (yield from _with_sources(work, result, command.reason or command.command))
 
 
 def erase_texts(work: Work, before: Iterable[MemoryRow], whole_scope: bool = False) -> None:
@@ -335,23 +320,15 @@ def _change(work: Work, source: Source) -> _Change | None:
         return None
     if work.by_machine and protected(row):
         return None
-    left = hidden_text(source, _forgotten(work, source))
+    # What the command itself changed is not yet in the source's statements.
+    now = {memory_id: work.memories[memory_id].is_deleted for memory_id, _ in work.touched}
+    said = source.statements
+    gone = [each.memory_id for each in said if now.get(each.memory_id, each.is_forgotten)]
+    left = hidden_text(source, gone)
     is_as_it_is = row.is_deleted if not left.text else left.text == row.content
     if is_as_it_is and row.is_deleted == (not left.text):
         return None
     return _Change(source, left)
-
-
-def _forgotten(work: Work, source: Source) -> set[str]:
-    """Returns the forgotten memories derived from it, including the command's changes."""
-    now = {memory_id for memory_id, _ in work.touched}
-    return {
-        each.memory_id
-        for each in source.statements
-        if (
-            work.memories[each.memory_id].is_deleted if each.memory_id in now else each.is_forgotten
-        )
-    }
 
 
 def _carry_out(work: Work, change: _Change, reason: str) -> None:
@@ -360,20 +337,17 @@ def _carry_out(work: Work, change: _Change, reason: str) -> None:
         work.remove(row, reason, {"hidden": True}, archive=HIDDEN)
         return
     after = with_content(replace(row, is_deleted=False, deleted_at=None), left.text)
-    after = replace(after, metadata=_metadata(change.source.metadata, left))
+    metadata = change.source.metadata
+    if left.sentences:
+        shown = without_sentences(json.loads(metadata), left.sentences)
+        metadata = json.dumps(shown, sort_keys=True, ensure_ascii=False)
+    after = replace(after, metadata=metadata)
     if after.type not in SOURCE_TYPES and work.same_content(after) is not None:
         # Memories are unique by content: this one only keeps the remaining text.
         after = replace(after, dedup_key=None)
     event: OutcomeEvent = "recovered" if row.is_deleted else "modified"
     told: dict[str, JsonValue] = {"hidden": bool(left.sentences)}
     work.change(row, after, event, reason, told, archive=HIDDEN)
-
-
-def _metadata(kept: str, left: Hidden) -> str:
-    if not left.sentences:
-        return kept
-    value = without_sentences(json.loads(kept), left.sentences)
-    return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def told_hiding(result: JsonValue, hidden: Mapping[str, list[str]]) -> JsonValue:

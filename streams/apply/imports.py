@@ -31,7 +31,6 @@ from palimpsest.schemas.portable import (
     RefusedLine,
 )
 from palimpsest.schemas.rows.columns import Row
-from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.rows.pipeline import FlagsRow, OutcomeRow
 from palimpsest.streams.apply.categories import ScopeCategories
 from palimpsest.streams.apply.command_work import Work, command_id, load_names, refuse_machines
@@ -101,11 +100,6 @@ def import_lines(work: Work, command: ImportCommand) -> Asking[JsonValue]:
             _take(taking, each)
         except NotTaken as error:
             taking.refused.append(RefusedLine(number=each.number, why=str(error)))
-    return _end(taking, command)
-
-
-def _end(taking: _Import, command: ImportCommand) -> JsonValue:
-    work = taking.work
     work.writes += taking.categories.writes()
     result = taking.result()
     counts = {"taken": result.taken, "refused": len(result.refused)}
@@ -174,7 +168,10 @@ def _take(taking: _Import, given: NumberedLine) -> None:
         case PortableEdge():
             taking.put(edge_row(taking.ids, line))
         case PortableSession():
-            _session(taking, line)
+            # A session that is open here stays unchanged.
+            if line.session_id not in taking.sessions:
+                taking.sessions.add(line.session_id)
+                taking.put(session_row(taking.ids, line))
         case PortableFact():
             _fact(taking, line)
         case PortableFlags():
@@ -216,28 +213,17 @@ def _memory(taking: _Import, line: PortableMemory) -> None:
     taking.categories.note(row)
     taking.memories += 1
     if row.type == "episodic":
-        _settle_turn(taking, row)
-
-
-def _settle_turn(taking: _Import, row: MemoryRow) -> None:
-    """Settles the turn, so that publishing it again is a repeat."""
-    outcome = OutcomeRow(
-        item_kind="turn",
-        item_id=row.memory_id,
-        scope=taking.ids.scope,
-        event="created",
-        memory_id=row.memory_id,
-        reason="imported",
-        recorded_at=taking.work.at,
-    )
-    taking.put(outcome)
-
-
-def _session(taking: _Import, line: PortableSession) -> None:
-    """A session that is open here stays unchanged."""
-    if line.session_id not in taking.sessions:
-        taking.sessions.add(line.session_id)
-        taking.put(session_row(taking.ids, line))
+        # Publishing the turn again is a repeat.
+        outcome = OutcomeRow(
+            item_kind="turn",
+            item_id=row.memory_id,
+            scope=taking.ids.scope,
+            event="created",
+            memory_id=row.memory_id,
+            reason="imported",
+            recorded_at=taking.work.at,
+        )
+        taking.put(outcome)
 
 
 def _fact(taking: _Import, line: PortableFact) -> None:

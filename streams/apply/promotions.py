@@ -56,37 +56,27 @@ def promote(work: Work, command: PromoteCommand) -> Asking[JsonValue]:
     yield from work.begin()
     refuse_machines(work, "a branch is promoted by a person")
     if known.promotion is not None:
-        return _known(known.promotion, command)
+        if known.promotion.plan_id != command.plan_id:
+            raise Refused(
+                f"version_conflict: the promotion {known.promotion.promotion_id} was carried out in"
+                " this scope with other changes; compare and promote again"
+            )
+        return _result(known.promotion)
     if command.part + 1 < command.parts:
-        return _keep_part(work, command)
-    return (yield from _carry_out(work, command, _whole(command, known), known))
-
-
-def _known(row: PromotionRow, command: PromoteCommand) -> JsonValue:
-    """Returns the result of a plan that was executed before. Raises Refused for another plan under
-    the promotion's id."""
-    if row.plan_id != command.plan_id:
-        raise Refused(
-            f"version_conflict: the promotion {row.promotion_id} was carried out in this scope"
-            " with other changes; compare and promote again"
+        for text, found in work.embeddings.items():
+            if found is not None:
+                work.writes.append(KeepVector(embedding_key(text), found.vector, found.tokens))
+        payload = [change.model_dump(mode="json") for change in command.changes]
+        row = PromotionPartRow(
+            scope=work.scope,
+            plan_id=command.plan_id,
+            part=command.part,
+            promotion_id=command.promotion_id,
+            payload=json.dumps(payload, sort_keys=True, ensure_ascii=False),
         )
-    return _result(row)
-
-
-def _keep_part(work: Work, command: PromoteCommand) -> JsonValue:
-    for text, found in work.embeddings.items():
-        if found is not None:
-            work.writes.append(KeepVector(embedding_key(text), found.vector, found.tokens))
-    payload = [change.model_dump(mode="json") for change in command.changes]
-    row = PromotionPartRow(
-        scope=work.scope,
-        plan_id=command.plan_id,
-        part=command.part,
-        promotion_id=command.promotion_id,
-        payload=json.dumps(payload, sort_keys=True, ensure_ascii=False),
-    )
-    work.writes.append(Put(row))
-    return {"status": "kept", "part": command.part, "parts": command.parts}
+        work.writes.append(Put(row))
+        return {"status": "kept", "part": command.part, "parts": command.parts}
+    return (yield from _carry_out(work, command, _whole(command, known), known))
 
 
 def _whole(command: PromoteCommand, known: Promotions) -> list[PromotionChange]:
@@ -135,8 +125,30 @@ def _carry_out(
             else:
                 _replace(promoting, change)
         elif isinstance(change, KeepChange):
-            _keep(promoting, change)
-    return _end(promoting, known)
+            row = work.memories.get(change.memory_id)
+            promoting.item("kept", change.memory_id, change.why, row, None, change.counterpart)
+    counted = Counter(item.change for item in promoting.items)
+    promotion = PromotionRow(
+        promotion_id=command.promotion_id,
+        scope=work.scope,
+        number=1 if known.newest is None else known.newest.number + 1,
+        branch=command.branch,
+        plan_id=command.plan_id,
+        gained=counted["gained"],
+        changed=counted["changed"],
+        lost=counted["lost"],
+        kept=counted["kept"],
+        reason=command.reason,
+        promoted_by=work.intent.actor.id,
+        recorded_at=work.at,
+        updated_at=work.at,
+    )
+    work.writes.append(Put(promotion))
+    work.writes += map(Put, promoting.items)
+    work.writes += [Put(replace(part, payload="[]")) for part in known.parts]
+    why = Counter(item.why for item in promoting.items if item.change == "kept")
+    split_outcomes(work, promoting.graph)
+    return _result(promotion) | {"kept_because": {**dict(sorted(why.items()))}}
 
 
 def _wanted(
@@ -209,11 +221,6 @@ def _replace(promoting: Promoting, change: ReplaceChange) -> None:
     promoting.item("changed", row.memory_id, "", row, updated, memory.memory_id)
 
 
-def _keep(promoting: Promoting, change: KeepChange) -> None:
-    row = promoting.work.memories.get(change.memory_id)
-    promoting.item("kept", change.memory_id, change.why, row, None, change.counterpart)
-
-
 def _why_not(promoting: Promoting, memory: PromotedMemory) -> tuple[str | None, str | None]:
     """Returns why the branch's memory cannot be applied to the current state, and the memory that
     already has its content."""
@@ -281,32 +288,6 @@ def _take_facts(promoting: Promoting, memory: PromotedMemory, row: MemoryRow) ->
 
 
 # --- the end ---------------------------------------------------------------------------------
-
-
-def _end(promoting: Promoting, known: Promotions) -> JsonValue:
-    work, command = promoting.work, promoting.command
-    counted = Counter(item.change for item in promoting.items)
-    row = PromotionRow(
-        promotion_id=command.promotion_id,
-        scope=work.scope,
-        number=1 if known.newest is None else known.newest.number + 1,
-        branch=command.branch,
-        plan_id=command.plan_id,
-        gained=counted["gained"],
-        changed=counted["changed"],
-        lost=counted["lost"],
-        kept=counted["kept"],
-        reason=command.reason,
-        promoted_by=work.intent.actor.id,
-        recorded_at=work.at,
-        updated_at=work.at,
-    )
-    work.writes.append(Put(row))
-    work.writes += map(Put, promoting.items)
-    work.writes += [Put(replace(part, payload="[]")) for part in known.parts]
-    why = Counter(item.why for item in promoting.items if item.change == "kept")
-    split_outcomes(work, promoting.graph)
-    return _result(row) | {"kept_because": {**dict(sorted(why.items()))}}
 
 
 def _result(row: PromotionRow) -> dict[str, JsonValue]:
@@ -514,8 +495,15 @@ def roll_back(work: Work, command: RollbackPromotionCommand) -> Asking[JsonValue
         return _rollback_result(promotion, known.items)
     reason = command.reason or f"promotion {promotion.promotion_id} was rolled back"
     # Added memories go first: they may have the content of those restored.
-    items = [item for item in known.items if item.change == "gained"]
-    ended = [_take_out(work, item, reason) for item in items]
+    ended: list[PromotionItemRow] = []
+    for item in known.items:
+        if item.change == "gained":
+            row = work.memories.get(item.memory_id)
+            if row is None or not unchanged(row, item.version_after):
+                ended.append(replace(item, rollback=_why_left(row)))
+                continue
+            work.remove(row, reason, _told(item), archive="rolled back", by=PROMOTION)
+            ended.append(replace(item, rollback=UNDONE))
     for item in known.items:
         if item.change in ("changed", "lost"):
             state = states.get(item.memory_id)
@@ -527,14 +515,6 @@ def roll_back(work: Work, command: RollbackPromotionCommand) -> Asking[JsonValue
     work.writes += [Put(over), *map(Put, ended)]
     split_outcomes(work)
     return _rollback_result(over, ended)
-
-
-def _take_out(work: Work, item: PromotionItemRow, reason: str) -> PromotionItemRow:
-    row = work.memories.get(item.memory_id)
-    if row is None or not unchanged(row, item.version_after):
-        return replace(item, rollback=_why_left(row))
-    work.remove(row, reason, _told(item), archive="rolled back", by=PROMOTION)
-    return replace(item, rollback=UNDONE)
 
 
 def _bring_back(

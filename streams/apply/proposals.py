@@ -87,7 +87,13 @@ def proposals_step(
 ) -> Asking[Step]:
     """Executes the proposals of one turn, in order."""
     work = _Work(message, settings, intent)
-    yield from work.embed(_texts_to_keep(intent, settings))
+    # The texts that may become a memory's, as far as that is known without the store.
+    least = least_confidence(intent.turn, settings.pipeline)
+    yield from work.embed(
+        storage_content(proposal.fact.content)
+        for proposal in intent.proposals
+        if proposal.dropped is None and skip_reason(proposal.fact, least) is None
+    )
     yield from work.load(*_wanted(message.scope, intent))
     loaded = work.loaded
     source = loaded.memories.get(intent.turn.memory_id)
@@ -107,16 +113,6 @@ def proposals_step(
         if outcome.event != "reconsidered":
             work.writes.append(Put(outcome_row(message, outcome)))
     return Step(writes=(*work.writes, *work.categories.writes()), emits=_emits(work))
-
-
-def _texts_to_keep(intent: ProposalsIntent, settings: StageSettings) -> tuple[str, ...]:
-    """The texts that may become a memory's, as far as that is known without the store."""
-    least = least_confidence(intent.turn, settings.pipeline)
-    return tuple(
-        storage_content(proposal.fact.content)
-        for proposal in intent.proposals
-        if proposal.dropped is None and skip_reason(proposal.fact, least) is None
-    )
 
 
 def _wanted(scope: str, intent: ProposalsIntent) -> tuple[list[str], Load]:
@@ -177,21 +173,15 @@ def _carry_out(work: _Work, proposal: Proposal, number: int) -> Asking[Outcome]:
         if ruling.reason == SAID_BEFORE and target is not None:
             _begin_earlier(work, target, origin)
     for row in ended_with(proposal, ruling, met, origin, work.memories):
-        _end(work, row, ruling, proposal)
+        # Ended by what holds now, where the fact that ended it has ended itself.
+        before = work.memories[row.memory_id]
+        work.put(row)
+        holder = proposal.target_id if ruling.reason == SAID_BEFORE else ruling.memory_id
+        if before.valid_from is None and holder is not None:
+            work.writes.append(Put(edge(holder, row.memory_id, "supersedes", row.scope)))
     if ruling.event == "blocked":
         ruling = _hold(work, proposal, origin, ruling)
     return _outcome(proposal, ruling, target)
-
-
-def _end(work: _Work, row: MemoryRow, ruling: Verdict, proposal: Proposal) -> None:
-    """Stores that the memory has ended, and by what: by what holds now, where the fact that ended
-    it has ended itself."""
-    before = work.memories[row.memory_id]
-    work.put(row)
-    holder = proposal.target_id if ruling.reason == SAID_BEFORE else ruling.memory_id
-    if before.valid_from is None and holder is not None:
-        past = edge(holder, row.memory_id, "supersedes", row.scope)
-        work.writes.append(Put(past))
 
 
 def _hold(work: _Work, proposal: Proposal, origin: Origin, blocked: Verdict) -> Verdict:
@@ -199,7 +189,18 @@ def _hold(work: _Work, proposal: Proposal, origin: Origin, blocked: Verdict) -> 
     unknown before the store answers, and after that no model may be called. A change that is
     pending already only gets the later date."""
     row = held_row(proposal, origin, work.intent.turn.memory_id)
-    same = _same_pending(work, row)
+    # The pending change that does the same as this one.
+    pending = {**work.loaded.held, **work.held} if work.intent.held_once else {}
+    same = next(
+        (
+            each
+            for _, each in sorted(pending.items())
+            if (each.action, each.target_id) == (row.action, row.target_id)
+            and each.item_id not in work.settled
+            and same_fact(each.content, row.content)
+        ),
+        None,
+    )
     if same is not None:
         if is_said_later(row.occurred_at, same.occurred_at, origin.at):
             same = replace(same, occurred_at=row.occurred_at)
@@ -213,23 +214,6 @@ def _hold(work: _Work, proposal: Proposal, origin: Origin, blocked: Verdict) -> 
     work.writes.append(Put(row))
     work.held[row.item_id] = row
     return blocked
-
-
-def _same_pending(work: _Work, row: PendingProposalRow) -> PendingProposalRow | None:
-    """The pending change that does the same as this one."""
-    if not work.intent.held_once:
-        return None
-    pending = {**work.loaded.held, **work.held}
-    return next(
-        (
-            each
-            for _, each in sorted(pending.items())
-            if (each.action, each.target_id) == (row.action, row.target_id)
-            and each.item_id not in work.settled
-            and same_fact(each.content, row.content)
-        ),
-        None,
-    )
 
 
 def _begin_earlier(work: _Work, target: MemoryRow, origin: Origin) -> None:

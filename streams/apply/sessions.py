@@ -44,9 +44,16 @@ def session_step(
     shown it with the turns that follow."""
     known = loaded.session
     begins = known is None and bool(row.session_id)
-    ended, still = _looked_through(message, row.session_id, begins, loaded, settings.sessions)
+    ended, open_ids = [], []
+    for session in loaded.open_sessions:
+        silent = silent_at(session, settings.sessions)
+        if silent <= message.recorded:
+            ended.append(as_ended(session, "silence", silent))
+        elif begins and session.session_id != row.session_id:
+            ended.append(as_ended(session, "new-session", message.recorded))
+        else:
+            open_ids.append(session.session_id)
     own = next((each for each in ended if each.session_id == row.session_id), known)
-    open_ids = [*still]
     if row.session_id and row.session_id not in open_ids:
         while len(open_ids) >= MOST_OPEN:
             crowded = next(s for s in loaded.open_sessions if s.session_id == open_ids[0])
@@ -62,22 +69,6 @@ def session_step(
     if kept is not None:
         writes.append(Put(kept))
     return writes, tuple(_told(each) for each in ended)
-
-
-def _looked_through(
-    message: Message, session_id: str, begins: bool, loaded: Loaded, settings: SessionSettings
-) -> tuple[list[SessionRow], list[str]]:
-    """Returns the open sessions that have ended by now, and the ids of the others."""
-    ended, still = [], []
-    for session in loaded.open_sessions:
-        silent = silent_at(session, settings)
-        if silent <= message.recorded:
-            ended.append(as_ended(session, "silence", silent))
-        elif begins and session.session_id != session_id:
-            ended.append(as_ended(session, "new-session", message.recorded))
-        else:
-            still.append(session.session_id)
-    return ended, still
 
 
 def _with_turn(

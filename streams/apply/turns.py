@@ -94,17 +94,6 @@ def turn_step(
         return (yield from _revised(message, turn, stored, settings, loaded, embedding))
     if stored is not None:
         return _known_turn_id(message, turn, stored, loaded)
-    return (yield from _new_turn(message, turn, settings, loaded, embedding))
-
-
-def _new_turn(
-    message: Message,
-    turn: NormalizedTurn,
-    settings: StageSettings,
-    loaded: Loaded,
-    embedding: Embedding | None,
-) -> Asking[Step]:
-    """Returns the memory of a turn and everything that follows from it."""
     row = turn_memory(message, turn, loaded.write_seq + 1)
     flags = effective(settings.pipeline, loaded.flags)
     kept, ended = session_step(message, turn, row, loaded, flags.enabled, settings)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from pydantic import JsonValue
@@ -33,7 +33,7 @@ from palimpsest.schemas.commands import (
 )
 from palimpsest.schemas.memory_texts import dedup_key
 from palimpsest.schemas.messages import CommandIntent, DecayIntent, GraphSweep, GraphWork
-from palimpsest.schemas.rows.memories import SOURCE_TYPES, MemoryRow
+from palimpsest.schemas.rows.memories import SOURCE_TYPES
 from palimpsest.schemas.rows.pipeline import (
     EmbeddingRow,
     RecallResultRow,
@@ -175,9 +175,11 @@ def repair(work: Work, command: RepairCommand) -> Asking[JsonValue]:
 def _merge(work: Work, keep: str, memory_id: str, by: str) -> bool:
     """Forgets a memory that says exactly what an older one says; returns whether it did."""
     kept, row = work.memories.get(keep), work.memories.get(memory_id)
-    if kept is None or row is None or keep == memory_id or not _says_the_same(kept, row):
+    if kept is None or row is None or keep == memory_id or kept.is_deleted or row.is_deleted:
         return False
-    if protected(row):
+    if may_be_repeated(kept) or is_past(row) or protected(row):
+        return False
+    if (kept.type, kept.content_hash) != (row.type, row.content_hash):
         return False
     reason = f"exact duplicate of {keep}"
     work.remove(row, reason, {"duplicate_of": keep, "by": by}, archive=MERGED)
@@ -185,12 +187,6 @@ def _merge(work: Work, keep: str, memory_id: str, by: str) -> bool:
     if kept.dedup_key is None:
         work.put(replace(kept, dedup_key=dedup_key(kept.scope, kept.content_hash)))
     return True
-
-
-def _says_the_same(one: MemoryRow, other: MemoryRow) -> bool:
-    if one.is_deleted or other.is_deleted or may_be_repeated(one) or is_past(other):
-        return False
-    return (one.type, one.content_hash) == (other.type, other.content_hash)
 
 
 # --- record-access --------------------------------------------------------------------------------
@@ -205,30 +201,26 @@ def record_access(work: Work, command: RecordAccessCommand) -> Asking[JsonValue]
     refuse_others(work, "what was asked is recorded by the worker alone")
     refuse_frozen(work)
     refuse_in_private_scope(work)
-    _erase_again(work, ids)
+    # A recall may be appended just after the erasure of what it returned has gone through the
+    # log: then the erasure goes through it again.
+    erased = [key for key in ids if key in work.memories and is_erased(work.memories[key])]
+    if erased:
+        texts = dict.fromkeys(erased, "")
+        work.writes.append(Erase(command_id(work.message), work.scope, texts, ()))
     accesses = [(each.memory_id, each.at) for each in command.erased]
     for recall in command.recalls:
-        shown = _shown(work, recall)
+        by_id = {each.memory_id: each for each in reversed(recall.results)}
+        rows = ((each, work.memories.get(each.memory_id)) for each in by_id.values())
+        shown = [each for each, row in rows if row is not None and not row.is_deleted]
         accesses += [(each.memory_id, recall.at) for each in shown]
         if not is_withheld(work.loaded.privacy, recall.asked_by or ""):
             _keep(work, recall, shown)
-    _reinforce(work, accesses)
-    return {"recalls": len(command.recalls)}
-
-
-def _reinforce(work: Work, accesses: list[tuple[str, datetime]]) -> None:
     for memory_id, count in Counter(memory_id for memory_id, _ in accesses).items():
         row = work.memories.get(memory_id)
         if row is not None and not row.is_deleted:
             last = max(at for other, at in accesses if other == memory_id)
             work.writes.append(Put(reinforced(row, count, min(last, work.at))))
-
-
-def _shown(work: Work, recall: RecordedRecall) -> list[RecalledMemory]:
-    """The results that are active memories of the scope, each once."""
-    named = {each.memory_id: each for each in reversed(recall.results)}
-    rows = ((each, work.memories.get(each.memory_id)) for each in named.values())
-    return [each for each, row in rows if row is not None and not row.is_deleted]
+    return {"recalls": len(command.recalls)}
 
 
 def _keep(work: Work, recall: RecordedRecall, shown: Sequence[RecalledMemory]) -> None:
@@ -258,15 +250,6 @@ def _keep(work: Work, recall: RecordedRecall, shown: Sequence[RecalledMemory]) -
         work.writes.append(Put(result))
 
 
-def _erase_again(work: Work, ids: tuple[str, ...]) -> None:
-    """A recall may be appended just after the erasure of what it returned has gone through the
-    log: then the erasure goes through it again."""
-    erased = [key for key in ids if key in work.memories and is_erased(work.memories[key])]
-    if erased:
-        texts = dict.fromkeys(erased, "")
-        work.writes.append(Erase(command_id(work.message), work.scope, texts, ()))
-
-
 # --- decay ----------------------------------------------------------------------------------------
 
 
@@ -292,11 +275,11 @@ def decay_step(message: Message, intent: DecayIntent, settings: StageSettings) -
     work = Work(message, settings, as_command)
     next_some = Load(message.scope, fading_after=intent.after, fading_limit=AT_ONCE)
     yield from work.load(also=next_some)
-    known = (intent.command_id, "decay", intent.digest)
     try:
         refuse_automatic(work)
     except Refused as error:
-        return Step(writes=(Put(answer_row(message, *known, {}, str(error))),))
+        answer = answer_row(message, intent.command_id, "decay", intent.digest, {}, str(error))
+        return Step(writes=(Put(answer),))
     counts = {"weakened": intent.weakened, "faded": intent.faded}
     for memory_id in work.loaded.fading:
         row = work.memories[memory_id]
@@ -304,7 +287,13 @@ def decay_step(message: Message, intent: DecayIntent, settings: StageSettings) -
         if weaker is row:
             continue
         if weaker.confidence < intent.command.floor:
-            _forget(work, row, weaker, intent.command.floor)
+            begin = row.last_accessed or row.created_at
+            since = "the last access" if row.last_accessed else "it was created"
+            reason = (
+                f"its confidence faded to {weaker.confidence:.4f}, below {intent.command.floor:g},"
+                f" {(work.at - begin) / DAY:.1f} days after {since}"
+            )
+            work.change(row, deleted(weaker, work.at), "deleted", reason, archive=FADED)
             counts["faded"] += 1
         else:
             work.writes.append(Put(weaker))
@@ -314,18 +303,9 @@ def decay_step(message: Message, intent: DecayIntent, settings: StageSettings) -
         going_on = intent.model_copy(update={"after": work.loaded.fading[-1], **counts})
         emits.append(continued(message, going_on, "decay"))
     else:
-        work.writes.append(Put(answer_row(message, *known, {**counts})))
+        answer = answer_row(message, intent.command_id, "decay", intent.digest, {**counts})
+        work.writes.append(Put(answer))
     return Step(writes=tuple(work.writes), emits=tuple(emits))
-
-
-def _forget(work: Work, row: MemoryRow, weaker: MemoryRow, floor: float) -> None:
-    begin = row.last_accessed or row.created_at
-    since = "the last access" if row.last_accessed else "it was created"
-    reason = (
-        f"its confidence faded to {weaker.confidence:.4f}, below {floor:g},"
-        f" {(work.at - begin) / DAY:.1f} days after {since}"
-    )
-    work.change(row, deleted(weaker, work.at), "deleted", reason, archive=FADED)
 
 
 # --- retention ------------------------------------------------------------------------------------

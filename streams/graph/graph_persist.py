@@ -381,7 +381,8 @@ def _join(work: _Work, name: str, alias: str, command_id: str | None = None) -> 
     ]
     entities = {row.entity_id for row in rows}
     _say(work, rows[0], rows[1], True, command_id)
-    names = next(each for each in _regrouped(work, entities) if _id_of(work, name) in _ids(each))
+    name_id = work.names[_canonical(name)].name_id
+    names = next(each for each in _regrouped(work, entities) if name_id in _ids(each))
     status = "already" if len(entities) == 1 else "merged" if all(known) else "added"
     if status == "merged":
         work.entities_updated += 1
@@ -451,19 +452,15 @@ def _regrouped(work: _Work, entities: Collection[str]) -> list[list[NameRow]]:
     groups = []
     for group in {id(each): each for each in group_of.values()}.values():
         ordered = sorted(group, key=lambda each: (each in aliases, names[each].canonical_name))
-        groups.append([_placed(work, names[each], ordered[0], each in aliases) for each in ordered])
+        rows = []
+        for each in ordered:
+            row, place = names[each], (ordered[0], each in aliases)
+            if (row.entity_id, row.is_alias) != place:
+                at = work.message.recorded
+                row = work.keep(replace(row, entity_id=place[0], is_alias=place[1], updated_at=at))
+            rows.append(row)
+        groups.append(rows)
     return groups
-
-
-def _placed(work: _Work, row: NameRow, main: str, is_alias: bool) -> NameRow:
-    if (row.entity_id, row.is_alias) == (main, is_alias):
-        return row
-    at = work.message.recorded
-    return work.keep(replace(row, entity_id=main, is_alias=is_alias, updated_at=at))
-
-
-def _id_of(work: _Work, name: str) -> str:
-    return work.names[_canonical(name)].name_id
 
 
 def _ids(names: Sequence[NameRow]) -> set[str]:

@@ -256,9 +256,21 @@ class Member:
         now = self._app.consumer_generation_id
         if message.generation_id != now or now == self._closing:
             return  # from an assignment that is over: the partition's next owner reads it again
-        topic = self._cluster.logical(message.topic)
-        delivery = Delivery(_record(topic, event), event.ack)
-        self.role.put(stage, topic, message.partition, delivery)
+        headers = {
+            name.decode() if isinstance(name, bytes) else name: value
+            for name, value in message.headers or ()
+        }
+        record = Record(
+            self._cluster.logical(message.topic),
+            message.partition,
+            message.offset,
+            message.key,
+            message.value,
+            _EPOCH + timedelta(milliseconds=round(message.timestamp * 1000)),
+            headers,
+        )
+        delivery = Delivery(record, event.ack)
+        self.role.put(stage, record.topic, record.partition, delivery)
 
 
 class _GenerationLease:
@@ -274,23 +286,6 @@ class _GenerationLease:
 
     def sure(self) -> bool:
         return self._member.sure()
-
-
-def _record(topic: str, event: Event) -> Record:
-    message = event.message
-    headers = {
-        name.decode() if isinstance(name, bytes) else name: value
-        for name, value in message.headers or ()
-    }
-    return Record(
-        topic,
-        message.partition,
-        message.offset,
-        message.key,
-        message.value,
-        _EPOCH + timedelta(milliseconds=round(message.timestamp * 1000)),
-        headers,
-    )
 
 
 def quieten(level: int = logging.CRITICAL) -> None:

@@ -229,7 +229,15 @@ class KafkaLog:
         records: list[Record] = []
         size = 0
         with self._lock, self._reached():
-            consumer = self._reading()
+            if self._consumer is None:
+                self._consumer = KafkaConsumer(
+                    **self._options,
+                    enable_auto_commit=False,
+                    auto_offset_reset="earliest",
+                    max_partition_fetch_bytes=MAX_REQUEST_BYTES,
+                    fetch_max_wait_ms=POLL_MILLISECONDS,
+                )
+            consumer = self._consumer
             consumer.assign([tp])
             consumer.seek(tp, offset)
             deadline = time.monotonic() + TRY_SECONDS
@@ -250,25 +258,22 @@ class KafkaLog:
                     raise LogUnavailable(f"{topic}[{partition}] gives no records from {offset} on")
         return records
 
-    def _reading(self) -> KafkaConsumer:
-        if self._consumer is None:
-            self._consumer = KafkaConsumer(
-                **self._options,
-                enable_auto_commit=False,
-                auto_offset_reset="earliest",
-                max_partition_fetch_bytes=MAX_REQUEST_BYTES,
-                fetch_max_wait_ms=POLL_MILLISECONDS,
-            )
-        return self._consumer
-
     # --- appending ---------------------------------------------------------------------------
 
     def append(self, outgoing: Sequence[Outgoing]) -> list[tuple[int, int]]:
         """Appends in order, acknowledged by all in-sync replicas; returns (partition, offset) of
         each."""
         with self._lock:
-            with self._reached():
-                producer = self._publishing()
+            if self._producer is None:
+                with self._reached():
+                    self._producer = KafkaProducer(
+                        **self._options,
+                        acks="all",
+                        enable_idempotence=True,
+                        linger_ms=0,
+                        max_request_size=MAX_REQUEST_BYTES,
+                    )
+            producer = self._producer
             try:
                 sent = [
                     producer.send(
@@ -276,7 +281,9 @@ class KafkaLog:
                         value=out.value,
                         key=out.key,
                         headers=list(out.headers.items()),
-                        partition=self._place(out),
+                        partition=partition_for(out.scope, self.cluster.partitions)
+                        if out.partition is None
+                        else out.partition,
                     )
                     for out in outgoing
                 ]
@@ -285,22 +292,6 @@ class KafkaLog:
             except KafkaError as error:
                 raise LogError(f"Kafka did not take the records: {error}") from error
         return [(int(found.partition), int(found.offset)) for found in metadata]
-
-    def _place(self, out: Outgoing) -> int:
-        if out.partition is not None:
-            return out.partition
-        return partition_for(out.scope, self.cluster.partitions)
-
-    def _publishing(self) -> KafkaProducer:
-        if self._producer is None:
-            self._producer = KafkaProducer(
-                **self._options,
-                acks="all",
-                enable_idempotence=True,
-                linger_ms=0,
-                max_request_size=MAX_REQUEST_BYTES,
-            )
-        return self._producer
 
     # --- requests ----------------------------------------------------------------------------
 

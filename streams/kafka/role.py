@@ -133,25 +133,22 @@ class Role:
         for number in numbers:
             barrier = self._barrier(number)
             for stage in self.stages:
-                self._add_task(stage, number, lease_of(number), barrier, STORE_SHARE / len(numbers))
+                pace = pace_of(stage, self.limits, self.model_stages.get(stage.name))
+                topics = [topic.name for topic in stage.reads]
+                gathering = Gathering(self.queue, stage.name, STORE_SHARE / len(numbers))
+                source = DeliverySource(
+                    self.log, number, topics, pace, lease_of(number), self.flow, gathering
+                )
+                self._sources[stage.name, number] = source
+                self.tasks[stage.name, number] = PartitionTask(
+                    stage, number, pace, source, self.fail, barrier
+                )
             opening = asyncio.create_task(self._open(number, barrier, facts))
             self._opening.add(opening)
             opening.add_done_callback(self._opening.discard)
 
     def _barrier(self, partition: int) -> Barrier:
         return Barrier(lambda: self.sender.sent_through(MEMORY_WRITES.name, partition))
-
-    def _add_task(
-        self, stage: Stage, partition: int, lease: Lease, barrier: Barrier, share: float
-    ) -> None:
-        pace = pace_of(stage, self.limits, self.model_stages.get(stage.name))
-        topics = [topic.name for topic in stage.reads]
-        gathering = Gathering(self.queue, stage.name, share)
-        source = DeliverySource(self.log, partition, topics, pace, lease, self.flow, gathering)
-        self._sources[stage.name, partition] = source
-        self.tasks[stage.name, partition] = PartitionTask(
-            stage, partition, pace, source, self.fail, barrier
-        )
 
     def put(self, stage: str, topic: str, partition: int, delivery: Delivery) -> None:
         """Passes a record on; drops one of a partition that is no longer assigned."""
@@ -292,11 +289,24 @@ class Role:
         for topic in topics:
             if store is not None:
                 next_offsets[topic] = store.cursor_of(runner.stage.name, topic)
-            else:
-                _check_beginning(topic, partition, committed.get(topic), facts)
-                # Counted from the first record: the first to arrive need not be it.
-                beginning = facts.watermarks[topic, partition].beginning
-                next_offsets[topic] = committed.get(topic, beginning)
+                continue
+            marks, at = facts.watermarks[topic, partition], committed.get(topic)
+            if at is not None and at < marks.beginning:
+                raise LogError(
+                    f"the stages that hold no store are at offset {at} of {topic}[{partition}], but"
+                    f" the log begins at {marks.beginning}: what lies between was removed before it"
+                    " was processed. `palimpsest topics describe` looks for a retention that"
+                    " removes records; to go on without them, set the group's offset with Kafka's"
+                    " own tools."
+                )
+            if at is not None and at > marks.end:
+                raise LogError(
+                    f"the stages that hold no store have read {topic}[{partition}] up to offset"
+                    f" {at}, but the log ends at {marks.end}: the topic was recreated. Delete the"
+                    " consumer group, or restore the log."
+                )
+            # Counted from the first record: the first to arrive need not be it.
+            next_offsets[topic] = marks.beginning if at is None else at
         return next_offsets, committed
 
     # --- do store and log belong together? ---------------------------------------------------
@@ -327,25 +337,20 @@ class Role:
                 " from this log."
             )
         for (stage, topic), cursor in cursors.items():
-            self._check_cursor(partition, stage, topic, cursor, facts)
-
-    def _check_cursor(
-        self, partition: int, stage: str, topic: str, cursor: int, facts: _Facts
-    ) -> None:
-        marks = facts.watermarks[topic, partition]
-        if cursor > marks.end:
-            raise LogError(
-                f"the store has processed {topic}[{partition}] up to offset {cursor}, but the log"
-                f" ends at {marks.end}: records are gone that the store holds. Restore the log,"
-                " or move the partition's folder away to build it again from what is left."
-            )
-        if cursor < marks.beginning:
-            raise LogError(
-                f"{stage} is at offset {cursor} of {topic}[{partition}], but the log begins at"
-                f" {marks.beginning}: what lies between was removed before it was processed."
-                " Restore a copy of the store that is further on, or the log; and let"
-                " `palimpsest topics describe` look for a retention that removes records."
-            )
+            marks = facts.watermarks[topic, partition]
+            if cursor > marks.end:
+                raise LogError(
+                    f"the store has processed {topic}[{partition}] up to offset {cursor}, but the"
+                    f" log ends at {marks.end}: records are gone that the store holds. Restore the"
+                    " log, or move the partition's folder away to build it again from what is left."
+                )
+            if cursor < marks.beginning:
+                raise LogError(
+                    f"{stage} is at offset {cursor} of {topic}[{partition}], but the log begins at"
+                    f" {marks.beginning}: what lies between was removed before it was processed."
+                    " Restore a copy of the store that is further on, or the log; and let"
+                    " `palimpsest topics describe` look for a retention that removes records."
+                )
 
 
 def state_of(identity: Identity, topics: Iterable[str]) -> str:
@@ -353,23 +358,6 @@ def state_of(identity: Identity, topics: Iterable[str]) -> str:
     here = {"cluster": identity.cluster_id}
     here |= {f"topic {topic}": identity.topic_ids.get(topic, "") for topic in sorted(topics)}
     return json.dumps(here)
-
-
-def _check_beginning(topic: str, partition: int, committed: int | None, facts: _Facts) -> None:
-    marks = facts.watermarks[topic, partition]
-    if committed is not None and committed < marks.beginning:
-        raise LogError(
-            f"the stages that hold no store are at offset {committed} of {topic}[{partition}], but"
-            f" the log begins at {marks.beginning}: what lies between was removed before it was"
-            " processed. `palimpsest topics describe` looks for a retention that removes records;"
-            " to go on without them, set the group's offset with Kafka's own tools."
-        )
-    if committed is not None and committed > marks.end:
-        raise LogError(
-            f"the stages that hold no store have read {topic}[{partition}] up to offset"
-            f" {committed}, but the log ends at {marks.end}: the topic was recreated. Delete the"
-            " consumer group, or restore the log."
-        )
 
 
 def stages_of(role: str, all_stages: Iterable[Stage]) -> tuple[Stage, ...]:
@@ -460,8 +448,12 @@ class DeliverySource:
     # --- what is given -----------------------------------------------------------------------
 
     async def take(self) -> Sequence[Record]:
-        for topic in self._queues:
-            self._leave_done(topic)
+        for topic, queue in self._queues.items():
+            done = []  # by this stage, before
+            while queue and queue[0].record.offset < self.next_offsets[topic]:
+                done.append(queue.popleft())
+            self._tell(done)
+            self._fetch_on(topic)
             missing = await self._missing(topic)
             if missing:
                 return missing
@@ -504,15 +496,6 @@ class DeliverySource:
             raise Interrupted(why)
         for delivery in done:
             delivery.acknowledge()
-
-    def _leave_done(self, topic: str) -> None:
-        """Acknowledges the records that the stage processed before."""
-        queue = self._queues[topic]
-        done = []
-        while queue and queue[0].record.offset < self.next_offsets[topic]:
-            done.append(queue.popleft())
-        self._tell(done)
-        self._fetch_on(topic)
 
     async def _missing(self, topic: str) -> Sequence[Record]:
         """Returns the next undelivered records, read from the log."""

@@ -89,10 +89,13 @@ class KafkaSender:
         """Appends `outgoing`. Raises LogError for a record that the broker refuses permanently;
         others of the same call may then have been appended."""
         places: dict[tuple[str, int], list[Outgoing]] = defaultdict(list)
+        count = self._cluster.partitions
         for out in outgoing:
-            places[out.topic, self._partition(out)].append(out)
+            partition = _place(out.scope, count) if out.partition is None else out.partition
+            check_partition(out.topic, partition, count)
+            places[out.topic, partition].append(out)
         for position in positions:
-            check_position(position, self._cluster.partitions)
+            check_position(position, count)
         cut = {place: _chunks(records) for place, records in places.items()}
         waiting = []
         async with self._turn:  # the batches of one call are queued before those of the next
@@ -101,12 +104,6 @@ class KafkaSender:
                 waiting.append(self._confirmed(batches, topic, partition))
         for sent in waiting:
             await sent
-
-    def _partition(self, out: Outgoing) -> int:
-        count = self._cluster.partitions
-        place = _place(out.scope, count) if out.partition is None else out.partition
-        check_partition(out.topic, place, count)
-        return place
 
     async def _confirmed(
         self,
@@ -167,7 +164,9 @@ def _chunks(records: Sequence[Outgoing]) -> list[list[Outgoing]]:
     chunks: list[list[Outgoing]] = []
     room = 0
     for out in records:
-        size = _bytes(out)
+        # A lower bound of the record's size in a batch.
+        headers = sum(len(name) + len(value) + 10 for name, value in out.headers.items())
+        size = len(out.key) + len(out.value or b"") + headers + 40
         if size > MAX_REQUEST_BYTES - OVERHEAD_BYTES:
             raise LogError(
                 f"a record for {out.topic} has {size} bytes; Kafka takes {MAX_REQUEST_BYTES}"
@@ -178,12 +177,6 @@ def _chunks(records: Sequence[Outgoing]) -> list[list[Outgoing]]:
         chunks[-1].append(out)
         room -= size
     return chunks
-
-
-def _bytes(out: Outgoing) -> int:
-    """A lower bound of the record's size in a batch."""
-    headers = sum(len(name) + len(value) + 10 for name, value in out.headers.items())
-    return len(out.key) + len(out.value or b"") + headers + 40
 
 
 def unreachable(cluster: Cluster, error: BaseException) -> LogError:

@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final, Literal, Self
 
-from palimpsest.schemas.topics import ALL_TOPICS, TOPICS, Topic
+from palimpsest.schemas.topics import ALL_TOPICS, TOPICS
 from palimpsest.streams.logs import records
 from palimpsest.streams.logs.base import (
     LogError,
@@ -100,7 +100,13 @@ class EmbeddedLog:
             raise LogError(f"log {self.path}: {partitions} partitions; there must be at least 1")
         with contextlib.ExitStack() as undo:
             if mode != "read":
-                _make_folder(folder)
+                try:
+                    folder.mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    raise LogError(
+                        f"cannot make the log's folder {folder}: {error.strerror};"
+                        " choose another data folder or make its parent writable"
+                    ) from error
                 if mode == "process":
                     self._lock = FolderLock.acquire(folder / LOCK_NAME, clock())
                     undo.callback(self._lock.release)
@@ -248,21 +254,18 @@ class EmbeddedLog:
                 problems = [str(row[0]) for row in rows if row[0] != "ok"]
             for topic in ALL_TOPICS:
                 for partition in range(self._partitions):
-                    problems += self._check_end(topic, partition)
+                    low, high = id_range(partition)
+                    with self._reader.query(
+                        f"SELECT max(id) FROM {table(topic)} WHERE id BETWEEN ? AND ?", (low, high)
+                    ) as rows:
+                        newest = rows.fetchone()[0]
+                    end = self.end_offset(topic.name, partition)
+                    if newest is not None and newest - low >= end:
+                        lies = f"record {newest - low} lies past the end {end}"
+                        problems.append(f"{topic.name}/{partition}: {lies}")
         except LogError as error:
             return [str(error)]
         return problems
-
-    def _check_end(self, topic: Topic, partition: int) -> list[str]:
-        low, high = id_range(partition)
-        with self._reader.query(
-            f"SELECT max(id) FROM {table(topic)} WHERE id BETWEEN ? AND ?", (low, high)
-        ) as rows:
-            newest = rows.fetchone()[0]
-        end = self.end_offset(topic.name, partition)
-        if newest is None or newest - low < end:
-            return []
-        return [f"{topic.name}/{partition}: record {newest - low} lies past the end {end}"]
 
     # --- appending ------------------------------------------------------------------------
 
@@ -509,16 +512,6 @@ class EmbeddedLog:
             removed += count
             if count < records.BATCH_RECORDS:
                 return removed
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LogError(
-            f"cannot make the log's folder {folder}: {error.strerror};"
-            " choose another data folder or make its parent writable"
-        ) from error
 
 
 # Waking tasks of any event loop from any thread.

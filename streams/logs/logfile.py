@@ -160,10 +160,26 @@ def prepare(connection: sqlite3.Connection, path: Path, partitions: int | None) 
             if _format(connection) == 0:
                 if partitions is None:
                     raise LogError(f"{path} is new: say how many partitions it shall have")
-                _create(connection, partitions)
+                for statement in _TABLES.split(";"):  # executescript would commit
+                    connection.execute(statement)
+                connection.execute("INSERT INTO settings VALUES ('partitions', ?)", (partitions,))
+                connection.execute(f"PRAGMA user_version={FORMAT}")
             elif _format(connection) < FORMAT:
                 connection.execute(f"PRAGMA user_version={FORMAT}")
-            _add_topics(connection)
+            for topic in ALL_TOPICS:
+                connection.execute(
+                    f"CREATE TABLE IF NOT EXISTS {table(topic)}(id INTEGER PRIMARY KEY,"
+                    " timestamp INTEGER NOT NULL, key BLOB, value BLOB, headers TEXT)"
+                )
+                if topic.cleanup == "compact":
+                    connection.execute(
+                        f'CREATE INDEX IF NOT EXISTS "{topic.name}-by-key" ON {table(topic)}(key)'
+                    )
+                count = connection.execute("SELECT value FROM settings WHERE name='partitions'")
+                connection.executemany(
+                    "INSERT OR IGNORE INTO partitions VALUES (?, ?, 0, 0)",
+                    [(topic.name, partition) for partition in range(count.fetchone()[0])],
+                )
     return verify(connection, path, partitions)
 
 
@@ -204,30 +220,6 @@ def _up_to_date(connection: sqlite3.Connection) -> bool:
         return False
     known = {row[0] for row in connection.execute("SELECT DISTINCT topic FROM partitions")}
     return all(topic.name in known for topic in ALL_TOPICS)
-
-
-def _create(connection: sqlite3.Connection, partitions: int) -> None:
-    for statement in _TABLES.split(";"):  # executescript would commit
-        connection.execute(statement)
-    connection.execute("INSERT INTO settings VALUES ('partitions', ?)", (partitions,))
-    connection.execute(f"PRAGMA user_version={FORMAT}")
-
-
-def _add_topics(connection: sqlite3.Connection) -> None:
-    for topic in ALL_TOPICS:
-        connection.execute(
-            f"CREATE TABLE IF NOT EXISTS {table(topic)}(id INTEGER PRIMARY KEY,"
-            " timestamp INTEGER NOT NULL, key BLOB, value BLOB, headers TEXT)"
-        )
-        if topic.cleanup == "compact":
-            connection.execute(
-                f'CREATE INDEX IF NOT EXISTS "{topic.name}-by-key" ON {table(topic)}(key)'
-            )
-        count = connection.execute("SELECT value FROM settings WHERE name='partitions'")
-        connection.executemany(
-            "INSERT OR IGNORE INTO partitions VALUES (?, ?, 0, 0)",
-            [(topic.name, partition) for partition in range(count.fetchone()[0])],
-        )
 
 
 def table(topic: Topic) -> str:

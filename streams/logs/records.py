@@ -56,7 +56,12 @@ def append_records(
         partition = place(record.scope) if record.partition is None else record.partition
         tail = tails.get((topic.name, partition))
         if tail is None:
-            tail = tails[topic.name, partition] = _load_tail(connection, topic, partition, now)
+            next_offset, last = connection.execute(
+                "SELECT next_offset, last_timestamp FROM partitions WHERE topic=? AND partition=?",
+                (topic.name, partition),
+            ).fetchone()
+            # A clock set back must not reorder time.
+            tail = tails[topic.name, partition] = _Tail(next_offset, max(now, last))
         row = (
             partition << OFFSET_BITS | tail.next_offset,
             tail.timestamp,
@@ -115,14 +120,6 @@ def place_records(connection: sqlite3.Connection, records: Sequence[Record]) -> 
 class _Tail:
     next_offset: int
     timestamp: int
-
-
-def _load_tail(connection: sqlite3.Connection, topic: Topic, partition: int, now: int) -> _Tail:
-    next_offset, last = connection.execute(
-        "SELECT next_offset, last_timestamp FROM partitions WHERE topic=? AND partition=?",
-        (topic.name, partition),
-    ).fetchone()
-    return _Tail(next_offset, max(now, last))  # a clock set back must not reorder time
 
 
 def _append_keyed(connection: sqlite3.Connection, topic: Topic, row: Row) -> int:

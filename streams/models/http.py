@@ -134,9 +134,26 @@ class HttpProvider:
         """One request and its whole answer, whatever its status, within `timeout_s` seconds."""
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         started = perf_counter()
+        body = bytearray()
+        sent = None
+        headers = {}
+        if payload is not None:
+            # Half a surrogate pair, which cannot be sent, becomes a question mark.
+            sent = json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace")
+            headers["Content-Type"] = "application/json"
         try:
-            async with asyncio.timeout(timeout_s):
-                return await self._exchange(method, path, payload, started)
+            async with (
+                asyncio.timeout(timeout_s),
+                self._client() as client,
+                client.stream(method, path, content=sent, headers=headers) as response,
+            ):
+                async for chunk in response.aiter_bytes():
+                    body += chunk
+                    if len(body) > self._max_bytes:
+                        raise PermanentModelError(
+                            f"{self.name} at {self.shown_url} answered with more than"
+                            f" {self._max_bytes} bytes; that is no answer of a model"
+                        )
         except TimeoutError:
             raise TransientModelError(
                 f"{self.name} at {self.shown_url} did not answer within {timeout_s:g} s;"
@@ -152,28 +169,6 @@ class HttpProvider:
             raise TransientModelError(
                 f"{self.name} at {self.shown_url} broke the connection ({what})"
             ) from None
-
-    async def _exchange(
-        self, method: str, path: str, payload: Mapping[str, JsonValue] | None, started: float
-    ) -> Answer:
-        body = bytearray()
-        sent = None
-        headers = {}
-        if payload is not None:
-            # Half a surrogate pair, which cannot be sent, becomes a question mark.
-            sent = json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace")
-            headers["Content-Type"] = "application/json"
-        async with (
-            self._client() as client,
-            client.stream(method, path, content=sent, headers=headers) as response,
-        ):
-            async for chunk in response.aiter_bytes():
-                body += chunk
-                if len(body) > self._max_bytes:
-                    raise PermanentModelError(
-                        f"{self.name} at {self.shown_url} answered with more than"
-                        f" {self._max_bytes} bytes; that is no answer of a model"
-                    )
         waited = (perf_counter() - started) * 1000
         retry_after = _retry_after(response.headers)
         return Answer(response.status_code, bytes(body), waited, retry_after)
@@ -210,22 +205,23 @@ class HttpProvider:
     async def _client(self) -> AsyncIterator[httpx.AsyncClient]:
         """A client that no one else uses meanwhile, the last used first."""
         async with self._slots:
-            client = self._idle.pop() if self._idle else self._new_client()
+            client = (
+                self._idle.pop()
+                if self._idle
+                else httpx.AsyncClient(
+                    base_url=self._url,
+                    headers=self._headers,
+                    timeout=None,  # noqa: S113 - the total in `exchange` is the only clock
+                    limits=httpx.Limits(max_connections=1),
+                    verify=self._trusted,
+                    # A proxy of the environment is for the world outside, not for this machine.
+                    trust_env=self._url.host not in ("localhost", "127.0.0.1", "::1"),
+                )
+            )
             try:
                 yield client
             finally:
                 self._idle.append(client)
-
-    def _new_client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(
-            base_url=self._url,
-            headers=self._headers,
-            timeout=None,  # noqa: S113 - the total in `exchange` is the only clock
-            limits=httpx.Limits(max_connections=1),
-            verify=self._trusted,
-            # A proxy of the environment is for the world outside, not for this machine.
-            trust_env=self._url.host not in ("localhost", "127.0.0.1", "::1"),
-        )
 
     async def close(self) -> None:
         while self._idle:

@@ -64,7 +64,15 @@ class OpenAILanguageModel(_OpenAI):
             answer = await self._ask(prompt)
         if answer.status != 200:
             raise self._http.failure(answer)
-        return self._reply(answer)
+        body = answer.object()
+        if "error" in body and "choices" not in body:
+            # Some gateways wrap the failure of what is behind them in a 200.
+            error = body["error"]
+            code = error.get("code") if isinstance(error, dict) else None
+            status = code if isinstance(code, int) and 400 <= code < 600 else 502
+            raise self._http.failure(Answer(status, answer.body, answer.latency_ms))
+        text, counts = _content(body.get("choices")), ("prompt_tokens", "completion_tokens")
+        return self.reply(answer, text, body.get("usage"), counts)
 
     async def _ask(self, prompt: Prompt) -> Answer:
         payload: dict[str, JsonValue] = {
@@ -102,17 +110,6 @@ class OpenAILanguageModel(_OpenAI):
         else:
             return False
         return True
-
-    def _reply(self, answer: Answer) -> Reply:
-        body = answer.object()
-        if "error" in body and "choices" not in body:
-            # Some gateways wrap the failure of what is behind them in a 200.
-            error = body["error"]
-            code = error.get("code") if isinstance(error, dict) else None
-            status = code if isinstance(code, int) and 400 <= code < 600 else 502
-            raise self._http.failure(Answer(status, answer.body, answer.latency_ms))
-        text, counts = _content(body.get("choices")), ("prompt_tokens", "completion_tokens")
-        return self.reply(answer, text, body.get("usage"), counts)
 
 
 def _content(choices: JsonValue) -> str | None:

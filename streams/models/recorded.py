@@ -82,22 +82,20 @@ class RecordedReplies:
                 path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
             )
             try:
-                self._prepare()
+                execute = self._connection.execute
+                execute("PRAGMA journal_mode=WAL")
+                execute("PRAGMA synchronous=FULL")
+                execute("PRAGMA secure_delete=ON")
+                execute(
+                    "CREATE TABLE IF NOT EXISTS replies(question BLOB PRIMARY KEY,"
+                    " scope TEXT NOT NULL, recorded_at REAL NOT NULL, sealed BLOB NOT NULL)"
+                    " WITHOUT ROWID"
+                )
+                execute("CREATE INDEX IF NOT EXISTS replies_by_scope ON replies(scope)")
+                execute("CREATE INDEX IF NOT EXISTS replies_by_age ON replies(recorded_at)")
             except BaseException:
                 self._connection.close()
                 raise
-
-    def _prepare(self) -> None:
-        execute = self._connection.execute
-        execute("PRAGMA journal_mode=WAL")
-        execute("PRAGMA synchronous=FULL")
-        execute("PRAGMA secure_delete=ON")
-        execute(
-            "CREATE TABLE IF NOT EXISTS replies(question BLOB PRIMARY KEY, scope TEXT NOT NULL,"
-            " recorded_at REAL NOT NULL, sealed BLOB NOT NULL) WITHOUT ROWID"
-        )
-        execute("CREATE INDEX IF NOT EXISTS replies_by_scope ON replies(scope)")
-        execute("CREATE INDEX IF NOT EXISTS replies_by_age ON replies(recorded_at)")
 
     def find(self, questions: Sequence[Question]) -> list[Reply | None]:
         """Returns each reply with its original usage and cost; None if none is stored."""
@@ -110,7 +108,11 @@ class RecordedReplies:
         """Stores replies durably, in one transaction, each replacing an earlier one to the same
         request. What was erased since a request is not stored again."""
         now = self._clock().timestamp()
-        rows = [(each.question.digest, each.scope, now, _sealed_reply(each)) for each in replies]
+        rows = []
+        for each in replies:
+            parts = json.dumps([getattr(each.reply, name) for name in _PARTS]).encode()
+            sealed = _sealed(each.question.secret, parts)
+            rows.append((each.question.digest, each.scope, now, sealed))
         with self._connected() as connection, connection:
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany(
@@ -183,11 +185,6 @@ def _reply(question: Question, sealed: bytes) -> Reply | None:
         return None
     blank = Reply(text="", model=question.model, provider=question.provider)
     return replace(blank, **dict(zip(_PARTS, json.loads(opened), strict=True)))
-
-
-def _sealed_reply(kept: Kept) -> bytes:
-    body = json.dumps([getattr(kept.reply, name) for name in _PARTS]).encode()
-    return _sealed(kept.question.secret, body)
 
 
 def _sealed(secret: bytes, text: bytes) -> bytes:

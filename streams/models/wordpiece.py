@@ -81,7 +81,7 @@ def _folded(text: str) -> Iterator[str]:
             yield " "
         elif char == "\ufffd" or category.startswith("C"):
             continue
-        elif _is_wide(char):
+        elif any(low <= ord(char) <= high for low, high in _WIDE):
             yield f" {char} "
         else:
             for part in unicodedata.normalize("NFD", char.lower()):
@@ -95,23 +95,18 @@ def _split_at_signs(run: str) -> Iterator[str]:
         return
     start = 0
     for place, char in enumerate(run):
-        if _is_sign(char):
+        is_sign = (
+            not char.isalnum() and char > " "
+            if char.isascii()
+            else unicodedata.category(char).startswith("P")
+        )
+        if is_sign:
             if start < place:
                 yield run[start:place]
             yield char
             start = place + 1
     if start < len(run):
         yield run[start:]
-
-
-def _is_sign(char: str) -> bool:
-    if char.isascii():
-        return not char.isalnum() and char > " "
-    return unicodedata.category(char).startswith("P")
-
-
-def _is_wide(char: str) -> bool:
-    return any(low <= ord(char) <= high for low, high in _WIDE)
 
 
 _CONTROLS: Final = {number: None for number in (*range(32), 127) if chr(number) not in "\t\n\r"}

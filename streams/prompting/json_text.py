@@ -95,19 +95,15 @@ def find_object(text: str, wanted: Sequence[str]) -> FoundObject | None:
     for number, start in enumerate(_START.finditer(text)):
         if number == MAX_STARTS:
             break
-        found = _read_at(text, start.start(), wanted)
+        scan = _scan(text, start.start(), wanted)
+        whole = None if scan.end is None else _parse(text[start.start() : scan.end])
+        if whole is None:
+            found = _salvage(text, scan)
+        else:
+            found = FoundObject(whole) if any(key in whole for key in wanted) else None
         if found is not None:
             return FoundObject(found.value, warnings + found.warnings)
     return None
-
-
-def _read_at(text: str, start: int, wanted: Sequence[str]) -> FoundObject | None:
-    scan = _scan(text, start, wanted)
-    if scan.end is not None:
-        whole = _parse(text[start : scan.end])
-        if whole is not None:
-            return FoundObject(whole) if any(key in whole for key in wanted) else None
-    return _salvage(text, scan)
 
 
 def _scan(text: str, start: int, wanted: Sequence[str]) -> _Scan:
@@ -156,17 +152,15 @@ def _salvage(text: str, scan: _Scan) -> FoundObject | None:
 
 
 def _parse(text: str) -> JsonObject | None:
-    for attempt in (text, None):
+    for is_repaired in (False, True):
+        if is_repaired:
+            text = _LOOSE.sub(lambda match: _repaired_string(match.group(1) or ""), text)
         try:
-            value = from_json(_repaired(text) if attempt is None else attempt)
+            value = from_json(text)
         except ValueError:
             continue
         return value if isinstance(value, dict) else None
     return None
-
-
-def _repaired(text: str) -> str:
-    return _LOOSE.sub(lambda match: _repaired_string(match.group(1) or ""), text)
 
 
 def _repaired_string(token: str) -> str:

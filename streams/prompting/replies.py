@@ -250,7 +250,16 @@ def _facts(
         else:
             fact = _fact(f"fact {number}", content, item, said_at, notes)
             known = kept.get(fact.content)
-            kept[fact.content] = fact if known is None else _merged(known, fact)
+            if known is not None:
+                categories = tuple(dict.fromkeys(known.categories + fact.categories))
+                fact = replace(
+                    known,
+                    confidence=max(known.confidence, fact.confidence),
+                    importance=max(known.importance, fact.importance, key=lambda each: each or 0.0),
+                    categories=categories[:MAX_CATEGORIES],
+                    turns=tuple(sorted({*known.turns, *fact.turns})),
+                )
+            kept[fact.content] = fact
     if over:
         notes.add(f"{over} facts over the limit of {MAX_FACTS} left out")
     return tuple(kept.values())
@@ -262,7 +271,12 @@ def _fact(
     if len(content) > MAX_FACT_CHARACTERS:
         notes.add(f"{where}: content cut to {MAX_FACT_CHARACTERS} characters")
         content = content[:MAX_FACT_CHARACTERS].rstrip()
-    ends = _words(where, item.get("valid_until"), notes)
+    given = item.get("valid_until")
+    if given is not None and not isinstance(given, str):
+        notes.add(f"{where}: valid_until {_shown(given)} is no text, left out")
+    ends = _text(given)
+    if ends.lower() in ("null", "none"):
+        ends = ""
     valid_until = end_of(ends, said_at)
     if ends and valid_until is None:
         notes.add(f"{where}: valid_until {_shown(ends)} is no time that can be read, left out")
@@ -275,17 +289,6 @@ def _fact(
         valid_until=valid_until,
         categories=_categories(where, item.get("categories"), notes),
         turns=_turns(item),
-    )
-
-
-def _merged(known: FactDraft, again: FactDraft) -> FactDraft:
-    categories = tuple(dict.fromkeys(known.categories + again.categories))
-    return replace(
-        known,
-        confidence=max(known.confidence, again.confidence),
-        importance=max((known.importance, again.importance), key=lambda share: share or 0.0),
-        categories=categories[:MAX_CATEGORIES],
-        turns=tuple(sorted({*known.turns, *again.turns})),
     )
 
 
@@ -460,30 +463,22 @@ def _temporal(
     return "temporal" if valid_until or name == "temporal" else "persistent"
 
 
-def _words(where: str, value: JsonValue, notes: _Warnings) -> str:
-    """What the model said of an end; empty where that is nothing."""
-    if value is not None and not isinstance(value, str):
-        notes.add(f"{where}: valid_until {_shown(value)} is no text, left out")
-    text = _text(value)
-    return "" if text.lower() in ("null", "none") else text
-
-
 def _categories(where: str, value: JsonValue, notes: _Warnings) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
         notes.add(f"{where}: categories is not a list, left out")
         return ()
-    names = dict.fromkeys(_snake_case(item) for item in value[:100] if isinstance(item, str))
+    names: dict[str, None] = {}
+    for item in value[:100]:
+        if isinstance(item, str):
+            folded = unicodedata.normalize("NFKC", item[: MAX_CATEGORY_CHARACTERS * 2]).lower()
+            name = _NOT_SNAKE.sub("_", folded).strip("_")[:MAX_CATEGORY_CHARACTERS].rstrip("_")
+            names[name] = None
     names.pop("", None)
     if len(names) > MAX_CATEGORIES:
         notes.add(f"{where}: only the first {MAX_CATEGORIES} of {len(names)} categories kept")
     return tuple(names)[:MAX_CATEGORIES]
-
-
-def _snake_case(text: str) -> str:
-    folded = unicodedata.normalize("NFKC", text[: MAX_CATEGORY_CHARACTERS * 2]).lower()
-    return _NOT_SNAKE.sub("_", folded).strip("_")[:MAX_CATEGORY_CHARACTERS].rstrip("_")
 
 
 def _kind(value: JsonValue) -> str:
