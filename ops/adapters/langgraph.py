@@ -21,7 +21,6 @@ from urllib.parse import quote, unquote
 from langgraph.store.base import (
     BaseStore,
     GetOp,
-    Item,
     ListNamespacesOp,
     MatchCondition,
     Op,
@@ -130,7 +129,10 @@ class PalimpsestStore(BaseStore):
     async def _read(self, op: Op) -> Result:
         match op:
             case GetOp():
-                return await self._get(op)
+                stored = _newest(await self._stored(tuple(op.namespace), op.key))
+                if op.refresh_ttl:
+                    await self._refresh(stored)
+                return stored[0].item() if stored else None
             case SearchOp():
                 return await self._search(op)
             case ListNamespacesOp():
@@ -165,12 +167,6 @@ class PalimpsestStore(BaseStore):
             cursor = page.next_cursor
             if cursor is None:
                 return found
-
-    async def _get(self, op: GetOp) -> Item | None:
-        stored = _newest(await self._stored(tuple(op.namespace), op.key))
-        if op.refresh_ttl:
-            await self._refresh(stored)
-        return stored[0].item() if stored else None
 
     async def _put(self, op: PutOp, namespace: Namespace) -> None:
         before = await self._stored(namespace, op.key)
@@ -282,21 +278,17 @@ class PalimpsestStore(BaseStore):
         named = [
             (each.score, (each.id, *each.repeats, *each.derived_from)) for each in recalled.results
         ]
-        rows = await self._items_by_id(scope, {key for _, ids in named for key in ids})
+        keys = sorted({key for _, ids in named for key in ids})
+        rows: dict[str, Stored] = {}  # only the ids that are texts of live items
+        for start in range(0, len(keys), PAGE):
+            some = keys[start : start + PAGE]
+            page = await self._memory.list(memory_ids=some, limit=PAGE, scope=scope)
+            rows |= {each.row.id: each for each in _items_of(page.memories) if each.is_live()}
         found: dict[str, tuple[Stored, float]] = {}
         for score, ids in named:
             for stored in (rows[key] for key in ids if key in rows):
                 if stored.paths != []:  # else it is not to be searched
                     found.setdefault(stored.key, (stored, score))
-        return found
-
-    async def _items_by_id(self, scope: str, ids: set[str]) -> dict[str, Stored]:
-        """Returns the ids that are texts of live items."""
-        found: dict[str, Stored] = {}
-        for start in range(0, len(ids), PAGE):
-            some = sorted(ids)[start : start + PAGE]
-            page = await self._memory.list(memory_ids=some, limit=PAGE, scope=scope)
-            found |= {each.row.id: each for each in _items_of(page.memories) if each.is_live()}
         return found
 
     # --- namespaces -----------------------------------------------------------------------------

@@ -206,7 +206,8 @@ async def catch_up(
         done.seconds += took
         # By the model's time alone: waiting for the store does not grow with a batch.
         asked, done.model_seconds = done.model_seconds, 0.0
-        size = max(min(LEAST, batch), min(_fitting(read, asked), batch))
+        fitting = max(1, min(GROWTH * read, int(read * BATCH_SECONDS / max(asked, 1e-6))))
+        size = max(min(LEAST, batch), min(fitting, batch))
         if pause is not None and not await pause(asked):
             break
         began = time.monotonic()
@@ -229,11 +230,6 @@ def copy_missing(
         if having:
             with shard.writing():
                 _write(shard, space, having, [found[row.embedding_key] for row in having])
-
-
-def _fitting(count: int, took: float) -> int:
-    """Returns how many memories take about `BATCH_SECONDS`, if `count` of them `took` so many."""
-    return max(1, min(GROWTH * count, int(count * BATCH_SECONDS / max(took, 1e-6))))
 
 
 async def _embed(

@@ -141,9 +141,10 @@ def drawn(nodes: Sequence[Node], edges: Sequence[Edge]) -> Drawing:
         placed[node.id] = _placed(node, ring * step, angle, crowds[ring])
     known = [edge for edge in edges if edge.source in placed and edge.target in placed]
     tree = {frozenset(pair) for pair in parents.items()}
+    ends = ((edge, placed[edge.source], placed[edge.target]) for edge in known)
     lines = tuple(
-        PlacedEdge(edge, placed[edge.source].x, placed[edge.source].y, *_at(placed[edge.target]))
-        for number, edge in enumerate(known)
+        PlacedEdge(edge, source.x, source.y, target.x, target.y)
+        for number, (edge, source, target) in enumerate(ends)
         if number < MOST_LINES or frozenset((edge.source, edge.target)) in tree
     )
     box = _box([*placed.values()])
@@ -215,7 +216,3 @@ def _placed(node: Node, radius: float, angle: float, crowd: int) -> PlacedNode:
     turned = math.degrees(angle) + (180.0 if is_left else 0.0) if crowd > FEW else 0.0
     anchor: Literal["start", "end"] = "end" if is_left else "start"
     return PlacedNode(node, x, y, -12.0 if is_left else 12.0, round(turned, 1), anchor)
-
-
-def _at(node: PlacedNode) -> tuple[float, float]:
-    return node.x, node.y

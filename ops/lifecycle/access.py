@@ -79,7 +79,11 @@ class AccessRecorder:
         for scope, of_scope in by_scope.items():
             kept = [each for each in of_scope if self._may_record(scope, each)]
             for some in _parts([self._recall(each) for each in kept]):
-                yield _record(scope, some, self.clock())
+                ids = [each.recall_id for each in some]
+                command_id = derived_id("record-access", scope, *ids)
+                command = RecordAccessCommand(recalls=tuple(some))
+                body = MemoryCommand(command=command, actor=RECORDER)
+                yield published(MEMORY_COMMANDS, command_id, scope, self.clock(), body)
 
     def _may_record(self, scope: str, noted: Noted) -> bool:
         by = noted.accessed.asked_by or ""
@@ -132,10 +136,3 @@ def _parts(recalls: Sequence[RecordedRecall]) -> Iterator[list[RecordedRecall]]:
         items += weight
     if part:
         yield part
-
-
-def _record(scope: str, recalls: Sequence[RecordedRecall], at: datetime) -> Outgoing:
-    command_id = derived_id("record-access", scope, *(each.recall_id for each in recalls))
-    command = RecordAccessCommand(recalls=tuple(recalls))
-    body = MemoryCommand(command=command, actor=RECORDER)
-    return published(MEMORY_COMMANDS, command_id, scope, at, body)

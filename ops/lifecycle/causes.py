@@ -65,7 +65,9 @@ async def causes(context: JobContext) -> str:
             through=pairs[-1].write_seq,
             pairs=tuple(found),
         )
-        record = command_record(context, scope, command, REASONER, *(_key(p.seen) for p in pairs))
+        ends = ((pair.seen.cause, pair.seen.effect) for pair in pairs)
+        keys = (" ".join(f"{each.memory_id} {each.version}" for each in both) for both in ends)
+        record = command_record(context, scope, command, REASONER, *keys)
         await asyncio.to_thread(context.append, [record])
     done = f"{linked} causes in {sum(map(len, due.values()))} pairs"
     return done + (f", {unread} replies that named most pairs not used" if unread else "")
@@ -81,11 +83,6 @@ def _due(context: JobContext) -> dict[str, list[_Pair]]:
         )
         due.setdefault(scope, []).append(_Pair(pair, (first, second), write_seq))
     return due
-
-
-def _key(pair: CausalPair) -> str:
-    ends = (pair.cause, pair.effect)
-    return " ".join(f"{each.memory_id} {each.version}" for each in ends)
 
 
 async def _inferred(

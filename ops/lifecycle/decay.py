@@ -170,17 +170,12 @@ def taken(shard: Shard, settings: Settings, scope: str, rule: Rule) -> list[Take
     since = decay_since(shard)
     for row, weaker in fading(shard, scope, rule.until, rule.decay_rate):
         if weaker.confidence < rule.floor:
-            found.append(
-                Taken(row.memory_id, row.type, row.content, "faded", _fades_at(row, since, rule))
-            )
+            begin = row.last_accessed or row.created_at
+            until = max(begin, row.decayed_at or begin, since or begin)
+            at = fades_at(row.confidence, row.decay_rate, begin, until, rule.floor)
+            at = rule.until if at is None else min(at, rule.until)
+            found.append(Taken(row.memory_id, row.type, row.content, "faded", at))
     return sorted(found, key=lambda each: (each.at, each.id))
-
-
-def _fades_at(row: MemoryRow, since: datetime | None, rule: Rule) -> datetime:
-    begin = row.last_accessed or row.created_at
-    until = max(begin, row.decayed_at or begin, since or begin)
-    at = fades_at(row.confidence, row.decay_rate, begin, until, rule.floor)
-    return rule.until if at is None else min(at, rule.until)
 
 
 def simulate(

@@ -107,16 +107,21 @@ class Decider:
 
     async def proposed(self, decision: Decision) -> ShadowProposal:
         """Returns what it would do, or why it has no answer. Never raises a provider's errors."""
-        told = self._by_rules(decision) if self.port is None else await self._by_model(decision)
-        intent, item_id = decision.intent, decision.proposal.fact.item_id
-        known: Told = {"item_id": item_id, "turn_memory_id": intent.turn.memory_id}
+        intent, fact = decision.intent, decision.proposal.fact
+        if self.port is None:
+            said = decided_by_rules(
+                decision.occurred_at,
+                fact,
+                decision.proposal.candidates,
+                self.near,
+                decision.source,
+            )
+            told = _decided(decision, said.action, said.target_id, said.reason, said.confidence)
+        else:
+            told = await self._by_model(decision)
+        known: Told = {"item_id": fact.item_id, "turn_memory_id": intent.turn.memory_id}
         known |= {"decider": self.name, "round": intent.round}
         return ShadowProposal.model_validate(known | told)
-
-    def _by_rules(self, decision: Decision) -> Told:
-        known = (decision.occurred_at, decision.proposal.fact, decision.proposal.candidates)
-        said = decided_by_rules(*known, self.near, decision.source)
-        return _decided(decision, said.action, said.target_id, said.reason, said.confidence)
 
     async def _by_model(self, decision: Decision) -> Told:
         assert self.port is not None
@@ -277,7 +282,9 @@ class ShadowDeciding:
         if not isinstance(body, MemoryWrite) or not isinstance(body.write, ProposalsIntent):
             return []
         intent = body.write
-        source = _text_of(shard, intent.turn.memory_id)
+        query = "SELECT content FROM memory_rows WHERE memory_id = ?"
+        rows = shard.fetch(query, [intent.turn.memory_id])
+        source = str(rows[0][0]) if rows else None
         return [
             Decision(message.scope, message.occurred_at, intent, proposal, source)
             for proposal in intent.proposals
@@ -300,11 +307,6 @@ def _next_of(shard: Shard) -> int | None:
 def _note(shard: Shard, state: str) -> None:
     with shard.writing():
         shard.set_state(STATE, state)
-
-
-def _text_of(shard: Shard, memory_id: str) -> str | None:
-    rows = shard.fetch("SELECT content FROM memory_rows WHERE memory_id = ?", [memory_id])
-    return str(rows[0][0]) if rows else None
 
 
 def _erasures(shard: Shard) -> int:

@@ -91,19 +91,14 @@ def restore_snapshot(settings: Settings, snapshot: Path) -> list[SnapshotShard]:
     shards = shards_of(snapshot)
     with open_log(settings, "process") as log:
         for shard in shards:
-            _check_target(settings, shard)
+            folder = shard_folder(settings, shard.partition)
+            if folder.exists():
+                FolderLock(folder, "shard").release()  # raises FolderInUse
+                raise RequestError(f"there is a store in {folder}; move it away first")
             _check_log(log, snapshot, shard, Policy.of(settings.pii))
         for shard in shards:
             _restore(settings, snapshot, shard.partition)
     return shards
-
-
-def _check_target(settings: Settings, shard: SnapshotShard) -> None:
-    folder = shard_folder(settings, shard.partition)
-    if not folder.exists():
-        return
-    FolderLock(folder, "shard").release()  # raises FolderInUse
-    raise RequestError(f"there is a store in {folder}; move it away first")
 
 
 def _check_log(log: LogReader, snapshot: Path, shard: SnapshotShard, policy: Policy) -> None:

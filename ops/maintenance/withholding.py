@@ -191,14 +191,11 @@ class Purge:
         removed = 0
         for topic, readers in READERS.items():
             for partition in range(self._log.partitions(topic.name)):
-                removed += self._partition(topic.name, partition, readers)
-        return removed
-
-    def _partition(self, topic: str, partition: int, readers: Sequence[str]) -> int:
-        end = min(self._log.position(reader, topic, partition) for reader in readers)
-        removed = 0
-        for read in unchecked(self._log, PURGE, topic, partition, end):
-            sensitive = [each.offset for each in read if self._policy.record(each) is not each]
-            if sensitive:
-                removed += self._log.erase(topic, partition, sensitive)
+                end = min(self._log.position(reader, topic.name, partition) for reader in readers)
+                for read in unchecked(self._log, PURGE, topic.name, partition, end):
+                    sensitive = [
+                        each.offset for each in read if self._policy.record(each) is not each
+                    ]
+                    if sensitive:
+                        removed += self._log.erase(topic.name, partition, sensitive)
         return removed
