@@ -197,25 +197,21 @@ class PalimpsestStore(BaseStore):
         told: dict[str, Any] = {**kept, "namespace": namespace, "key": key, "value": value}
         whole = {**told, "put": uuid.uuid4().hex, "expires_at": ends}
         for text in texts(without_secrets(value), kept["paths"]) or [key]:
-            await self._remember_text(namespace, text, key, packed(whole, redact=self._redact))
+            metadata = packed(whole, redact=self._redact)
+            # A scope holds each text once: if another item has the same text, the key is appended.
+            for content in (text, f"{text} ({key} {uuid.uuid4().hex[:8]})"):
+                change = await self._memory.remember(
+                    content,
+                    session_id=_session(key),
+                    source_type=SOURCE,
+                    metadata=metadata,
+                    scope=self._scope(namespace),
+                )
+                if not change.deduped:
+                    break
         after = await self._stored(namespace, key)
         older = [each for each in after if each.put != after[0].put]
         await self._forget(namespace, older, "replaced in the store")
-
-    async def _remember_text(
-        self, namespace: Namespace, text: str, key: str, metadata: dict[str, Any]
-    ) -> None:
-        # A scope holds each text once: if another item has the same text, the key is appended.
-        for content in (text, f"{text} ({key} {uuid.uuid4().hex[:8]})"):
-            change = await self._memory.remember(
-                content,
-                session_id=_session(key),
-                source_type=SOURCE,
-                metadata=metadata,
-                scope=self._scope(namespace),
-            )
-            if not change.deduped:
-                return
 
     async def _refresh(self, found: Iterable[Stored]) -> None:
         """Restarts the time to live of the items that have one."""

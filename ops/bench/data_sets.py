@@ -134,19 +134,17 @@ def _question(
     evidence: tuple[str, ...],
     turns: list[dict[str, Any]],
 ) -> Question:
+    asked_at = item.get("asked_at")  # `2023/05/30 (Tue) 18:40`, taken as UTC
     return Question(
         *(scope, item["question"], item["category"], evidence, half),
-        asked_at=_asked_at(item.get("asked_at")),
+        asked_at=None
+        if asked_at is None
+        else datetime.strptime(asked_at, _ASKED).replace(tzinfo=UTC),
         type=item.get("type", ""),
         roles=tuple(sorted({role_of_speaker(turn["speaker"]) for turn in turns})),
         answer=str(item.get("answer", "")),
         evidence_texts=tuple(turn.get("text", "") for turn in turns),
     )
-
-
-def _asked_at(text: str | None) -> datetime | None:
-    """`2023/05/30 (Tue) 18:40`, taken as UTC."""
-    return None if text is None else datetime.strptime(text, _ASKED).replace(tzinfo=UTC)
 
 
 def _evidence(item: dict[str, list[str]]) -> tuple[str, ...]:

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Final, TypedDict, cast
 
@@ -35,7 +34,6 @@ from palimpsest.ops.sources import Sources
 from palimpsest.schemas.memory_texts import MONTHS
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.recall.query import Query
-from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.models.base import Vector
 from palimpsest.streams.runtime.output import published
@@ -83,7 +81,10 @@ async def measure(settings: Settings, data: Sequence[Path], memories: int) -> Js
         await app.run(until_drained=True)  # LanceDB catches up, as in any worker
         sources = sources_of(app)
         shard = sources.shard_of(SCOPE)
-        recall = partial(_recall, sources)
+
+        async def recall(text: str) -> None:
+            await retrieved(sources, Query(SCOPE, text))
+
         first = await _timed(recall, filled["questions"][:1])
         processor = time.process_time()
         recalls = await _timed(recall, filled["questions"])
@@ -103,10 +104,6 @@ async def measure(settings: Settings, data: Sequence[Path], memories: int) -> Js
         }
     result["bytes_a_memory"] = disk_bytes([shard.folder], filled["memories"])
     return result
-
-
-async def _recall(sources: Sources, text: str) -> None:
-    await retrieved(sources, Query(SCOPE, text))
 
 
 async def _timed(call: Callable[[str], Awaitable[object]], texts: Sequence[str]) -> JsonObject:
@@ -158,7 +155,10 @@ async def _fill(settings: Settings, originals: Sequence[Original], memories: int
                 publish(settings, copied(original, copies, number))
             app.worker = replace(app.worker)  # one works until it is drained, once
             await app.run(until_drained=True)
-            stored = _stored(shard)
+            with shard.reading() as reader:
+                stored = reader.execute(
+                    "SELECT type, content FROM memory_rows WHERE NOT is_deleted ORDER BY memory_id"
+                ).fetchall()
             copies += 1
     chance = random.Random(SEED)
     queries = [
@@ -175,14 +175,6 @@ async def _fill(settings: Settings, originals: Sequence[Original], memories: int
         "questions": chance.sample(queries, min(QUESTIONS, len(queries))),
         "facts": chance.sample(facts, min(MESSAGES * FACTS, len(facts))),
     }
-
-
-def _stored(shard: Shard) -> list[tuple[str, str]]:
-    """Type and text of all memories."""
-    with shard.reading() as reader:
-        return reader.execute(
-            "SELECT type, content FROM memory_rows WHERE NOT is_deleted ORDER BY memory_id"
-        ).fetchall()
 
 
 def _original(file: Path, settings: Settings) -> Original:

@@ -385,22 +385,17 @@ class EmbeddingTracker:
         lacking = await asyncio.to_thread(missing, shard, to.space, to.dimensions, through)
         may_switch = row.switches and shard.embedding is row and self._append is not None
         if lacking.total <= row.allow_missing and may_switch:
-            await self._switched(partition, shard, row, to)
-
-    async def _switched(
-        self, partition: int, shard: Shard, row: EmbeddingRow, to: EmbeddingChoice
-    ) -> None:
-        """Gives the command to switch, and then their vectors to the newest memories."""
-        assert self._append is not None
-        # Before anything is awaited: a command that was given before a crash may be applied
-        # meanwhile, and one from another model to this one would have another id.
-        command = self._switch(partition, row, self._models.live(shard), to)
-        await asyncio.to_thread(shard.vector_table(to.space, to.dimensions).sync)
-        await asyncio.to_thread(self._append, [command])
-        until = time.monotonic() + TRACK_SECONDS
-        while shard.embedding is row and time.monotonic() < until:  # noqa: ASYNC110
-            await asyncio.sleep(SWITCH_SECONDS)
-        await self.track(partition, shard)
+            # Switches, and then gives the newest memories their vectors.
+            assert self._append is not None
+            # Before anything is awaited: a command that was given before a crash may be applied
+            # meanwhile, and one from another model to this one would have another id.
+            command = self._switch(partition, row, self._models.live(shard), to)
+            await asyncio.to_thread(shard.vector_table(to.space, to.dimensions).sync)
+            await asyncio.to_thread(self._append, [command])
+            until = time.monotonic() + TRACK_SECONDS
+            while shard.embedding is row and time.monotonic() < until:  # noqa: ASYNC110
+                await asyncio.sleep(SWITCH_SECONDS)
+            await self.track(partition, shard)
 
     def _switch(
         self, partition: int, row: EmbeddingRow, live: EmbeddingChoice, to: EmbeddingChoice

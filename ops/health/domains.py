@@ -170,22 +170,11 @@ def _near_score(counts: Counts) -> float:
     return max(HYGIENE, 1.0 - max(words, _share(counts["alike"], counts["compared"])))
 
 
-def _near_remedy(counts: Counts) -> str | None:
-    found = counts["same_words"] + counts["alike"]
-    return "look at them, and `palimpsest forget ID` what says the same" if found else None
-
-
 def _never_reason(counts: Counts) -> str:
     if not counts["recalled"]:
         return "no recall is recorded yet, so nothing can be said"
     never = f"{counts['never']} of {_n(counts['old'], 'memory')}"
     return f"{never} older than {_n(counts['stale_days'], 'day')} never recalled"
-
-
-def _never_score(counts: Counts) -> float:
-    if not counts["recalled"]:
-        return 1.0
-    return 1.0 - HYGIENE * _share(counts["never"], counts["old"])
 
 
 def _unused(score: Callable[[Counts], float], reason: Callable[[Counts], str]) -> Domain:
@@ -270,7 +259,11 @@ DOMAINS: Final[Mapping[str, Domain]] = {
             f"{_n(counts['same_words'], 'memory')} with the words of another; {counts['alike']} of"
             f" {counts['compared']} compared by vector nearly equal another"
         ),
-        _near_remedy,
+        lambda counts: (
+            "look at them, and `palimpsest forget ID` what says the same"
+            if counts["same_words"] + counts["alike"]
+            else None
+        ),
     ),
     "stale": _unused(
         lambda counts: 1.0 - HYGIENE * _share(counts["stale"], counts["recalled"]),
@@ -279,7 +272,12 @@ DOMAINS: Final[Mapping[str, Domain]] = {
             f" {_n(counts['stale_days'], 'day')}"
         ),
     ),
-    "never_recalled": _unused(_never_score, _never_reason),
+    "never_recalled": _unused(
+        lambda counts: (
+            1.0 - HYGIENE * _share(counts["never"], counts["old"]) if counts["recalled"] else 1.0
+        ),
+        _never_reason,
+    ),
     "overlong": Domain(
         0.5,
         lambda counts: max(HYGIENE, 1.0 - _share(counts["overlong"], counts["memories"])),

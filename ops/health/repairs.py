@@ -94,7 +94,13 @@ class Repair:
         found = [each for each in self.checkup.findings(domain) if not self.frozen(each[1])]
         more: Counter[tuple[str, str]] = Counter()
         if domain == "queue":
-            redriver = self._redriver()
+            redriver = Redriver(
+                self.checkup.shard,
+                self.checkup.partition,
+                self.checkup.settings,
+                self.append,
+                self.checkup.at,
+            )
             rows = redriver.rows([key for _, _, key in found[:RESENT]])
             refused = {row["id"] for row in rows if redriver.why_not(row) is not None}
             sendable = {row["id"] for row in rows} - refused
@@ -139,11 +145,6 @@ class Repair:
             self.append(records)
 
     # ---- queue ----
-    def _redriver(self) -> Redriver:
-        checkup = self.checkup
-        known = (checkup.shard, checkup.partition, checkup.settings, self.append, checkup.at)
-        return Redriver(*known)
-
     async def redrive(self, plan: Plan) -> bool:
         redriver = self._redriver()
         async for _ in redriver.redrive_all([key for _, _, key in plan.findings]):
@@ -388,8 +389,14 @@ async def maintain(
 ) -> str:
     """The scheduled job: returns what it did, or what it would do (`maintenance.mode`). `sweep` is
     the job that removes what is past its window."""
-    known = (context.shard, context.partition, context.settings, context.log, context.at)
-    checkup = Checkup(*known, scope=context.scope)
+    checkup = Checkup(
+        context.shard,
+        context.partition,
+        context.settings,
+        context.log,
+        context.at,
+        scope=context.scope,
+    )
     frozen = partial(is_frozen, context.shard, context.settings)
     swept = None if sweep is None else partial(sweep, context)
     told = []

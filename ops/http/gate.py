@@ -123,7 +123,9 @@ class Gate:
         """Refuses a host name that a foreign page had its browser resolve to this machine."""
         if not (self._is_local or self._hosts):
             return
-        name = _name(headers.get("host", ""))
+        host = headers.get("host", "")
+        is_ipv6 = host.startswith("[")
+        name = host[1:].partition("]")[0] if is_ipv6 else host.partition(":")[0].lower()
         if name not in self._hosts and not (self._is_local and is_loopback(name)):
             raise Problem(
                 "misdirected",
@@ -241,10 +243,3 @@ def check_own_page(method: str, headers: Headers) -> None:
 def is_public(path: str) -> bool:
     """Whether everyone who can reach the service may ask for it."""
     return path in PUBLIC_PATHS or path == SIGN_IN or path.startswith(STATIC)
-
-
-def _name(host: str) -> str:
-    """The host without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].lower()

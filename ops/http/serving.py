@@ -67,26 +67,23 @@ class Serving:
         and LogError if the broker lacks the required topics."""
         if self.app is None:
             self.service.started.set()
-            await self._until_stopped()
+            assert self.reach is not None
+            stopped = asyncio.ensure_future(self.service.stopping.wait())
+            reached = asyncio.ensure_future(self.reach())
+            try:
+                await asyncio.wait((stopped, reached), return_when=asyncio.FIRST_COMPLETED)
+                if reached.done():
+                    reached.result()
+                await stopped
+            finally:
+                stopped.cancel()
+                reached.cancel()
             return
         # This takes a second or two; requests are already answered meanwhile.
         await asyncio.to_thread(importlib.import_module, "palimpsest.stores.index.lance")
         if not self.service.stopping.is_set():
             self.service.started.set()
             await self.app.run(until_drained=False)
-
-    async def _until_stopped(self) -> None:
-        assert self.reach is not None
-        stopped = asyncio.ensure_future(self.service.stopping.wait())
-        reached = asyncio.ensure_future(self.reach())
-        try:
-            await asyncio.wait((stopped, reached), return_when=asyncio.FIRST_COMPLETED)
-            if reached.done():
-                reached.result()
-            await stopped
-        finally:
-            stopped.cancel()
-            reached.cancel()
 
     def stop(self) -> None:
         """Finishes running batches and requests, then ends `run`."""

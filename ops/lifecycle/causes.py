@@ -15,7 +15,6 @@ from palimpsest.ops.lifecycle.shared import ask, command_record, due_rows, langu
 from palimpsest.ops.maintenance.jobs import JobContext
 from palimpsest.schemas.commands import Actor, CausalPair, LinkCausesCommand, MemoryVersion
 from palimpsest.streams.prompting.summaries import causes_prompt, read_causes
-from palimpsest.streams.runtime.model_port import ModelPort
 
 REASONER: Final = Actor(id="reasoner", type="system")
 CONFIDENCE: Final = 0.7
@@ -55,9 +54,17 @@ async def causes(context: JobContext) -> str:
     due = await asyncio.to_thread(_due, context)
     linked = unread = 0
     for scope, pairs in due.items():
-        model, found, repeated = await _inferred(models, scope, pairs)
+        model = ""
+        found: list[CausalPair] = []
+        for first in range(0, len(pairs), PAIRS_PER_CALL):
+            some = pairs[first : first + PAIRS_PER_CALL]
+            prompt = causes_prompt([pair.texts for pair in some])
+            places, model = await ask(models, prompt, scope, partial(read_causes, count=len(some)))
+            if places is None:
+                unread += 1
+            else:
+                found += [some[place].seen for place in places]
         linked += len(found)
-        unread += repeated
         command = LinkCausesCommand(
             model=model,
             confidence=CONFIDENCE,
@@ -83,19 +90,3 @@ def _due(context: JobContext) -> dict[str, list[_Pair]]:
         )
         due.setdefault(scope, []).append(_Pair(pair, (first, second), write_seq))
     return due
-
-
-async def _inferred(
-    models: ModelPort, scope: str, pairs: list[_Pair]
-) -> tuple[str, list[CausalPair], int]:
-    """Returns the model, what it found, and how many of its replies named most pairs."""
-    model, found, repeated = "", [], 0
-    for first in range(0, len(pairs), PAIRS_PER_CALL):
-        some = pairs[first : first + PAIRS_PER_CALL]
-        prompt = causes_prompt([pair.texts for pair in some])
-        places, model = await ask(models, prompt, scope, partial(read_causes, count=len(some)))
-        if places is None:
-            repeated += 1
-        else:
-            found += [some[place].seen for place in places]
-    return model, found, repeated

@@ -196,8 +196,9 @@ class Scheduler(PartitionTimer[dict[str, datetime]]):
             if before is not None and before.outcome == "ok" and before.scheduled_for >= at:
                 return replace(before, partition=partition)  # it was run meanwhile
             started, failures = self.clock(), 0
-            known = (self.settings, self.log, self.append, scope, self.models)
-            context = JobContext(shard, partition, at, *known)
+            context = JobContext(
+                shard, partition, at, self.settings, self.log, self.append, scope, self.models
+            )
             try:
                 detail = await job.run(context)
             except StoreClosed:

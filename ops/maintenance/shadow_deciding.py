@@ -371,25 +371,12 @@ class Earning(CommandTimer):
     seconds = 30.0
 
     def commands(self, shard: Shard) -> dict[str, Outgoing]:
-        found = {}
-        for scope, earned, judged in self._candidates(shard):
-            why = change_of(judged, earned, self.settings.pipeline)
-            if why is not None:
-                # The count of changes gives each further change a command id of its own.
-                command = SetFlagsCommand(earned_update_delete=not earned, reason=why)
-                [(changes,)] = shard.fetch(CHANGES, [scope])
-                key, record = own_command(scope, command, EARNING, self.clock(), changes)
-                found[key] = record
-        return found
-
-    def _candidates(self, shard: Shard) -> list[tuple[str, bool, Judged]]:
-        """Returns the scopes, whether each has earned the permission, and people's verdicts."""
         flags, settings = dict(shard.flags), self.settings.pipeline
         judged: dict[str, Judged] = {}
         if settings.earn_update_delete:
             rows = shard.fetch(JUDGED, [settings.earn_proposals])
             judged = {scope: Judged(int(count), int(right)) for scope, count, right in rows}
-        found = []
+        found = {}
         for scope in sorted(judged.keys() | flags.keys()):
             own = flags.get(scope)
             now = effective(settings, own)
@@ -399,5 +386,11 @@ class Earning(CommandTimer):
             if is_set or now.mutations_frozen or now.autonomous_frozen:
                 continue
             earned = own is not None and bool(own.earned_update_delete)
-            found.append((scope, earned, judged.get(scope, Judged())))
+            why = change_of(judged.get(scope, Judged()), earned, settings)
+            if why is not None:
+                # The count of changes gives each further change a command id of its own.
+                command = SetFlagsCommand(earned_update_delete=not earned, reason=why)
+                [(changes,)] = shard.fetch(CHANGES, [scope])
+                key, record = own_command(scope, command, EARNING, self.clock(), changes)
+                found[key] = record
         return found

@@ -43,7 +43,6 @@ from palimpsest.ops.replay.live_stores import (
     unreadable,
 )
 from palimpsest.ops.replay.log_reading import (
-    Offsets,
     followed,
     known_to_log,
     offset_at,
@@ -237,13 +236,6 @@ class _Work:
         self.branch = keep_branch(self.settings, self.branch, read_through=read, whole=whole)
         return done
 
-    def _ends(self, copy: LiveCopy) -> Offsets:
-        if self.request.until is not None:
-            return followed(self.settings, self.log, copy.partition, self._until(copy.partition))
-        if not copy.not_compared:
-            return copy.cursors()
-        return known_to_log(self.settings, self.log, copy.partition)
-
     def _until(self, partition: int) -> int:
         """The offset of memory-writes. Of other partitions than that of which it was named: what
         they had when the record before it was appended."""
@@ -261,7 +253,13 @@ class _Work:
     async def _job(self, copy: LiveCopy, stored: tuple[Path, ...]) -> FoldJob:
         """What is to be folded, from where the branch's shard is. Raises RequestError where more
         is folded than is wanted."""
-        ends = self._ends(copy)
+        if self.request.until is not None:
+            until = self._until(copy.partition)
+            ends = followed(self.settings, self.log, copy.partition, until)
+        elif not copy.not_compared:
+            ends = copy.cursors()
+        else:
+            ends = known_to_log(self.settings, self.log, copy.partition)
         model = embedding_model(self.own)
         shard = open_shard(self.own, copy.partition, shard_options(self.own, model))
         try:
@@ -316,8 +314,14 @@ class _Work:
             if done.stopped or not (done.is_equal or self.request.anyway):
                 return
             folders = tuple(f"shards/{partition}" for partition in self.partitions)
-            swapped = (self.settings, self.branch, self.branch, self.partitions, folders)
-            done.kept = await asyncio.to_thread(exchange, *swapped)
+            done.kept = await asyncio.to_thread(
+                exchange,
+                self.settings,
+                branch=self.branch,
+                live=self.branch,
+                partitions=self.partitions,
+                folders=folders,
+            )
 
 
 # --- exchanging -----------------------------------------------------------------------------------

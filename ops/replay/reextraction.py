@@ -385,7 +385,18 @@ def estimate(settings: Settings, asked: Reextract) -> Estimate:
         topic = TURNS_NORMALIZED.name
         everything = sum(reader.end_offset(topic, each) for each in range(reader.partitions(topic)))
         extractions, decisions = _recorded(reader, selection)
-        sizes = [_prompt_size(own, message) for message in _chosen_turns(reader, selection)]
+        sizes = []
+        for message in _chosen_turns(reader, selection):
+            turn = message.body
+            assert isinstance(turn, NormalizedTurn)
+            prompt = extraction_prompt(
+                turn,
+                message.occurred_at,
+                turn.context or (),
+                own.extraction.max_input_characters,
+                own.extraction.max_output_tokens,
+            )
+            sizes.append(size_of(prompt))
     turns = min(len(sizes), selection.sample or len(sizes))
     tokens = _tokens(extractions, decisions, own, sum(sizes) / max(len(sizes), 1))
     read, written = (round(each * turns) for each in tokens)
@@ -397,13 +408,6 @@ def estimate(settings: Settings, asked: Reextract) -> Estimate:
     if prices != (None, None):
         cost = Prices(*(each or 0.0 for each in prices)).of(read, written)
     return Estimate(turns, everything, read, written, extractions.told > 0, seconds, cost)
-
-
-def _prompt_size(own: Settings, message: Message) -> int:
-    turn, limits = message.body, own.extraction
-    assert isinstance(turn, NormalizedTurn)
-    most = (limits.max_input_characters, limits.max_output_tokens)
-    return size_of(extraction_prompt(turn, message.occurred_at, turn.context or (), *most))
 
 
 def _recorded(reader: LogReader, selection: Selection) -> tuple[_Calls, _Calls]:
