@@ -90,7 +90,13 @@ class PalimpsestChatHistory(BaseChatMessageHistory):
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Append messages."""
-        self._background.blocking(self._history.append(map(_message, messages)))
+        converted = [
+            Message(
+                ROLES.get(each.type, "tool"), str(each.text), message_to_dict(each), each.name or ""
+            )
+            for each in messages
+        ]
+        self._background.blocking(self._history.append(converted))
 
     def clear(self) -> None:
         """Take all messages back; what was drawn from them stays remembered."""
@@ -101,8 +107,3 @@ def _asynchronous(memory: Any) -> AsyncMethods:
     if isinstance(memory, AsyncMethods | BlockingMethods):
         return asynchronous(memory)
     raise TypeError(f"memory is a {type(memory).__name__}; give a Memory or a Client")
-
-
-def _message(message: BaseMessage) -> Message:
-    role = ROLES.get(message.type, "tool")
-    return Message(role, str(message.text), message_to_dict(message), message.name or "")

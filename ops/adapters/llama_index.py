@@ -129,7 +129,15 @@ class PalimpsestMemory(BaseMemory):
 
     def put_messages(self, messages: list[ChatMessage]) -> None:
         """Append messages."""
-        self._blocking(self._history.append(map(_message, messages)))
+        converted = [
+            Message(
+                ROLES.get(str(each.role.value), "tool"),
+                each.content or "",
+                each.model_dump(mode="json"),
+            )
+            for each in messages
+        ]
+        self._blocking(self._history.append(converted))
 
     def set(self, messages: list[ChatMessage]) -> None:
         """Take the conversation back, and keep these messages instead."""
@@ -146,8 +154,3 @@ class PalimpsestMemory(BaseMemory):
 
     def _blocking(self, work: Any) -> Any:
         return self._history.memory.background.blocking(work)
-
-
-def _message(message: ChatMessage) -> Message:
-    role = ROLES.get(str(message.role.value), "tool")
-    return Message(role, message.content or "", message.model_dump(mode="json"))

@@ -94,13 +94,7 @@ class Repair:
         found = [each for each in self.checkup.findings(domain) if not self.frozen(each[1])]
         more: Counter[tuple[str, str]] = Counter()
         if domain == "queue":
-            redriver = Redriver(
-                self.checkup.shard,
-                self.checkup.partition,
-                self.checkup.settings,
-                self.append,
-                self.checkup.at,
-            )
+            redriver = self._redriver()
             rows = redriver.rows([key for _, _, key in found[:RESENT]])
             refused = {row["id"] for row in rows if redriver.why_not(row) is not None}
             sendable = {row["id"] for row in rows} - refused
@@ -145,6 +139,10 @@ class Repair:
             self.append(records)
 
     # ---- queue ----
+    def _redriver(self) -> Redriver:
+        checkup = self.checkup
+        return Redriver(checkup.shard, checkup.partition, checkup.settings, self.append, checkup.at)
+
     async def redrive(self, plan: Plan) -> bool:
         redriver = self._redriver()
         async for _ in redriver.redrive_all([key for _, _, key in plan.findings]):

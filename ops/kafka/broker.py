@@ -159,7 +159,20 @@ class Broker:
                 command += ["-c", str(self.folder / "server.properties")]
                 run_program(command, FORMAT_SECONDS)
             self._launch(java, classpath)
-        self._wait_until_ready(deadline, timeout)
+        while not self.ready():
+            if not self.running:
+                self._process = None
+                raise BrokerError(
+                    "the broker ended while starting; "
+                    f"the end of {self.log_file}:\n{self._log_tail()}"
+                )
+            if time.monotonic() > deadline:
+                tail = self._log_tail()
+                self.kill()
+                raise BrokerError(
+                    f"the broker did not answer within {timeout:.0f} s; the end of its log:\n{tail}"
+                )
+            time.sleep(POLL_SECONDS)
 
     def stop(self, timeout: float = STOP_SECONDS) -> None:
         """Ask the broker to shut down (SIGTERM); kill it after ``timeout`` seconds.
@@ -225,22 +238,6 @@ class Broker:
                 start_new_session=True,
             )
         (self.folder / "broker.pid").write_text(f"{self._process.pid}\n")
-
-    def _wait_until_ready(self, deadline: float, timeout: float) -> None:
-        while not self.ready():
-            if not self.running:
-                self._process = None
-                raise BrokerError(
-                    "the broker ended while starting; "
-                    f"the end of {self.log_file}:\n{self._log_tail()}"
-                )
-            if time.monotonic() > deadline:
-                tail = self._log_tail()
-                self.kill()
-                raise BrokerError(
-                    f"the broker did not answer within {timeout:.0f} s; the end of its log:\n{tail}"
-                )
-            time.sleep(POLL_SECONDS)
 
     def _end(self, number: signal.Signals, timeout: float) -> None:
         pid = self.pid

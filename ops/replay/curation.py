@@ -78,7 +78,15 @@ class Curation(Counterparts):
             known = await self._found(message, command, record)
             self.live.ledger.keep_curated(known)
         if isinstance(command, EraseScopeCommand):
-            return self._erasure(message, command, known)
+            if all(row.status == "not carried out" for row in known):
+                return []
+            [(count,)] = self.shard.fetch(
+                "SELECT count(*) FROM memory_rows WHERE scope = ?"
+                " AND NOT (is_deleted AND content_hash = '')",
+                [message.scope],
+            )
+            token = erase_token(message.scope, count)
+            return [_said(message, command.model_copy(update={"confirm_token": token}), 0)]
         named: dict[str, list[str]] = {}
         forgotten: list[str] = []
         for row in known:
@@ -216,19 +224,6 @@ class Curation(Counterparts):
         return self.live.ledger.scanned("memory-changes", record.partition)
 
     # --- what the branch did -----------------------------------------------------------------
-
-    def _erasure(
-        self, message: Message, command: EraseScopeCommand, known: Sequence[Curated]
-    ) -> list[Message]:
-        if all(row.status == "not carried out" for row in known):
-            return []
-        [(count,)] = self.shard.fetch(
-            "SELECT count(*) FROM memory_rows WHERE scope = ?"
-            " AND NOT (is_deleted AND content_hash = '')",
-            [message.scope],
-        )
-        token = erase_token(message.scope, count)
-        return [_said(message, command.model_copy(update={"confirm_token": token}), 0)]
 
     def _results(self, named: str) -> Mapping[str, str]:
         """Returns the result by memory or pending fact, under `*` for all that are not named; empty

@@ -384,7 +384,14 @@ class _Copying:
 
     def _copies(self, topic: Topic) -> Iterator[Record]:
         for _, record, found in self.clocks.merged(topic):
-            target = self._target(record, found.scope)
+            # To the partition of its scope. An unreadable record goes with its dead letter. One
+            # without a scope, such as a null value, may go anywhere, but always to the same one.
+            place = (record.topic, record.partition, record.offset)
+            scope = self.clocks.failed.get(place, found.scope)
+            partitions = self.new.partitions(record.topic)
+            target = record.partition % partitions
+            if scope and scope != UNREADABLE_SCOPE:
+                target = partition_for(scope, partitions)
             offset = self.ends[topic.name, target]
             self.ends[topic.name, target] = offset + 1
             copy = replace(record, partition=target, offset=offset)
@@ -396,16 +403,6 @@ class _Copying:
                 places.extend([GONE] * (record.offset - len(places)))
                 places.append(target << OFFSET_BITS | offset)
             yield replace(copy, value=self._value(topic, record, copy))
-
-    def _target(self, record: Record, scope: str) -> int:
-        """Returns the new partition: that of the scope. An unreadable record goes with its dead
-        letter. One without a scope, such as a null value, may go anywhere, but always to the same
-        partition."""
-        scope = self.clocks.failed.get((record.topic, record.partition, record.offset), scope)
-        partitions = self.new.partitions(record.topic)
-        if scope and scope != UNREADABLE_SCOPE:
-            return partition_for(scope, partitions)
-        return record.partition % partitions
 
     def positions(self) -> None:
         """Sets every consumer's position so that no record that it had not read lies before it."""
