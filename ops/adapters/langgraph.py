@@ -136,7 +136,13 @@ class PalimpsestStore(BaseStore):
             case SearchOp():
                 return await self._search(op)
             case ListNamespacesOp():
-                return await self._namespaces(op)
+                every = await self._below(())
+                conditions = op.match_conditions or ()
+                named = [each for each in every if all(_meets(each, c) for c in conditions)]
+                items = await _together(map(self._stored, named))
+                found = [each for each, of in zip(named, items, strict=True) if _newest(of)]
+                cut = dict.fromkeys(each[: op.max_depth] for each in found)
+                return [*cut][op.offset : op.offset + op.limit]
         return None
 
     def sweep_ttl(self) -> int:
@@ -303,14 +309,6 @@ class PalimpsestStore(BaseStore):
         ]
         return sorted(each for each in spaces if each[: len(prefix)] == prefix)
 
-    async def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
-        conditions = op.match_conditions or ()
-        named = [each for each in await self._below(()) if all(_meets(each, c) for c in conditions)]
-        stored = await _together(map(self._stored, named))
-        found = [each for each, items in zip(named, stored, strict=True) if _newest(items)]
-        cut = dict.fromkeys(each[: op.max_depth] for each in found)
-        return [*cut][op.offset : op.offset + op.limit]
-
 
 async def _together(work: Iterable[Awaitable[T]]) -> list[T]:
     """Returns the results in order; runs up to AT_ONCE at a time."""
@@ -407,7 +405,15 @@ def _at(value: Any, name: str) -> Any:
 def _fits(value: Any, wanted: Any) -> bool:
     if isinstance(wanted, dict):
         if any(name.startswith("$") for name in wanted):
-            return all(_compared(value, name, other) for name, other in wanted.items())
+            for name, other in wanted.items():
+                if name not in COMPARED:
+                    raise ValueError(f"there is no {name}; there are {', '.join(COMPARED)}")
+                try:
+                    if not COMPARED[name](value, other):
+                        return False
+                except TypeError:
+                    return False  # for example 5 > "a"
+            return True
         return isinstance(value, dict) and passes(value, wanted)
     if isinstance(wanted, list | tuple):
         return (
@@ -416,12 +422,3 @@ def _fits(value: Any, wanted: Any) -> bool:
             and all(map(_fits, value, wanted))
         )
     return bool(value == wanted)
-
-
-def _compared(value: Any, name: str, other: Any) -> bool:
-    if name not in COMPARED:
-        raise ValueError(f"there is no {name}; there are {', '.join(COMPARED)}")
-    try:
-        return COMPARED[name](value, other)
-    except TypeError:
-        return False  # for example 5 > "a"

@@ -128,9 +128,12 @@ async def _filled(settings: Settings, data: Sequence[Path], memories: int) -> Fi
     """Fills the folder in a separate process: its resources must not count as the worker's."""
     note = settings.data_dir / FILLED
     if not note.exists():
-        originals = [
-            _original(file, settings) for each in data for file in conversation_files(each)
-        ]
+        originals = []
+        for file in (file for each in data for file in conversation_files(each)):
+            found = tuple(turns([file], settings, captions=True))
+            asked = tuple(question.text for question in questions(file))
+            texts = [f"{turn.speaker}, {turn.speaker}: {turn.content}" for _, _, turn in found]
+            originals.append(Original(found, asked, names_of([*texts, *asked])))
         spawning = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=spawning) as process:
             loop = asyncio.get_running_loop()
@@ -177,13 +180,6 @@ async def _fill(settings: Settings, originals: Sequence[Original], memories: int
     }
 
 
-def _original(file: Path, settings: Settings) -> Original:
-    found = tuple(turns([file], settings, captions=True))
-    asked = tuple(question.text for question in questions(file))
-    texts = [f"{turn.speaker}, {turn.speaker}: {turn.content}" for _, _, turn in found]
-    return Original(found, asked, names_of([*texts, *asked]))
-
-
 def names_of(texts: Sequence[str]) -> tuple[str, ...]:
     """Returns the words that are capitalized inside a sentence and never appear in lower case."""
     found = {name for text in texts for name in _INSIDE.findall(text)}
@@ -193,12 +189,14 @@ def names_of(texts: Sequence[str]) -> tuple[str, ...]:
 
 def other_names(names: Sequence[str], copy: int) -> dict[str, str]:
     """Returns the replacement of every name in a copy; the first copy keeps the names."""
-    return {name: _made_up(f"{copy} {name}") if copy else name for name in names}
-
-
-def _made_up(seed: str) -> str:
-    chance = random.Random(seed)
-    return "".join(chance.choices(SYLLABLES, k=chance.choice((2, 2, 3)))).capitalize()
+    if not copy:
+        return {name: name for name in names}
+    others = {}
+    for name in names:
+        chance = random.Random(f"{copy} {name}")
+        syllables = chance.choices(SYLLABLES, k=chance.choice((2, 2, 3)))
+        others[name] = "".join(syllables).capitalize()
+    return others
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:

@@ -422,7 +422,10 @@ class EmbeddingTracker:
         except SetupError as error:
             done.failure = str(error)
             return
-        skip = partial(self._frozen, shard)
+
+        def skip(scope: str) -> bool:
+            return effective(self._flags, shard.flags.get(scope)).autonomous_frozen
+
         await catch_up(shard, model, table, BATCH, skip, done, go_on)
 
     async def _drop(self, shard: Shard, space: str) -> None:
@@ -440,9 +443,6 @@ class EmbeddingTracker:
                 break
         await asyncio.to_thread(shard.drop_vector_table, space)
         shard.progress[space] = EmbeddingProgress(dropped=True)
-
-    def _frozen(self, shard: Shard, scope: str) -> bool:
-        return effective(self._flags, shard.flags.get(scope)).autonomous_frozen
 
 
 def partition_scope(partition: int, partitions: int) -> str:

@@ -153,22 +153,21 @@ def drawn(nodes: Sequence[Node], edges: Sequence[Edge]) -> Drawing:
 
 def _box(nodes: Sequence[PlacedNode]) -> tuple[int, int, int, int]:
     """Left, top, width and height of the nodes with their labels."""
-    ends = [end for each in nodes for end in _label_ends(each)]
-    xs, ys = [x for x, _ in ends], [y for _, y in ends]
+    xs, ys = [], []
+    for node in nodes:
+        # Where the node and its label begin and end, about.
+        length = len(node.label) * CHARACTER
+        if node.anchor == "middle":
+            xs += [node.x - length / 2, node.x + length / 2]
+            ys.append(node.y)
+            continue
+        along = (length + 12.0) * (-1.0 if node.anchor == "end" else 1.0)
+        turned = math.radians(node.angle)
+        xs += [node.x, node.x + along * math.cos(turned)]
+        ys += [node.y, node.y + along * math.sin(turned)]
     left, top = min(xs) - MARGIN, min(ys) - MARGIN
     sides = (left, top, max(xs) + MARGIN - left, max(ys) + MARGIN - top)
     return tuple(round(each) for each in sides)  # type: ignore[return-value]
-
-
-def _label_ends(node: PlacedNode) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Where the node and its label begin and end, about."""
-    length = len(node.label) * CHARACTER
-    if node.anchor == "middle":
-        return (node.x - length / 2, node.y), (node.x + length / 2, node.y)
-    along = (length + 12.0) * (-1.0 if node.anchor == "end" else 1.0)
-    turned = math.radians(node.angle)
-    end = node.x + along * math.cos(turned), node.y + along * math.sin(turned)
-    return (node.x, node.y), end
 
 
 def _tree(ids: Sequence[str], edges: Sequence[Edge]) -> dict[str, str]:

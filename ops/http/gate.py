@@ -76,7 +76,9 @@ class Gate:
                 caller = scope.setdefault("state", {})["caller"] = self._caller(scope, headers)
                 self._check_share(caller)
             limit = self._limit(scope["path"])
-            _check_length(headers, limit)
+            length = headers.get("content-length", "")
+            if length.isdecimal() and int(length[:19]) > limit.size:
+                raise Problem("too_large", str(limit))
         except Problem as problem:
             await self._shown(HTTPConnection(scope), problem)(scope, receive, send)
             return
@@ -192,12 +194,6 @@ class BodyLimit:
 
     def __str__(self) -> str:
         return f"a body may have {self.size} bytes ({self.setting})"
-
-
-def _check_length(headers: Headers, limit: BodyLimit) -> None:
-    length = headers.get("content-length", "")
-    if length.isdecimal() and int(length[:19]) > limit.size:
-        raise Problem("too_large", str(limit))
 
 
 def limited(receive: Receive, limit: BodyLimit, seconds: float) -> Receive:

@@ -103,6 +103,21 @@ class Rebuilt:
 
 def rebuilt_json(settings: Settings, request: Rebuild, done: Rebuilt) -> dict[str, object]:
     """Returns the result of a rebuild for programs; `notes` say what is left to do."""
+    notes = []
+    if done.stopped:
+        notes.append("interrupted: the same command resumes")
+    elif request.swap and done.kept is None:
+        notes.append(
+            "not swapped, because they differ: the live stores are not what this program makes of"
+            " the log. Where an earlier release wrote them that may be so. See the branch"
+            f" {done.name} (`--branch {done.name}` with list, sql and others); --swap --anyway puts"
+            " it in their place and keeps them as a branch"
+        )
+    configured, shards = settings.log.partitions, request.shards
+    if shards is not None and done.kept is not None and configured not in (None, shards):
+        notes.append(
+            f"log.partitions is set to {configured}; set it to {shards} before anything else"
+        )
     return {
         "branch": done.name,
         "stopped": done.stopped,
@@ -116,23 +131,8 @@ def rebuilt_json(settings: Settings, request: Rebuild, done: Rebuilt) -> dict[st
         "turns_per_second": round(done.turns / done.seconds, 1) if done.records else None,
         "swapped": done.kept is not None,
         "kept": done.kept,
-        "notes": [*_notes(settings, request, done)],
+        "notes": notes,
     }
-
-
-def _notes(settings: Settings, request: Rebuild, done: Rebuilt) -> Iterator[str]:
-    if done.stopped:
-        yield "interrupted: the same command resumes"
-    elif request.swap and done.kept is None:
-        yield (
-            "not swapped, because they differ: the live stores are not what this program makes of"
-            " the log. Where an earlier release wrote them that may be so. See the branch"
-            f" {done.name} (`--branch {done.name}` with list, sql and others); --swap --anyway puts"
-            " it in their place and keeps them as a branch"
-        )
-    configured, shards = settings.log.partitions, request.shards
-    if shards is not None and done.kept is not None and configured not in (None, shards):
-        yield f"log.partitions is set to {configured}; set it to {shards} before anything else"
 
 
 async def rebuild(settings: Settings, request: Rebuild, watch: Watch = UNWATCHED) -> Rebuilt:

@@ -78,22 +78,20 @@ class Reextracted:
 
 def reextracted_json(done: Reextracted) -> dict[str, object]:
     """Returns the result of a re-extraction for programs; `notes` say what is left to do."""
-    told = {**asdict(done), "branch": done.branch.model_dump(mode="json")}
-    return {**told, "notes": [*_notes(done)]}
-
-
-def _notes(done: Reextracted) -> Iterator[str]:
+    notes = []
     if done.dead:
-        yield f"the branch has {done.dead:,} dead letters; `dead-letters list` shows them"
+        notes.append(f"the branch has {done.dead:,} dead letters; `dead-letters list` shows them")
     if done.waiting:
-        yield (
+        notes.append(
             f"{done.waiting:,} records of the live memory are not finished there; feed the branch"
             " again when they are"
         )
     if done.ended == "budget":
-        yield "the budget of tokens is used up; the same command with a larger one goes on"
+        notes.append("the budget of tokens is used up; the same command with a larger one goes on")
     if done.ended == "stopped":
-        yield "stopped; the same command goes on from there"
+        notes.append("stopped; the same command goes on from there")
+    branch = done.branch.model_dump(mode="json")
+    return {**asdict(done), "branch": branch, "notes": notes}
 
 
 async def reextract(
