@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from fastapi import FastAPI
 from starlette.datastructures import QueryParams
@@ -42,9 +42,6 @@ from palimpsest.ops.settings.sections import HttpSettings, Settings
 from palimpsest.ops.transport.base import Transport
 from palimpsest.ops.transport.sending import is_loopback
 from palimpsest.streams.logs.base import Position
-
-if TYPE_CHECKING:
-    pass
 
 PATIENCE_SECONDS = 2.0
 """Maximum wait of a request for a partition during a rebalance; then the client must retry."""
