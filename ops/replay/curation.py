@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from palimpsest.ops.replay.counterparts import Counterparts, Match
 from palimpsest.ops.replay.log_reading import decoded, intent_of, recorded
-from palimpsest.ops.replay.requests import Curated
+from palimpsest.ops.replay.requests import Curated, Status
 from palimpsest.schemas.commands import (
     ApplyProposalsCommand,
     Command,
@@ -118,7 +118,7 @@ class Curation(Counterparts):
             else:
                 result = of_command.get(row.branch_id, of_command["*"])
             wished = "forget" if row.status == "suppressed" else row.command
-            status = "refused"
+            status: Status = "refused"
             if result in DONE[wished] or result.startswith("not_deleted"):
                 status = "suppressed" if row.status == "suppressed" else "re-applied"
             settled.append(replace(row, status=status, detail=result))
