@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
 
 from pydantic import JsonValue, ValidationError
 
@@ -185,19 +184,15 @@ class Commands:
         attempt = 0
         while True:
             command_id = derived_id("command-key", order.scope, order.actor.id, key, attempt)
-            known = await self._stored(command_id)
+            known: JsonObject | None = None
+            if self._has_results():
+                async with self._asking() as asked:
+                    with self._without_owner():
+                        known = await asked.answer(CommandResult(command_id))
             error = None if known is None else known["error"]
             if error is None or kind_of(str(error)) != "frozen":
                 return command_id, known
             attempt += 1
-
-    async def _stored(self, command_id: str) -> JsonObject | None:
-        if not self._has_results():
-            return None
-        async with self._asking() as asked:
-            with self._without_owner():
-                return cast("JsonObject | None", await asked.answer(CommandResult(command_id)))
-        return None
 
     def _without_secrets(self, order: CommandRequest) -> CommandRequest:
         """Returns the request without secrets; the digest under its key is computed from that."""

@@ -17,7 +17,6 @@ from pydantic import Field
 
 from palimpsest.ops.adapters.history import History, Message
 from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods, asynchronous
-from palimpsest.ops.operations.memories import Recalled
 from palimpsest.schemas.messages import Role
 from palimpsest.stores.recall.query import with_marks
 
@@ -49,27 +48,24 @@ class PalimpsestRetriever(BaseRetriever):
         if not query.strip():
             return []
         limit, narrowed = self.k if k is None else k, {**self.filters, **filters}
-        return _documents(await _asynchronous(self.memory).recall(query, limit=limit, **narrowed))
-
-
-def _documents(recalled: Recalled) -> list[Document]:
-    return [
-        Document(
-            id=each.id,
-            page_content=with_marks(each.content, each.marks),
-            metadata={
-                "score": each.score,
-                "type": each.type,
-                "who": each.who,
-                "role": each.role,
-                "unlikely": each.unlikely,
-                "session_id": each.session_id,
-                "occurred_at": each.occurred_at.isoformat(),
-                "derived_from": [*each.derived_from],
-            },
-        )
-        for each in recalled.results
-    ]
+        recalled = await _asynchronous(self.memory).recall(query, limit=limit, **narrowed)
+        return [
+            Document(
+                id=each.id,
+                page_content=with_marks(each.content, each.marks),
+                metadata={
+                    "score": each.score,
+                    "type": each.type,
+                    "who": each.who,
+                    "role": each.role,
+                    "unlikely": each.unlikely,
+                    "session_id": each.session_id,
+                    "occurred_at": each.occurred_at.isoformat(),
+                    "derived_from": [*each.derived_from],
+                },
+            )
+            for each in recalled.results
+        ]
 
 
 class PalimpsestChatHistory(BaseChatMessageHistory):
@@ -94,7 +90,13 @@ class PalimpsestChatHistory(BaseChatMessageHistory):
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Append messages."""
-        self._background.blocking(self._history.append(map(_message, messages)))
+        converted = [
+            Message(
+                ROLES.get(each.type, "tool"), str(each.text), message_to_dict(each), each.name or ""
+            )
+            for each in messages
+        ]
+        self._background.blocking(self._history.append(converted))
 
     def clear(self) -> None:
         """Take all messages back; what was drawn from them stays remembered."""
@@ -105,8 +107,3 @@ def _asynchronous(memory: Any) -> AsyncMethods:
     if isinstance(memory, AsyncMethods | BlockingMethods):
         return asynchronous(memory)
     raise TypeError(f"memory is a {type(memory).__name__}; give a Memory or a Client")
-
-
-def _message(message: BaseMessage) -> Message:
-    role = ROLES.get(message.type, "tool")
-    return Message(role, str(message.text), message_to_dict(message), message.name or "")

@@ -21,7 +21,6 @@ from urllib.parse import quote, unquote
 from langgraph.store.base import (
     BaseStore,
     GetOp,
-    Item,
     ListNamespacesOp,
     MatchCondition,
     Op,
@@ -130,11 +129,20 @@ class PalimpsestStore(BaseStore):
     async def _read(self, op: Op) -> Result:
         match op:
             case GetOp():
-                return await self._get(op)
+                stored = _newest(await self._stored(tuple(op.namespace), op.key))
+                if op.refresh_ttl:
+                    await self._refresh(stored)
+                return stored[0].item() if stored else None
             case SearchOp():
                 return await self._search(op)
             case ListNamespacesOp():
-                return await self._namespaces(op)
+                every = await self._below(())
+                conditions = op.match_conditions or ()
+                named = [each for each in every if all(_meets(each, c) for c in conditions)]
+                items = await _together(map(self._stored, named))
+                found = [each for each, of in zip(named, items, strict=True) if _newest(of)]
+                cut = dict.fromkeys(each[: op.max_depth] for each in found)
+                return [*cut][op.offset : op.offset + op.limit]
         return None
 
     def sweep_ttl(self) -> int:
@@ -166,12 +174,6 @@ class PalimpsestStore(BaseStore):
             if cursor is None:
                 return found
 
-    async def _get(self, op: GetOp) -> Item | None:
-        stored = _newest(await self._stored(tuple(op.namespace), op.key))
-        if op.refresh_ttl:
-            await self._refresh(stored)
-        return stored[0].item() if stored else None
-
     async def _put(self, op: PutOp, namespace: Namespace) -> None:
         before = await self._stored(namespace, op.key)
         if op.value is None:
@@ -201,25 +203,21 @@ class PalimpsestStore(BaseStore):
         told: dict[str, Any] = {**kept, "namespace": namespace, "key": key, "value": value}
         whole = {**told, "put": uuid.uuid4().hex, "expires_at": ends}
         for text in texts(without_secrets(value), kept["paths"]) or [key]:
-            await self._remember_text(namespace, text, key, packed(whole, redact=self._redact))
+            metadata = packed(whole, redact=self._redact)
+            # A scope holds each text once: if another item has the same text, the key is appended.
+            for content in (text, f"{text} ({key} {uuid.uuid4().hex[:8]})"):
+                change = await self._memory.remember(
+                    content,
+                    session_id=_session(key),
+                    source_type=SOURCE,
+                    metadata=metadata,
+                    scope=self._scope(namespace),
+                )
+                if not change.deduped:
+                    break
         after = await self._stored(namespace, key)
         older = [each for each in after if each.put != after[0].put]
         await self._forget(namespace, older, "replaced in the store")
-
-    async def _remember_text(
-        self, namespace: Namespace, text: str, key: str, metadata: dict[str, Any]
-    ) -> None:
-        # A scope holds each text once: if another item has the same text, the key is appended.
-        for content in (text, f"{text} ({key} {uuid.uuid4().hex[:8]})"):
-            change = await self._memory.remember(
-                content,
-                session_id=_session(key),
-                source_type=SOURCE,
-                metadata=metadata,
-                scope=self._scope(namespace),
-            )
-            if not change.deduped:
-                return
 
     async def _refresh(self, found: Iterable[Stored]) -> None:
         """Restarts the time to live of the items that have one."""
@@ -282,21 +280,17 @@ class PalimpsestStore(BaseStore):
         named = [
             (each.score, (each.id, *each.repeats, *each.derived_from)) for each in recalled.results
         ]
-        rows = await self._items_by_id(scope, {key for _, ids in named for key in ids})
+        keys = sorted({key for _, ids in named for key in ids})
+        rows: dict[str, Stored] = {}  # only the ids that are texts of live items
+        for start in range(0, len(keys), PAGE):
+            some = keys[start : start + PAGE]
+            page = await self._memory.list(memory_ids=some, limit=PAGE, scope=scope)
+            rows |= {each.row.id: each for each in _items_of(page.memories) if each.is_live()}
         found: dict[str, tuple[Stored, float]] = {}
         for score, ids in named:
             for stored in (rows[key] for key in ids if key in rows):
                 if stored.paths != []:  # else it is not to be searched
                     found.setdefault(stored.key, (stored, score))
-        return found
-
-    async def _items_by_id(self, scope: str, ids: set[str]) -> dict[str, Stored]:
-        """Returns the ids that are texts of live items."""
-        found: dict[str, Stored] = {}
-        for start in range(0, len(ids), PAGE):
-            some = sorted(ids)[start : start + PAGE]
-            page = await self._memory.list(memory_ids=some, limit=PAGE, scope=scope)
-            found |= {each.row.id: each for each in _items_of(page.memories) if each.is_live()}
         return found
 
     # --- namespaces -----------------------------------------------------------------------------
@@ -314,14 +308,6 @@ class PalimpsestStore(BaseStore):
             if each.memories and each.scope.startswith(root)
         ]
         return sorted(each for each in spaces if each[: len(prefix)] == prefix)
-
-    async def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
-        conditions = op.match_conditions or ()
-        named = [each for each in await self._below(()) if all(_meets(each, c) for c in conditions)]
-        stored = await _together(map(self._stored, named))
-        found = [each for each, items in zip(named, stored, strict=True) if _newest(items)]
-        cut = dict.fromkeys(each[: op.max_depth] for each in found)
-        return [*cut][op.offset : op.offset + op.limit]
 
 
 async def _together(work: Iterable[Awaitable[T]]) -> list[T]:
@@ -419,7 +405,15 @@ def _at(value: Any, name: str) -> Any:
 def _fits(value: Any, wanted: Any) -> bool:
     if isinstance(wanted, dict):
         if any(name.startswith("$") for name in wanted):
-            return all(_compared(value, name, other) for name, other in wanted.items())
+            for name, other in wanted.items():
+                if name not in COMPARED:
+                    raise ValueError(f"there is no {name}; there are {', '.join(COMPARED)}")
+                try:
+                    if not COMPARED[name](value, other):
+                        return False
+                except TypeError:
+                    return False  # for example 5 > "a"
+            return True
         return isinstance(value, dict) and passes(value, wanted)
     if isinstance(wanted, list | tuple):
         return (
@@ -428,12 +422,3 @@ def _fits(value: Any, wanted: Any) -> bool:
             and all(map(_fits, value, wanted))
         )
     return bool(value == wanted)
-
-
-def _compared(value: Any, name: str, other: Any) -> bool:
-    if name not in COMPARED:
-        raise ValueError(f"there is no {name}; there are {', '.join(COMPARED)}")
-    try:
-        return COMPARED[name](value, other)
-    except TypeError:
-        return False  # for example 5 > "a"

@@ -87,16 +87,12 @@ class PalimpsestMemory(BaseMemory):
         if self.token_limit is not None and initial_token_count > self.token_limit:
             raise ValueError("Initial token count exceeds token limit")
         newest = self._kept(self.messages + 1)
-        known = self._known(input)
+        known: list[ChatMessage] = []
+        if input is not None and input.strip():
+            found = self._blocking(self._history.memory.context(input, budget=self.budget))
+            if found.text is not None:
+                known = [ChatMessage(role=MessageRole.SYSTEM, content=REMEMBERED + found.text)]
         return known + self._window(newest, initial_token_count + self._tokens(known))
-
-    def _known(self, question: str | None) -> list[ChatMessage]:
-        if question is None or not question.strip():
-            return []
-        known = self._blocking(self._history.memory.context(question, budget=self.budget))
-        if known.text is None:
-            return []
-        return [ChatMessage(role=MessageRole.SYSTEM, content=REMEMBERED + known.text)]
 
     def _window(self, newest: list[ChatMessage], taken: int) -> list[ChatMessage]:
         """As many as there may be, at least the last one. Where older ones are left out, it begins
@@ -129,7 +125,15 @@ class PalimpsestMemory(BaseMemory):
 
     def put_messages(self, messages: list[ChatMessage]) -> None:
         """Append messages."""
-        self._blocking(self._history.append(map(_message, messages)))
+        converted = [
+            Message(
+                ROLES.get(str(each.role.value), "tool"),
+                each.content or "",
+                each.model_dump(mode="json"),
+            )
+            for each in messages
+        ]
+        self._blocking(self._history.append(converted))
 
     def set(self, messages: list[ChatMessage]) -> None:
         """Take the conversation back, and keep these messages instead."""
@@ -146,8 +150,3 @@ class PalimpsestMemory(BaseMemory):
 
     def _blocking(self, work: Any) -> Any:
         return self._history.memory.background.blocking(work)
-
-
-def _message(message: ChatMessage) -> Message:
-    role = ROLES.get(str(message.role.value), "tool")
-    return Message(role, message.content or "", message.model_dump(mode="json"))

@@ -39,7 +39,11 @@ class PalimpsestSession(SessionABC):
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Append items."""
-        await self._history.append(_message(cast("dict[str, Any]", item)) for item in items)
+        # One without a known role, for example a tool call, has the role `tool`.
+        await self._history.append(
+            Message(ROLES.get(str(item.get("role")), "tool"), _text(item), item)
+            for item in cast("list[dict[str, Any]]", items)
+        )
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Take the newest item back."""
@@ -48,11 +52,6 @@ class PalimpsestSession(SessionABC):
     async def clear_session(self) -> None:
         """Take all items back; what was drawn from them stays remembered."""
         await self._history.clear()
-
-
-def _message(item: dict[str, Any]) -> Message:
-    """Converts an item; one without a known role, for example a tool call, has the role `tool`."""
-    return Message(ROLES.get(str(item.get("role")), "tool"), _text(item), item)
 
 
 def _text(item: dict[str, Any]) -> str:

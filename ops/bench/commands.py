@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -121,20 +121,16 @@ def latency(
     for count in memories or [1_000, 10_000, 100_000]:
         with _kept(folder if data else None) as place:
             if data:
-                results.append(_latency_of_texts(cli, data, count, place))
+                from palimpsest.ops.bench import latency_texts
+
+                settings = Cli(place / str(count), cli.config, cli.overrides).settings
+                with _data_errors():
+                    results.append(_run(latency_texts.measure(settings, data, count)))
             else:
                 from palimpsest.ops.bench.latency import Load, measure
 
                 results.append(measure(Load(count, scopes, writes, seconds), place))
     _print(json, {"latency": [*results]})
-
-
-def _latency_of_texts(cli: Cli, data: Sequence[Path], count: int, folder: Path) -> JsonObject:
-    from palimpsest.ops.bench.latency_texts import measure
-
-    settings = Cli(folder / str(count), cli.config, cli.overrides).settings
-    with _data_errors():
-        return _run(measure(settings, data, count))
 
 
 @command(group)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from palimpsest.ops.ingest.base import Bad, ReadOptions
 from palimpsest.ops.ingest.locomo import read_locomo
@@ -118,40 +118,35 @@ def questions(file: Path, half: Half = "choose") -> list[Question]:
             if _SESSION.fullmatch(name)
             for turn in session
         }
-        return [
-            _question(file.stem, half, item, evidence, [turns[t] for t in evidence if t in turns])
-            for item in raw.get("qa", [])
-            if item.get("category") in CATEGORIES and (evidence := _evidence(item))
-        ]
+        found = []
+        for item in raw.get("qa", []):
+            if item.get("category") not in CATEGORIES:
+                continue
+            named = _TURN.findall(" ".join(map(str, item.get("evidence") or ())))
+            evidence = tuple(dict.fromkeys(named))
+            if not evidence:
+                continue
+            said = [turns[each] for each in evidence if each in turns]
+            asked_at = item.get("asked_at")  # `2023/05/30 (Tue) 18:40`, taken as UTC
+            found.append(
+                Question(
+                    scope=file.stem,
+                    text=item["question"],
+                    category=item["category"],
+                    evidence=evidence,
+                    half=half,
+                    asked_at=None
+                    if asked_at is None
+                    else datetime.strptime(asked_at, _ASKED).replace(tzinfo=UTC),
+                    type=item.get("type", ""),
+                    roles=tuple(sorted({role_of_speaker(turn["speaker"]) for turn in said})),
+                    answer=str(item.get("answer", "")),
+                    evidence_texts=tuple(turn.get("text", "") for turn in said),
+                )
+            )
+        return found
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{file} is not a conversation in LoCoMo's layout: {error!r}") from error
-
-
-def _question(
-    scope: str,
-    half: Half,
-    item: dict[str, Any],
-    evidence: tuple[str, ...],
-    turns: list[dict[str, Any]],
-) -> Question:
-    return Question(
-        *(scope, item["question"], item["category"], evidence, half),
-        asked_at=_asked_at(item.get("asked_at")),
-        type=item.get("type", ""),
-        roles=tuple(sorted({role_of_speaker(turn["speaker"]) for turn in turns})),
-        answer=str(item.get("answer", "")),
-        evidence_texts=tuple(turn.get("text", "") for turn in turns),
-    )
-
-
-def _asked_at(text: str | None) -> datetime | None:
-    """`2023/05/30 (Tue) 18:40`, taken as UTC."""
-    return None if text is None else datetime.strptime(text, _ASKED).replace(tzinfo=UTC)
-
-
-def _evidence(item: dict[str, list[str]]) -> tuple[str, ...]:
-    named = _TURN.findall(" ".join(map(str, item.get("evidence") or ())))
-    return tuple(dict.fromkeys(named))
 
 
 def records(files: Iterable[Path], settings: Settings, captions: bool) -> Iterator[Outgoing]:

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Final, TypedDict, cast
 
@@ -35,7 +34,6 @@ from palimpsest.ops.sources import Sources
 from palimpsest.schemas.memory_texts import MONTHS
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.recall.query import Query
-from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.models.base import Vector
 from palimpsest.streams.runtime.output import published
@@ -83,7 +81,10 @@ async def measure(settings: Settings, data: Sequence[Path], memories: int) -> Js
         await app.run(until_drained=True)  # LanceDB catches up, as in any worker
         sources = sources_of(app)
         shard = sources.shard_of(SCOPE)
-        recall = partial(_recall, sources)
+
+        async def recall(text: str) -> None:
+            await retrieved(sources, Query(SCOPE, text))
+
         first = await _timed(recall, filled["questions"][:1])
         processor = time.process_time()
         recalls = await _timed(recall, filled["questions"])
@@ -103,10 +104,6 @@ async def measure(settings: Settings, data: Sequence[Path], memories: int) -> Js
         }
     result["bytes_a_memory"] = disk_bytes([shard.folder], filled["memories"])
     return result
-
-
-async def _recall(sources: Sources, text: str) -> None:
-    await retrieved(sources, Query(SCOPE, text))
 
 
 async def _timed(call: Callable[[str], Awaitable[object]], texts: Sequence[str]) -> JsonObject:
@@ -131,9 +128,12 @@ async def _filled(settings: Settings, data: Sequence[Path], memories: int) -> Fi
     """Fills the folder in a separate process: its resources must not count as the worker's."""
     note = settings.data_dir / FILLED
     if not note.exists():
-        originals = [
-            _original(file, settings) for each in data for file in conversation_files(each)
-        ]
+        originals = []
+        for file in (file for each in data for file in conversation_files(each)):
+            found = tuple(turns([file], settings, captions=True))
+            asked = tuple(question.text for question in questions(file))
+            texts = [f"{turn.speaker}, {turn.speaker}: {turn.content}" for _, _, turn in found]
+            originals.append(Original(found, asked, names_of([*texts, *asked])))
         spawning = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=spawning) as process:
             loop = asyncio.get_running_loop()
@@ -158,7 +158,10 @@ async def _fill(settings: Settings, originals: Sequence[Original], memories: int
                 publish(settings, copied(original, copies, number))
             app.worker = replace(app.worker)  # one works until it is drained, once
             await app.run(until_drained=True)
-            stored = _stored(shard)
+            with shard.reading() as reader:
+                stored = reader.execute(
+                    "SELECT type, content FROM memory_rows WHERE NOT is_deleted ORDER BY memory_id"
+                ).fetchall()
             copies += 1
     chance = random.Random(SEED)
     queries = [
@@ -177,21 +180,6 @@ async def _fill(settings: Settings, originals: Sequence[Original], memories: int
     }
 
 
-def _stored(shard: Shard) -> list[tuple[str, str]]:
-    """Type and text of all memories."""
-    with shard.reading() as reader:
-        return reader.execute(
-            "SELECT type, content FROM memory_rows WHERE NOT is_deleted ORDER BY memory_id"
-        ).fetchall()
-
-
-def _original(file: Path, settings: Settings) -> Original:
-    found = tuple(turns([file], settings, captions=True))
-    asked = tuple(question.text for question in questions(file))
-    texts = [f"{turn.speaker}, {turn.speaker}: {turn.content}" for _, _, turn in found]
-    return Original(found, asked, names_of([*texts, *asked]))
-
-
 def names_of(texts: Sequence[str]) -> tuple[str, ...]:
     """Returns the words that are capitalized inside a sentence and never appear in lower case."""
     found = {name for text in texts for name in _INSIDE.findall(text)}
@@ -201,12 +189,14 @@ def names_of(texts: Sequence[str]) -> tuple[str, ...]:
 
 def other_names(names: Sequence[str], copy: int) -> dict[str, str]:
     """Returns the replacement of every name in a copy; the first copy keeps the names."""
-    return {name: _made_up(f"{copy} {name}") if copy else name for name in names}
-
-
-def _made_up(seed: str) -> str:
-    chance = random.Random(seed)
-    return "".join(chance.choices(SYLLABLES, k=chance.choice((2, 2, 3)))).capitalize()
+    if not copy:
+        return {name: name for name in names}
+    others = {}
+    for name in names:
+        chance = random.Random(f"{copy} {name}")
+        syllables = chance.choices(SYLLABLES, k=chance.choice((2, 2, 3)))
+        others[name] = "".join(syllables).capitalize()
+    return others
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:

@@ -15,7 +15,7 @@ from palimpsest.ops.bench.made_up import SEED, Vocabulary, related_records
 from palimpsest.ops.embedded import application
 from palimpsest.ops.opening import open_log
 from palimpsest.ops.parts import shard_folder
-from palimpsest.ops.replay.fold import FoldJob, FoldResult, fold_partitions
+from palimpsest.ops.replay.fold import FoldJob, fold_partitions
 from palimpsest.ops.replay.live_stores import opened_store
 from palimpsest.ops.replay.log_reading import everything
 from palimpsest.ops.requests import JsonObject
@@ -61,6 +61,8 @@ def measure(recording: Recording, overrides: Sequence[str], folder: Path) -> Jso
     began = time.perf_counter()
     rebuilt = fold_partitions(jobs, processes=recording.processes)
     seconds = time.perf_counter() - began
+    records = sum(result.records for result in rebuilt)
+    processes = resource.getrusage(resource.RUSAGE_CHILDREN)
     same = all(_hash(_file(own, each)) == _hash(_file(settings, each)) for each in partitions)
     return {
         "turns": turns,
@@ -69,7 +71,18 @@ def measure(recording: Recording, overrides: Sequence[str], folder: Path) -> Jso
         "seconds": round(seconds, 3),
         "turns_per_second": round(turns / seconds, 1),
         "same_state": same,
-        **_report(rebuilt, seconds),
+        "cpu_seconds": round(processes.ru_utime + processes.ru_stime, 3),
+        "records": records,
+        "records_per_second": round(records / seconds, 1),
+        "peak_mib": round(processes.ru_maxrss / 2**10),
+        "embedded": sum(result.embedded for result in rebuilt),
+        "stages": {
+            name: {
+                "records": sum(result.by_stage[name] for result in rebuilt),
+                "seconds": round(sum(result.seconds[name] for result in rebuilt), 3),
+            }
+            for name in rebuilt[0].by_stage
+        },
     }
 
 
@@ -87,22 +100,3 @@ def _hash(file: Path) -> str:
     with opened_store(file) as store:
         use_tables(store)
         return state_hash(store, times=True)
-
-
-def _report(results: Sequence[FoldResult], seconds: float) -> JsonObject:
-    records = sum(result.records for result in results)
-    processes = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return {
-        "cpu_seconds": round(processes.ru_utime + processes.ru_stime, 3),
-        "records": records,
-        "records_per_second": round(records / seconds, 1),
-        "peak_mib": round(processes.ru_maxrss / 2**10),
-        "embedded": sum(result.embedded for result in results),
-        "stages": {
-            name: {
-                "records": sum(result.by_stage[name] for result in results),
-                "seconds": round(sum(result.seconds[name] for result in results), 3),
-            }
-            for name in results[0].by_stage
-        },
-    }

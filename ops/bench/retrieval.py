@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
@@ -110,13 +111,17 @@ async def measure(settings: Settings, chosen: DataSet, variants: Sequence[Varian
             )
             for variant in variants
         }
-        memories = _memories(app)
+        by_type: Counter[str] = Counter()
+        query = "SELECT type, count(*) FROM memory_rows WHERE NOT is_deleted GROUP BY type"
+        for shard in app.shards.values():
+            with shard.reading() as reader:
+                by_type.update(dict(reader.execute(query).fetchall()))
         effective = _settings(app, chosen)
         folders = [shard.folder for shard in app.shards.values()]
-    turns = memories.get("episodic", 0)
+    turns = by_type["episodic"]
     return {
         "settings": effective,
-        "memories": {**memories},
+        "memories": dict(sorted(by_type.items())),
         "questions": len(questions),
         "ingest_seconds": round(seconds, 1),
         "turns_per_second": round(turns / seconds, 1),
@@ -185,14 +190,3 @@ def _settings(app: Application, chosen: DataSet) -> JsonObject:
         "language": app.settings.search.language,
         "ranking": json.loads(json.dumps(parameters)),
     }
-
-
-def _memories(app: Application) -> dict[str, int]:
-    """The number of memories by type."""
-    query = "SELECT type, count(*) FROM memory_rows WHERE NOT is_deleted GROUP BY type"
-    counts: dict[str, int] = {}
-    for shard in app.shards.values():
-        with shard.reading() as reader:
-            for kind, count in reader.execute(query).fetchall():
-                counts[kind] = counts.get(kind, 0) + int(count)
-    return dict(sorted(counts.items()))

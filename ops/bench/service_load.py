@@ -195,24 +195,20 @@ async def _analyse(url: str, token: str, began: float, until: float, watched: Wa
     async with client_of(url, token) as client:
         while time.monotonic() < until:
             if _with_analyst(time.monotonic() - began):
-                await _query(client, next(queries), watched)
+                at, sql = time.monotonic(), next(queries)
+                try:
+                    answer = await client.post("/api/sql", json={"query": sql})
+                except httpx.TransportError:
+                    watched.unanswered.append((at, sql))
+                else:
+                    if not answer.is_success:
+                        watched.refused.append(f"{answer.status_code} {answer.text[:200]}: {sql}")
+                    watched.queries.append((at, 1000 * (time.monotonic() - at), sql))
             await asyncio.sleep(pause)
 
 
 def _with_analyst(seconds: float) -> bool:
     return int(seconds / WINDOW_SECONDS) % 2 == 1
-
-
-async def _query(client: httpx.AsyncClient, sql: str, watched: Watched) -> None:
-    at = time.monotonic()
-    try:
-        answer = await client.post("/api/sql", json={"query": sql})
-    except httpx.TransportError:
-        watched.unanswered.append((at, sql))
-        return
-    if not answer.is_success:
-        watched.refused.append(f"{answer.status_code} {answer.text[:200]}: {sql}")
-    watched.queries.append((at, 1000 * (time.monotonic() - at), sql))
 
 
 async def _drained(url: str, token: str) -> float:

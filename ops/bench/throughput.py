@@ -17,7 +17,7 @@ from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.ops.telemetry.setup import set_up
 from palimpsest.streams.logs.base import Outgoing
-from palimpsest.streams.runtime.runner import STEPS, StageRunner
+from palimpsest.streams.runtime.runner import STEPS, Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ async def measure(load: Load, overrides: Sequence[str], folder: Path) -> JsonObj
             began, processor = time.perf_counter(), time.process_time()
             await app.run(until_drained=True)
             seconds, busy = time.perf_counter() - began, time.process_time() - processor
-            stages: dict[str, list[StageRunner]] = {}
+            stages: dict[str, list[Counts]] = {}
             for runner in app.runners:
-                stages.setdefault(runner.stage.name, []).append(runner)
+                stages.setdefault(runner.stage.name, []).append(runner.counts)
             with app.shards[0].reading() as reader:
                 stored = reader.execute("SELECT count(*) FROM memory_rows").fetchone()
     return {
@@ -69,7 +69,18 @@ async def measure(load: Load, overrides: Sequence[str], folder: Path) -> JsonObj
         "cpu_seconds": round(busy, 3),
         "turns_per_second": round(load.turns / seconds, 1),
         "memories": 0 if stored is None else int(stored[0]),
-        "stages": {name: _stage(of) for name, of in stages.items()},
+        "stages": {
+            name: {
+                "records": sum(each.records for each in counts),
+                "dead": sum(each.dead for each in counts),
+                "batches": sum(each.batches for each in counts),
+                "seconds": {
+                    step: round(sum(each.seconds.get(step, 0.0) for each in counts), 3)
+                    for step in STEPS
+                },
+            }
+            for name, counts in stages.items()
+        },
     }
 
 
@@ -82,15 +93,3 @@ def _settings(
         chosen += ["llm.provider=openai", f"llm.base_url={url}", "llm.model=instant"]
         chosen += ["llm.concurrency=16", "worker.model_batch_records=128"]
     return load_settings([*chosen, *overrides], folder).settings
-
-
-def _stage(runners: Sequence[StageRunner]) -> JsonObject:
-    counts = [runner.counts for runner in runners]
-    return {
-        "records": sum(each.records for each in counts),
-        "dead": sum(each.dead for each in counts),
-        "batches": sum(each.batches for each in counts),
-        "seconds": {
-            step: round(sum(each.seconds.get(step, 0.0) for each in counts), 3) for step in STEPS
-        },
-    }

@@ -211,7 +211,8 @@ async def catch_up(
         done.seconds += took
         # By the model's time alone: waiting for the store does not grow with a batch.
         asked, done.model_seconds = done.model_seconds, 0.0
-        size = max(min(LEAST, batch), min(_fitting(read, asked), batch))
+        fitting = max(1, min(GROWTH * read, int(read * BATCH_SECONDS / max(asked, 1e-6))))
+        size = max(min(LEAST, batch), min(fitting, batch))
         if pause is not None and not await pause(asked):
             break
         began = time.monotonic()
@@ -234,11 +235,6 @@ def copy_missing(
         if having:
             with shard.writing():
                 _write(shard, space, having, [found[row.embedding_key] for row in having])
-
-
-def _fitting(count: int, took: float) -> int:
-    """Returns how many memories take about `BATCH_SECONDS`, if `count` of them `took` so many."""
-    return max(1, min(GROWTH * count, int(count * BATCH_SECONDS / max(took, 1e-6))))
 
 
 async def _embed(
@@ -394,22 +390,17 @@ class EmbeddingTracker:
         lacking = await asyncio.to_thread(missing, shard, to.space, to.dimensions, through)
         may_switch = row.switches and shard.embedding is row and self._append is not None
         if lacking.total <= row.allow_missing and may_switch:
-            await self._switched(partition, shard, row, to)
-
-    async def _switched(
-        self, partition: int, shard: Shard, row: EmbeddingRow, to: EmbeddingChoice
-    ) -> None:
-        """Gives the command to switch, and then their vectors to the newest memories."""
-        assert self._append is not None
-        # Before anything is awaited: a command that was given before a crash may be applied
-        # meanwhile, and one from another model to this one would have another id.
-        command = self._switch(partition, row, self._models.live(shard), to)
-        await asyncio.to_thread(shard.vector_table(to.space, to.dimensions).sync)
-        await asyncio.to_thread(self._append, [command])
-        until = time.monotonic() + TRACK_SECONDS
-        while shard.embedding is row and time.monotonic() < until:  # noqa: ASYNC110
-            await asyncio.sleep(SWITCH_SECONDS)
-        await self.track(partition, shard)
+            # Switches, and then gives the newest memories their vectors.
+            assert self._append is not None
+            # Before anything is awaited: a command that was given before a crash may be applied
+            # meanwhile, and one from another model to this one would have another id.
+            command = self._switch(partition, row, self._models.live(shard), to)
+            await asyncio.to_thread(shard.vector_table(to.space, to.dimensions).sync)
+            await asyncio.to_thread(self._append, [command])
+            until = time.monotonic() + TRACK_SECONDS
+            while shard.embedding is row and time.monotonic() < until:  # noqa: ASYNC110
+                await asyncio.sleep(SWITCH_SECONDS)
+            await self.track(partition, shard)
 
     def _switch(
         self, partition: int, row: EmbeddingRow, live: EmbeddingChoice, to: EmbeddingChoice
@@ -436,7 +427,10 @@ class EmbeddingTracker:
         except SetupError as error:
             done.failure = str(error)
             return
-        skip = partial(self._frozen, shard)
+
+        def skip(scope: str) -> bool:
+            return effective(self._flags, shard.flags.get(scope)).autonomous_frozen
+
         await catch_up(shard, model, table, BATCH, skip, done, go_on)
 
     async def _drop(self, shard: Shard, space: str) -> None:
@@ -454,9 +448,6 @@ class EmbeddingTracker:
                 break
         await asyncio.to_thread(shard.drop_vector_table, space)
         shard.progress[space] = EmbeddingProgress(dropped=True)
-
-    def _frozen(self, shard: Shard, scope: str) -> bool:
-        return effective(self._flags, shard.flags.get(scope)).autonomous_frozen
 
 
 def partition_scope(partition: int, partitions: int) -> str:

@@ -141,9 +141,10 @@ def drawn(nodes: Sequence[Node], edges: Sequence[Edge]) -> Drawing:
         placed[node.id] = _placed(node, ring * step, angle, crowds[ring])
     known = [edge for edge in edges if edge.source in placed and edge.target in placed]
     tree = {frozenset(pair) for pair in parents.items()}
+    ends = ((edge, placed[edge.source], placed[edge.target]) for edge in known)
     lines = tuple(
-        PlacedEdge(edge, placed[edge.source].x, placed[edge.source].y, *_at(placed[edge.target]))
-        for number, edge in enumerate(known)
+        PlacedEdge(edge, source.x, source.y, target.x, target.y)
+        for number, (edge, source, target) in enumerate(ends)
         if number < MOST_LINES or frozenset((edge.source, edge.target)) in tree
     )
     box = _box([*placed.values()])
@@ -152,22 +153,21 @@ def drawn(nodes: Sequence[Node], edges: Sequence[Edge]) -> Drawing:
 
 def _box(nodes: Sequence[PlacedNode]) -> tuple[int, int, int, int]:
     """Left, top, width and height of the nodes with their labels."""
-    ends = [end for each in nodes for end in _label_ends(each)]
-    xs, ys = [x for x, _ in ends], [y for _, y in ends]
+    xs, ys = [], []
+    for node in nodes:
+        # Where the node and its label begin and end, about.
+        length = len(node.label) * CHARACTER
+        if node.anchor == "middle":
+            xs += [node.x - length / 2, node.x + length / 2]
+            ys.append(node.y)
+            continue
+        along = (length + 12.0) * (-1.0 if node.anchor == "end" else 1.0)
+        turned = math.radians(node.angle)
+        xs += [node.x, node.x + along * math.cos(turned)]
+        ys += [node.y, node.y + along * math.sin(turned)]
     left, top = min(xs) - MARGIN, min(ys) - MARGIN
     sides = (left, top, max(xs) + MARGIN - left, max(ys) + MARGIN - top)
     return tuple(round(each) for each in sides)  # type: ignore[return-value]
-
-
-def _label_ends(node: PlacedNode) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Where the node and its label begin and end, about."""
-    length = len(node.label) * CHARACTER
-    if node.anchor == "middle":
-        return (node.x - length / 2, node.y), (node.x + length / 2, node.y)
-    along = (length + 12.0) * (-1.0 if node.anchor == "end" else 1.0)
-    turned = math.radians(node.angle)
-    end = node.x + along * math.cos(turned), node.y + along * math.sin(turned)
-    return (node.x, node.y), end
 
 
 def _tree(ids: Sequence[str], edges: Sequence[Edge]) -> dict[str, str]:
@@ -215,7 +215,3 @@ def _placed(node: Node, radius: float, angle: float, crowd: int) -> PlacedNode:
     turned = math.degrees(angle) + (180.0 if is_left else 0.0) if crowd > FEW else 0.0
     anchor: Literal["start", "end"] = "end" if is_left else "start"
     return PlacedNode(node, x, y, -12.0 if is_left else 12.0, round(turned, 1), anchor)
-
-
-def _at(node: PlacedNode) -> tuple[float, float]:
-    return node.x, node.y

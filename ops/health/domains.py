@@ -165,34 +165,9 @@ def _providers_reason(counts: Counts) -> str:
     return calls
 
 
-def _duplicates_reason(counts: Counts) -> str:
-    if not counts["repeated"]:
-        return f"no text twice in {_n(counts['memories'], 'extracted memory')}"
-    return f"{counts['repeated']} of {_n(counts['memories'], 'extracted memory')} repeat another"
-
-
-def _near_reason(counts: Counts) -> str:
-    return (
-        f"{_n(counts['same_words'], 'memory')} with the words of another; {counts['alike']} of"
-        f" {counts['compared']} compared by vector nearly equal another"
-    )
-
-
 def _near_score(counts: Counts) -> float:
     words = _share(counts["same_words"], counts["memories"])
     return max(HYGIENE, 1.0 - max(words, _share(counts["alike"], counts["compared"])))
-
-
-def _near_remedy(counts: Counts) -> str | None:
-    found = counts["same_words"] + counts["alike"]
-    return "look at them, and `palimpsest forget ID` what says the same" if found else None
-
-
-def _stale_reason(counts: Counts) -> str:
-    return (
-        f"{counts['stale']} of {_n(counts['recalled'], 'memory')} ever recalled not within"
-        f" {_n(counts['stale_days'], 'day')}"
-    )
 
 
 def _never_reason(counts: Counts) -> str:
@@ -202,22 +177,11 @@ def _never_reason(counts: Counts) -> str:
     return f"{never} older than {_n(counts['stale_days'], 'day')} never recalled"
 
 
-def _never_score(counts: Counts) -> float:
-    if not counts["recalled"]:
-        return 1.0
-    return 1.0 - HYGIENE * _share(counts["never"], counts["old"])
-
-
 def _unused(score: Callable[[Counts], float], reason: Callable[[Counts], str]) -> Domain:
     def remedy(counts: Counts) -> str | None:
         return "palimpsest weak" if score(counts) < HEALTHY else None
 
     return Domain(0.5, score, reason, remedy)
-
-
-def _overlong_reason(counts: Counts) -> str:
-    longer = f"longer than {LONGEST_CHARACTERS:,} characters"
-    return f"{counts['overlong']} of {_n(counts['memories'], 'extracted memory')} {longer}"
 
 
 def _repaired(
@@ -277,16 +241,50 @@ DOMAINS: Final[Mapping[str, Domain]] = {
         _providers_reason,
         lambda counts: None if _providers_score(counts) >= HEALTHY else "palimpsest doctor",
     ),
-    "duplicates": _repaired("duplicates", 1.0, ["repeated"], "memories", _duplicates_reason),
-    "near_duplicates": Domain(0.5, _near_score, _near_reason, _near_remedy),
-    "stale": _unused(
-        lambda counts: 1.0 - HYGIENE * _share(counts["stale"], counts["recalled"]), _stale_reason
+    "duplicates": _repaired(
+        "duplicates",
+        1.0,
+        ["repeated"],
+        "memories",
+        lambda counts: (
+            f"{counts['repeated']} of {_n(counts['memories'], 'extracted memory')} repeat another"
+            if counts["repeated"]
+            else f"no text twice in {_n(counts['memories'], 'extracted memory')}"
+        ),
     ),
-    "never_recalled": _unused(_never_score, _never_reason),
+    "near_duplicates": Domain(
+        0.5,
+        _near_score,
+        lambda counts: (
+            f"{_n(counts['same_words'], 'memory')} with the words of another; {counts['alike']} of"
+            f" {counts['compared']} compared by vector nearly equal another"
+        ),
+        lambda counts: (
+            "look at them, and `palimpsest forget ID` what says the same"
+            if counts["same_words"] + counts["alike"]
+            else None
+        ),
+    ),
+    "stale": _unused(
+        lambda counts: 1.0 - HYGIENE * _share(counts["stale"], counts["recalled"]),
+        lambda counts: (
+            f"{counts['stale']} of {_n(counts['recalled'], 'memory')} ever recalled not within"
+            f" {_n(counts['stale_days'], 'day')}"
+        ),
+    ),
+    "never_recalled": _unused(
+        lambda counts: (
+            1.0 - HYGIENE * _share(counts["never"], counts["old"]) if counts["recalled"] else 1.0
+        ),
+        _never_reason,
+    ),
     "overlong": Domain(
         0.5,
         lambda counts: max(HYGIENE, 1.0 - _share(counts["overlong"], counts["memories"])),
-        _overlong_reason,
+        lambda counts: (
+            f"{counts['overlong']} of {_n(counts['memories'], 'extracted memory')}"
+            f" longer than {LONGEST_CHARACTERS:,} characters"
+        ),
         lambda counts: (
             "shorten them: `palimpsest modify ID --content TEXT`" if counts["overlong"] else None
         ),

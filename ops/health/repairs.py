@@ -95,15 +95,24 @@ class Repair:
         found = [each for each in self.checkup.findings(domain) if not self.frozen(each[1])]
         more: Counter[tuple[str, str]] = Counter()
         if domain == "queue":
-            found, refused = self._sendable(found)
-            more.update((scope, "refused") for _, scope, _ in refused)
+            redriver = self._redriver()
+            rows = redriver.rows([key for _, _, key in found[:RESENT]])
+            refused = {row["id"] for row in rows if redriver.why_not(row) is not None}
+            sendable = {row["id"] for row in rows} - refused
+            more.update((scope, "refused") for _, scope, key in found if key in refused)
+            found = [each for each in found if each[2] in sendable]
         elif domain == "index":
             for scope, number in differing_vectors(self.checkup).items():
                 more[scope, "vectors"] += number
         elif domain == "storage" and self.sweep is None:
             found = []
         elif domain == "graph":
-            found += [("unlinked", scope, key) for scope, key in self._unlinked()]
+            found += [
+                ("unlinked", mention.scope, f"{mention.memory_id} {mention.name_id}")
+                for links in self._links()
+                for mention in links.missing
+                if not self.frozen(mention.scope)
+            ]
         return Plan.of(found, more)
 
     async def act(self, domain: str, plan: Plan) -> bool:
@@ -133,18 +142,7 @@ class Repair:
     # ---- queue ----
     def _redriver(self) -> Redriver:
         checkup = self.checkup
-        known = (checkup.shard, checkup.partition, checkup.settings, self.append, checkup.at)
-        return Redriver(*known)
-
-    def _sendable(self, found: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
-        redriver = self._redriver()
-        rows = redriver.rows([key for _, _, key in found[:RESENT]])
-        refused = {row["id"] for row in rows if redriver.why_not(row) is not None}
-        known = {row["id"] for row in rows}
-        return (
-            [each for each in found if each[2] in known - refused],
-            [each for each in found if each[2] in refused],
-        )
+        return Redriver(checkup.shard, checkup.partition, checkup.settings, self.append, checkup.at)
 
     async def redrive(self, plan: Plan) -> bool:
         redriver = self._redriver()
@@ -191,12 +189,6 @@ class Repair:
         return True
 
     # ---- graph ----
-    def _unlinked(self) -> Iterator[tuple[str, str]]:
-        for links in self._links():
-            for mention in links.missing:
-                if not self.frozen(mention.scope):
-                    yield mention.scope, f"{mention.memory_id} {mention.name_id}"
-
     def _links(self) -> Iterator[Links]:
         after: str | None = ""
         while after is not None:
@@ -398,8 +390,14 @@ async def maintain(
 ) -> str:
     """The scheduled job: returns what it did, or what it would do (`maintenance.mode`). `sweep` is
     the job that removes what is past its window."""
-    known = (context.shard, context.partition, context.settings, context.log, context.at)
-    checkup = Checkup(*known, scope=context.scope)
+    checkup = Checkup(
+        context.shard,
+        context.partition,
+        context.settings,
+        context.log,
+        context.at,
+        scope=context.scope,
+    )
     frozen = partial(is_frozen, context.shard, context.settings)
     swept = None if sweep is None else partial(sweep, context)
     told = []

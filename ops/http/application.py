@@ -245,7 +245,7 @@ def html(document: Json, root: str = "") -> str:
         root=root,
         style=Markup(static_files()[STYLE].decode()),  # noqa: S704 (our own file)
         type=_type,
-        text=_text,
+        text=lambda text: Markup(_CODE.sub(r"<code>\1</code>", escape(text or ""))),  # noqa: S704 (escaped)
     )
 
 
@@ -265,7 +265,3 @@ def _type(schema: Json | None) -> Markup:
     format_name = str(schema.get("format", schema.get("type", "any")))
     bounds = [f"{word} {schema[name]}" for name, word in _BOUNDS.items() if name in schema]
     return Markup(", ").join([format_name, *bounds])
-
-
-def _text(text: str | None) -> Markup:
-    return Markup(_CODE.sub(r"<code>\1</code>", escape(text or "")))  # noqa: S704 (escaped)

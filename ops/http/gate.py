@@ -76,7 +76,9 @@ class Gate:
                 caller = scope.setdefault("state", {})["caller"] = self._caller(scope, headers)
                 self._check_share(caller)
             limit = self._limit(scope["path"])
-            _check_length(headers, limit)
+            length = headers.get("content-length", "")
+            if length.isdecimal() and int(length[:19]) > limit.size:
+                raise Problem("too_large", str(limit))
         except Problem as problem:
             await self._shown(HTTPConnection(scope), problem)(scope, receive, send)
             return
@@ -123,7 +125,9 @@ class Gate:
         """Refuses a host name that a foreign page had its browser resolve to this machine."""
         if not (self._is_local or self._hosts):
             return
-        name = _name(headers.get("host", ""))
+        host = headers.get("host", "")
+        is_ipv6 = host.startswith("[")
+        name = host[1:].partition("]")[0] if is_ipv6 else host.partition(":")[0].lower()
         if name not in self._hosts and not (self._is_local and is_loopback(name)):
             raise Problem(
                 "misdirected",
@@ -192,12 +196,6 @@ class BodyLimit:
         return f"a body may have {self.size} bytes ({self.setting})"
 
 
-def _check_length(headers: Headers, limit: BodyLimit) -> None:
-    length = headers.get("content-length", "")
-    if length.isdecimal() and int(length[:19]) > limit.size:
-        raise Problem("too_large", str(limit))
-
-
 def limited(receive: Receive, limit: BodyLimit, seconds: float) -> Receive:
     """Limits a body of unannounced length as it arrives; it may take `seconds`, and one more for
     every `BYTES_PER_SECOND`."""
@@ -241,10 +239,3 @@ def check_own_page(method: str, headers: Headers) -> None:
 def is_public(path: str) -> bool:
     """Whether everyone who can reach the service may ask for it."""
     return path in PUBLIC_PATHS or path == SIGN_IN or path.startswith(STATIC)
-
-
-def _name(host: str) -> str:
-    """The host without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].lower()

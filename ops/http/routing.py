@@ -42,7 +42,11 @@ class StrictRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
-        known = self._query_names()
+        fields = [field for each in _all(self.dependant) for field in each.query_params]
+        kinds = [each.field_info.annotation for each in fields]
+        # A model of the query refuses other parameters itself.
+        is_model = any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds)
+        known = None if is_model else frozenset(each.alias for each in fields)
 
         async def handler(request: Request) -> Response:
             if known is not None and (unknown := request.query_params.keys() - known):
@@ -52,14 +56,6 @@ class StrictRoute(APIRoute):
             return await handle(_StrictRequest(request.scope, request.receive))
 
         return handler
-
-    def _query_names(self) -> frozenset[str] | None:
-        """The parameters of the query; None for a model of them, which refuses others itself."""
-        fields = [field for each in _all(self.dependant) for field in each.query_params]
-        kinds = [each.field_info.annotation for each in fields]
-        if any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds):
-            return None
-        return frozenset(each.alias for each in fields)
 
 
 def _all(dependant: Dependant) -> Iterator[Dependant]:

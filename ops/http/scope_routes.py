@@ -311,10 +311,10 @@ async def _stream(
 
 def _read(log: LogReader, position: Position, scope: str) -> list[tuple[int, str | None]]:
     """The next records from a position: the offset of each, and its event."""
-    place = position.topic, position.partition, position.next_offset
+    records = log.read(position.topic, position.partition, position.next_offset, READ_RECORDS)
     return [
         (record.offset, _as_event(record.offset, record.value, record.timestamp, scope))
-        for record in log.read(*place, READ_RECORDS)
+        for record in records
     ]
 
 

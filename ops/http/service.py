@@ -92,7 +92,10 @@ class UnprocessedBytes:
 
     def _check(self, caller: str) -> None:
         # Each time, not only at the limit: records appended since the last check count, too.
-        self._drop_processed(caller)
+        position = cache(self._log.position)
+        self._sent[caller] = [
+            sent for sent in self._sent[caller] if not self._is_processed(sent, position)
+        ]
         waiting = sum(sent.size for sent in self._sent[caller])
         if waiting >= self._limit:
             raise Problem(
@@ -102,12 +105,6 @@ class UnprocessedBytes:
                 " when they are",
                 {"Retry-After": "1"},
             )
-
-    def _drop_processed(self, caller: str) -> None:
-        position = cache(self._log.position)
-        self._sent[caller] = [
-            sent for sent in self._sent[caller] if not self._is_processed(sent, position)
-        ]
 
     def _is_processed(self, sent: _Sent, position: PositionOf) -> bool:
         if not sent.is_appended:
@@ -257,7 +254,10 @@ class Service:
                 answer = await self.executor_of(access.caller).execute(operation, access)
             except NotYetAppliedError as error:
                 ended("pending")
-                self._remember(error)
+                if error.command_id is not None:
+                    self.pending[error.command_id] = error.scope
+                    while len(self.pending) > MOST_PENDING:
+                        del self.pending[next(iter(self.pending))]
                 raise
             ended("applied")
         return answer
@@ -270,13 +270,6 @@ class Service:
         if rate is not None:
             self.rates.count(caller.id, rate)
         return await self.execute(operation, CallerAccess(caller, actor_type))
-
-    def _remember(self, error: NotYetAppliedError) -> None:
-        if error.command_id is None:
-            return
-        self.pending[error.command_id] = error.scope
-        while len(self.pending) > MOST_PENDING:
-            del self.pending[next(iter(self.pending))]
 
 
 async def _service(request: Request) -> Service:

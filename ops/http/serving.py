@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from fastapi import FastAPI
 from starlette.datastructures import QueryParams
@@ -41,10 +41,7 @@ from palimpsest.ops.service.server import ConnectionLimits, listening, served, w
 from palimpsest.ops.settings.sections import HttpSettings, Settings
 from palimpsest.ops.transport.base import Transport
 from palimpsest.ops.transport.sending import is_loopback
-from palimpsest.streams.logs.base import LogReader, Position
-
-if TYPE_CHECKING:
-    from palimpsest.streams.kafka.cluster import Waiting
+from palimpsest.streams.logs.base import Position
 
 PATIENCE_SECONDS = 2.0
 """Maximum wait of a request for a partition during a rebalance; then the client must retry."""
@@ -67,26 +64,23 @@ class Serving:
         and LogError if the broker lacks the required topics."""
         if self.app is None:
             self.service.started.set()
-            await self._until_stopped()
+            assert self.reach is not None
+            stopped = asyncio.ensure_future(self.service.stopping.wait())
+            reached = asyncio.ensure_future(self.reach())
+            try:
+                await asyncio.wait((stopped, reached), return_when=asyncio.FIRST_COMPLETED)
+                if reached.done():
+                    reached.result()
+                await stopped
+            finally:
+                stopped.cancel()
+                reached.cancel()
             return
         # This takes a second or two; requests are already answered meanwhile.
         await asyncio.to_thread(importlib.import_module, "palimpsest.stores.index.lance")
         if not self.service.stopping.is_set():
             self.service.started.set()
             await self.app.run(until_drained=False)
-
-    async def _until_stopped(self) -> None:
-        assert self.reach is not None
-        stopped = asyncio.ensure_future(self.service.stopping.wait())
-        reached = asyncio.ensure_future(self.reach())
-        try:
-            await asyncio.wait((stopped, reached), return_when=asyncio.FIRST_COMPLETED)
-            if reached.done():
-                reached.result()
-            await stopped
-        finally:
-            stopped.cancel()
-            reached.cancel()
 
     def stop(self) -> None:
         """Finishes running batches and requests, then ends `run`."""
@@ -150,8 +144,19 @@ async def _of_cluster(settings: Settings, tokens: Tokens) -> AsyncIterator[_Part
     routed = RoutedQueries(settings, partitions, PATIENCE_SECONDS)
     with KafkaLog(settings.cluster) as broker:
         own = Waiting(settings.kafka.bootstrap_servers, utc_now)
-        lacks = partial(_lacking, own, routed, partitions)
-        polled = partial(_polled, broker)
+
+        async def lacks() -> str | None:
+            if own.now is not None:  # the gateway itself has not reached the broker yet
+                return own.now.as_json()["text"]
+            return await without_owner(routed, partitions)
+
+        async def polled(position: Position, seconds: float) -> bool:
+            # The broker does not notify of new records.
+            end = await asyncio.to_thread(broker.end_offset, position.topic, position.partition)
+            if end <= position.next_offset:
+                await asyncio.sleep(seconds)
+            return end > position.next_offset
+
         metrics = Metrics(partial(pipeline_status, routed))
         try:
             service = Service(
@@ -199,13 +204,6 @@ async def pipeline_status(queries: Queries) -> JsonObject:
     return cast("JsonObject", await queries.answer(Status()))
 
 
-async def _lacking(own: Waiting, queries: RoutedQueries, partitions: int) -> str | None:
-    """Like `without_owner`, or that the gateway itself has not reached the broker yet."""
-    if own.now is not None:
-        return own.now.as_json()["text"]
-    return await without_owner(queries, partitions)
-
-
 async def without_owner(queries: RoutedQueries, partitions: int) -> str | None:
     """Why reads or writes must wait: partitions without a worker, or workers without a broker."""
     found = await queries.found(range(partitions))
@@ -213,14 +211,6 @@ async def without_owner(queries: RoutedQueries, partitions: int) -> str | None:
     if missing:
         return str(found.without(missing))
     return "; ".join(found.waiting(["broker"])) or None
-
-
-async def _polled(log: LogReader, position: Position, seconds: float) -> bool:
-    """Polls for a record, as the broker does not notify of new ones."""
-    end = await asyncio.to_thread(log.end_offset, position.topic, position.partition)
-    if end <= position.next_offset:
-        await asyncio.sleep(seconds)
-    return end > position.next_offset
 
 
 # ---- agents ----

@@ -178,21 +178,19 @@ class KafkaApplication(Process):
             raise Busy(str(error)) from error
         self.warnings += follow_language(shard, self.settings.search.language)
         if shard.has_erasures:
-            self._erase(partition, shard)
+            # In files, before the partition's stages start. What fails stays pending.
+            try:
+                carry_out_on_kafka(self.log.append, partition, shard, self.replies)
+            except (LogError, OSError, duckdb.Error) as error:
+                logger.warning(
+                    "erased texts are still in files of partition %d: %s", partition, error
+                )
         self.warnings += note_embedding(shard, self.embedding.model)
         keep_index_settings(self.settings)
         with contextlib.suppress(LogError):  # shadow deciders start later without a broker
             self.deciding.opened(partition, shard)
         self.shards.add(partition, shard)
         return shard
-
-    def _erase(self, partition: int, shard: Shard) -> None:
-        """Executes pending erasures in files before the partition's stages start. A failure is
-        logged, and the erasure stays pending."""
-        try:
-            carry_out_on_kafka(self.log.append, partition, shard, self.replies)
-        except (LogError, OSError, duckdb.Error) as error:
-            logger.warning("erased texts are still in files of partition %d: %s", partition, error)
 
     def close(self, partition: int, store: PartitionStore) -> None:
         assert isinstance(store, Shard)
@@ -221,8 +219,19 @@ class KafkaApplication(Process):
         """As of any process; until everything is processed by all workers. Raises LogUnavailable
         if another process may succeed; the other roles are stopped."""
         async with PeriodicTask("waiting", WATCH_SECONDS, self._note_waiting).running(self.stop):
-            if await self._connected():
-                await self._work(until_drained)
+            if not await self._connected():
+                return
+            background = await self.background(True, [self.replies])
+            tasks = [asyncio.create_task(member.run(self.stopped)) for member in self.members]
+            if until_drained:
+                tasks.append(asyncio.create_task(self._until_drained()))
+            async with running(background, self.stop):
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                self.stop()
+                results = await asyncio.gather(*tasks, return_exceptions=True)
+            for failure in results:
+                if isinstance(failure, BaseException):
+                    raise failure
 
     async def _connected(self) -> bool:
         """Waits for the broker; returns False if stopped first."""
@@ -250,19 +259,6 @@ class KafkaApplication(Process):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.stopped.wait()
-
-    async def _work(self, until_drained: bool) -> None:
-        background = await self.background(True, [self.replies])
-        tasks = [asyncio.create_task(member.run(self.stopped)) for member in self.members]
-        if until_drained:
-            tasks.append(asyncio.create_task(self._until_drained()))
-        async with running(background, self.stop):
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            self.stop()
-            results = await asyncio.gather(*tasks, return_exceptions=True)
-        for failure in results:
-            if isinstance(failure, BaseException):
-                raise failure
 
     def partition_tasks(self) -> Iterator[PartitionTask]:
         return (task for role in self.roles for task in role.tasks.values())

@@ -110,7 +110,9 @@ class Broker:
         if self._process is not None:
             return self._process.pid if self._process.poll() is None else None
         pid = _read_number(self.folder / "broker.pid")
-        return pid if pid is not None and self._is_ours(pid) else None
+        # A pid file may outlive its process: it must be a Java process of this folder.
+        is_ours = pid is not None and f"-Dpalimpsest.folder={self.folder}" in _command_line(pid)
+        return pid if is_ours else None
 
     @property
     def running(self) -> bool:
@@ -151,9 +153,26 @@ class Broker:
             classpath = f"{fetch_jars()}/*"
             deadline = time.monotonic() + timeout
             self._write_settings()
-            self._format(java, classpath)
+            if not (self.folder / "data" / "meta.properties").exists():
+                command = [java, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", classpath]
+                command += ["kafka.tools.StorageTool", "format", "-t", _cluster_id()]
+                command += ["-c", str(self.folder / "server.properties")]
+                run_program(command, FORMAT_SECONDS)
             self._launch(java, classpath)
-        self._wait_until_ready(deadline, timeout)
+        while not self.ready():
+            if not self.running:
+                self._process = None
+                raise BrokerError(
+                    "the broker ended while starting; "
+                    f"the end of {self.log_file}:\n{self._log_tail()}"
+                )
+            if time.monotonic() > deadline:
+                tail = self._log_tail()
+                self.kill()
+                raise BrokerError(
+                    f"the broker did not answer within {timeout:.0f} s; the end of its log:\n{tail}"
+                )
+            time.sleep(POLL_SECONDS)
 
     def stop(self, timeout: float = STOP_SECONDS) -> None:
         """Ask the broker to shut down (SIGTERM); kill it after ``timeout`` seconds.
@@ -201,14 +220,6 @@ class Broker:
         lines = [f"{name}={value}\n" for name, value in settings.items()]
         (self.folder / "server.properties").write_text("".join(lines))
 
-    def _format(self, java: str, classpath: str) -> None:
-        if (self.folder / "data" / "meta.properties").exists():
-            return
-        command = [java, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", classpath]
-        command += ["kafka.tools.StorageTool", "format", "-t", _cluster_id()]
-        command += ["-c", str(self.folder / "server.properties")]
-        run_program(command, FORMAT_SECONDS)
-
     def _launch(self, java: str, classpath: str) -> None:
         command = [java, "-Xms128m", f"-Xmx{HEAP_MEGABYTES}m", "-XX:+UseSerialGC"]
         command += [
@@ -228,22 +239,6 @@ class Broker:
             )
         (self.folder / "broker.pid").write_text(f"{self._process.pid}\n")
 
-    def _wait_until_ready(self, deadline: float, timeout: float) -> None:
-        while not self.ready():
-            if not self.running:
-                self._process = None
-                raise BrokerError(
-                    "the broker ended while starting; "
-                    f"the end of {self.log_file}:\n{self._log_tail()}"
-                )
-            if time.monotonic() > deadline:
-                tail = self._log_tail()
-                self.kill()
-                raise BrokerError(
-                    f"the broker did not answer within {timeout:.0f} s; the end of its log:\n{tail}"
-                )
-            time.sleep(POLL_SECONDS)
-
     def _end(self, number: signal.Signals, timeout: float) -> None:
         pid = self.pid
         if pid is None:
@@ -252,10 +247,6 @@ class Broker:
         deadline = time.monotonic() + timeout
         while self.running and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS / 4)
-
-    def _is_ours(self, pid: int) -> bool:
-        """Whether ``pid`` is a Java process of this folder: a pid file may outlive its process."""
-        return f"-Dpalimpsest.folder={self.folder}" in _command_line(pid)
 
     def _log_tail(self) -> str:
         try:

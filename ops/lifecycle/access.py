@@ -76,9 +76,35 @@ class AccessRecorder:
         for each in noted:
             by_scope.setdefault(each.accessed.scope, []).append(each)
         for scope, of_scope in by_scope.items():
-            kept = [each for each in of_scope if self._may_record(scope, each)]
-            for some in _parts([self._recall(each) for each in kept]):
-                yield _record(scope, some, self.clock())
+            recalls = []
+            for each in of_scope:
+                if not self._may_record(scope, each):
+                    continue
+                read = each.accessed
+                question, question_id = self._question(read)
+                recalls.append(
+                    RecordedRecall(
+                        recall_id=each.recall_id,
+                        kind=read.kind,
+                        at=each.at,
+                        session_id=read.session_id[:256],
+                        asked_by=read.asked_by,
+                        question_id=question_id,
+                        question=question,
+                        results=tuple(
+                            RecalledMemory(memory_id=memory_id, rank=rank, score=score)
+                            for rank, (memory_id, score) in enumerate(
+                                read.results[:MOST_RESULTS], 1
+                            )
+                        ),
+                    )
+                )
+            for some in _parts(recalls):
+                ids = [each.recall_id for each in some]
+                command_id = derived_id("record-access", scope, *ids)
+                command = RecordAccessCommand(recalls=tuple(some))
+                body = MemoryCommand(command=command, actor=RECORDER)
+                yield published(MEMORY_COMMANDS, command_id, scope, self.clock(), body)
 
     def _may_record(self, scope: str, noted: Noted) -> bool:
         by = noted.accessed.asked_by or ""
@@ -89,23 +115,6 @@ class AccessRecorder:
             if flags is not None and effective(self.settings.pipeline, flags).mutations_frozen:
                 return False
         return not effective(self.settings.pipeline, None).mutations_frozen
-
-    def _recall(self, noted: Noted) -> RecordedRecall:
-        read = noted.accessed
-        question, question_id = self._question(read)
-        return RecordedRecall(
-            recall_id=noted.recall_id,
-            kind=read.kind,
-            at=noted.at,
-            session_id=read.session_id[:256],
-            asked_by=read.asked_by,
-            question_id=question_id,
-            question=question,
-            results=tuple(
-                RecalledMemory(memory_id=memory_id, rank=rank, score=score)
-                for rank, (memory_id, score) in enumerate(read.results[:MOST_RESULTS], 1)
-            ),
-        )
 
     def _question(self, read: Accessed) -> tuple[str | None, str | None]:
         """The question as it may be kept, and its id; neither of one that the policy refuses."""
@@ -131,10 +140,3 @@ def _parts(recalls: Sequence[RecordedRecall]) -> Iterator[list[RecordedRecall]]:
         items += weight
     if part:
         yield part
-
-
-def _record(scope: str, recalls: Sequence[RecordedRecall], at: datetime) -> Outgoing:
-    command_id = derived_id("record-access", scope, *(each.recall_id for each in recalls))
-    command = RecordAccessCommand(recalls=tuple(recalls))
-    body = MemoryCommand(command=command, actor=RECORDER)
-    return published(MEMORY_COMMANDS, command_id, scope, at, body)

@@ -65,7 +65,11 @@ async def move_states(shard: Shard, before: datetime) -> Moved:
         await asyncio.to_thread(remove_unnamed, shard.folder, files, IN_USE_SECONDS)
         failed = 0
         while True:
-            moved.dropped += await _purge(shard)
+            purged = await _read(shard, partial(write_purged, folder=shard.folder))
+            if purged and await _named(
+                shard, partial(take_rewritten, rewritten=purged), purged.new
+            ):
+                moved.dropped += len(purged.dropped)
             file = await _read(shard, partial(write_oldest, folder=shard.folder, before=before))
             if file is None:
                 break
@@ -79,15 +83,6 @@ async def move_states(shard: Shard, before: datetime) -> Moved:
                 break  # an erasure has replaced one: the next run merges
             moved.merged += len(merged.old)
     return moved
-
-
-async def _purge(shard: Shard) -> int:
-    """Returns how many memories it has removed the states of from files."""
-    purged = await _read(shard, partial(write_purged, folder=shard.folder))
-    if purged is None:
-        return 0
-    done = await _named(shard, partial(take_rewritten, rewritten=purged), purged.new)
-    return len(purged.dropped) if done else 0
 
 
 async def _read(shard: Shard, call: Callable[[duckdb.DuckDBPyConnection], T]) -> T:

@@ -16,7 +16,6 @@ from palimpsest.ops.maintenance.jobs import JobContext
 from palimpsest.schemas.aspects import AspectChange, WeighAspectsCommand
 from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.rows.graph import LEAST_WEIGHT
-from palimpsest.streams.logs.base import Outgoing
 
 WEIGHER: Final = Actor(id="weigher", type="system")
 GAIN: Final = 0.02
@@ -70,7 +69,14 @@ GROUP BY a.scope ORDER BY a.scope"""
 async def aspects(context: JobContext) -> str:
     """Appends the commands; returns what it did."""
     commands = await asyncio.to_thread(lambda: [*_recalled(context), *_stale(context)])
-    records = [_record(context, *each) for each in commands]
+    records = []
+    for scope, command in commands:
+        # Of one session up to one recall, or of one day and these aspects, there is one command.
+        if command.session_id:
+            keys = [command.session_id, str(command.through)]
+        else:
+            keys = [str(context.at.date()), *(each.aspect_id for each in command.aspects)]
+        records.append(command_record(context, scope, command, WEIGHER, *keys))
     if records:
         await asyncio.to_thread(context.append, records)
     by_session = [len(each.aspects) for _, each in commands if each.session_id]
@@ -98,12 +104,3 @@ def _stale(context: JobContext) -> Iterator[tuple[str, WeighAspectsCommand]]:
     for scope, aspect_ids in rows:
         some = tuple(AspectChange(aspect_id=each, change=-LOSS) for each in aspect_ids)
         yield scope, WeighAspectsCommand(aspects=some)
-
-
-def _record(context: JobContext, scope: str, command: WeighAspectsCommand) -> Outgoing:
-    """Of one session up to one recall, or of one day and these aspects, there is one command."""
-    if command.session_id:
-        keys = [command.session_id, str(command.through)]
-    else:
-        keys = [str(context.at.date()), *(each.aspect_id for each in command.aspects)]
-    return command_record(context, scope, command, WEIGHER, *keys)

@@ -16,7 +16,6 @@ from palimpsest.ops.maintenance.jobs import JobContext
 from palimpsest.schemas.commands import CausalPair, LinkCausesCommand, MemoryVersion
 from palimpsest.schemas.envelope import Actor
 from palimpsest.streams.prompting.summaries import causes_prompt, read_causes
-from palimpsest.streams.runtime.model_port import ModelPort
 
 REASONER: Final = Actor(id="reasoner", type="system")
 CONFIDENCE: Final = 0.7
@@ -56,9 +55,17 @@ async def causes(context: JobContext) -> str:
     due = await asyncio.to_thread(_due, context)
     linked = unread = 0
     for scope, pairs in due.items():
-        model, found, repeated = await _inferred(models, scope, pairs)
+        model = ""
+        found: list[CausalPair] = []
+        for first in range(0, len(pairs), PAIRS_PER_CALL):
+            some = pairs[first : first + PAIRS_PER_CALL]
+            prompt = causes_prompt([pair.texts for pair in some])
+            places, model = await ask(models, prompt, scope, partial(read_causes, count=len(some)))
+            if places is None:
+                unread += 1
+            else:
+                found += [some[place].seen for place in places]
         linked += len(found)
-        unread += repeated
         command = LinkCausesCommand(
             model=model,
             confidence=CONFIDENCE,
@@ -66,7 +73,9 @@ async def causes(context: JobContext) -> str:
             through=pairs[-1].write_seq,
             pairs=tuple(found),
         )
-        record = command_record(context, scope, command, REASONER, *(_key(p.seen) for p in pairs))
+        ends = ((pair.seen.cause, pair.seen.effect) for pair in pairs)
+        keys = (" ".join(f"{each.memory_id} {each.version}" for each in both) for both in ends)
+        record = command_record(context, scope, command, REASONER, *keys)
         await asyncio.to_thread(context.append, [record])
     done = f"{linked} causes in {sum(map(len, due.values()))} pairs"
     return done + (f", {unread} replies that named most pairs not used" if unread else "")
@@ -82,24 +91,3 @@ def _due(context: JobContext) -> dict[str, list[_Pair]]:
         )
         due.setdefault(scope, []).append(_Pair(pair, (first, second), write_seq))
     return due
-
-
-def _key(pair: CausalPair) -> str:
-    ends = (pair.cause, pair.effect)
-    return " ".join(f"{each.memory_id} {each.version}" for each in ends)
-
-
-async def _inferred(
-    models: ModelPort, scope: str, pairs: list[_Pair]
-) -> tuple[str, list[CausalPair], int]:
-    """Returns the model, what it found, and how many of its replies named most pairs."""
-    model, found, repeated = "", [], 0
-    for first in range(0, len(pairs), PAIRS_PER_CALL):
-        some = pairs[first : first + PAIRS_PER_CALL]
-        prompt = causes_prompt([pair.texts for pair in some])
-        places, model = await ask(models, prompt, scope, partial(read_causes, count=len(some)))
-        if places is None:
-            repeated += 1
-        else:
-            found += [some[place].seen for place in places]
-    return model, found, repeated

@@ -8,7 +8,7 @@ repeated after a crash does not pay again."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -25,7 +25,6 @@ from palimpsest.schemas.aspects import ClassifiedFact, ClassifyFactsCommand
 from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.rows.memories import SOURCE_LIST
 from palimpsest.streams.prompting.summaries import (
-    Sorted,
     aspects_prompt,
     read_aspects,
     shown_aspects,
@@ -154,7 +153,24 @@ async def _classify(context: JobContext, models: ModelPort, due: _Due, done: _Do
         except JobFailed as error:
             done.failed.append(f"{due.name}: {error}")
             return
-        command = _command(due, facts, reply, model)
+        command = ClassifyFactsCommand(
+            model=model,
+            entity_id=due.entity_id,
+            entity_type=reply.entity_type,
+            facts=tuple(
+                ClassifiedFact(
+                    memory_id=facts[index].memory_id,
+                    version=facts[index].version,
+                    entity=facts[index].name,
+                    aspect=place.aspect,
+                    kind=place.kind,
+                )
+                for index, place in sorted(reply.places.items())
+            ),
+            left_out=tuple(
+                fact.key for index, fact in enumerate(facts) if index not in reply.places
+            ),
+        )
         keys = [fact.key for fact in facts]
         record = command_record(context, due.scope, command, CLASSIFIER, due.entity_id, *keys)
         await asyncio.to_thread(context.append, [record])
@@ -162,22 +178,3 @@ async def _classify(context: JobContext, models: ModelPort, due: _Due, done: _Do
         done.facts += len(reply.places)
         done.refused += [f"{due.name}: {each}" for each in reply.refused]
     done.entities += 1
-
-
-def _command(due: _Due, facts: Sequence[_Fact], reply: Sorted, model: str) -> ClassifyFactsCommand:
-    return ClassifyFactsCommand(
-        model=model,
-        entity_id=due.entity_id,
-        entity_type=reply.entity_type,
-        facts=tuple(
-            ClassifiedFact(
-                memory_id=facts[index].memory_id,
-                version=facts[index].version,
-                entity=facts[index].name,
-                aspect=place.aspect,
-                kind=place.kind,
-            )
-            for index, place in sorted(reply.places.items())
-        ),
-        left_out=tuple(fact.key for index, fact in enumerate(facts) if index not in reply.places),
-    )

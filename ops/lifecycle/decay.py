@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
@@ -171,17 +171,12 @@ def taken(shard: Shard, settings: Settings, scope: str, rule: Rule) -> list[Take
     since = decay_since(shard)
     for row, weaker in fading(shard, scope, rule.until, rule.decay_rate):
         if weaker.confidence < rule.floor:
-            found.append(
-                Taken(row.memory_id, row.type, row.content, "faded", _fades_at(row, since, rule))
-            )
+            begin = row.last_accessed or row.created_at
+            until = max(begin, row.decayed_at or begin, since or begin)
+            at = fades_at(row.confidence, row.decay_rate, begin, until, rule.floor)
+            at = rule.until if at is None else min(at, rule.until)
+            found.append(Taken(row.memory_id, row.type, row.content, "faded", at))
     return sorted(found, key=lambda each: (each.at, each.id))
-
-
-def _fades_at(row: MemoryRow, since: datetime | None, rule: Rule) -> datetime:
-    begin = row.last_accessed or row.created_at
-    until = max(begin, row.decayed_at or begin, since or begin)
-    at = fades_at(row.confidence, row.decay_rate, begin, until, rule.floor)
-    return rule.until if at is None else min(at, rule.until)
 
 
 def simulate(
@@ -194,18 +189,6 @@ def simulate(
     with shard.reading() as reader:
         [(asked,)] = reader.execute(_ASKED, [scope, since]).fetchall()
         rows = reader.execute(_MISSED, {"scope": scope, "since": since, "ids": [*by_id]}).fetchall()
-    return {
-        "until": rule.until.isoformat(),
-        "total": len(gone),
-        "by_type": dict(sorted(Counter(each.type for each in gone).items())),
-        "by_reason": dict(sorted(Counter(each.reason for each in gone).items())),
-        "memories": [{**asdict(each), "at": each.at.isoformat()} for each in gone],
-        "recalls_recorded": asked,
-        "recalls": _missing(rows, by_id),
-    }
-
-
-def _missing(rows: list[tuple[Any, ...]], taken_by_id: Mapping[str, Taken]) -> list[dict[str, Any]]:
     recalls: dict[str, dict[str, Any]] = {}
     for recall_id, kind, question, asked_at, rank, memory_id in rows:
         about = {
@@ -215,6 +198,14 @@ def _missing(rows: list[tuple[Any, ...]], taken_by_id: Mapping[str, Taken]) -> l
             "asked_at": asked_at.astimezone(UTC).isoformat(),
             "missing": [],
         }
-        missing = {"rank": rank, "memory_id": memory_id, "reason": taken_by_id[memory_id].reason}
+        missing = {"rank": rank, "memory_id": memory_id, "reason": by_id[memory_id].reason}
         recalls.setdefault(recall_id, about)["missing"].append(missing)
-    return [*recalls.values()]
+    return {
+        "until": rule.until.isoformat(),
+        "total": len(gone),
+        "by_type": dict(sorted(Counter(each.type for each in gone).items())),
+        "by_reason": dict(sorted(Counter(each.reason for each in gone).items())),
+        "memories": [{**asdict(each), "at": each.at.isoformat()} for each in gone],
+        "recalls_recorded": asked,
+        "recalls": [*recalls.values()],
+    }

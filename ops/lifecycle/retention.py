@@ -68,23 +68,14 @@ def next_step(context: JobContext, scope: str, step: str) -> NextStep | None:
     """The next command of a step; None when nothing is left."""
     with context.shard.reading() as reader:
         windows = windows_of(reader, context.settings, scope)
-        return _next(reader, scope, step, windows, context.at)
-
-
-def _next(
-    reader: duckdb.DuckDBPyConnection,
-    scope: str,
-    step: str,
-    windows: Mapping[str, int],
-    at: datetime,
-) -> NextStep | None:
-    swept = {name: when.astimezone(UTC) for name, when in reader.execute(SWEPT, [scope]).fetchall()}
-    until = _until(reader, scope, step, windows, at, swept)
-    if until is None:
-        return None
-    row = reader.execute(
-        LEFT[step], {"scope": scope, "until": until, "after": swept.get(step), "most": MOST_ROWS}
-    ).fetchone()
+        swept = {
+            name: when.astimezone(UTC) for name, when in reader.execute(SWEPT, [scope]).fetchall()
+        }
+        until = _until(reader, scope, step, windows, context.at, swept)
+        if until is None:
+            return None
+        values = {"scope": scope, "until": until, "after": swept.get(step), "most": MOST_ROWS}
+        row = reader.execute(LEFT[step], values).fetchone()
     assert row is not None
     return None if row[0] is None else NextStep(row[0].astimezone(UTC), int(row[1]))
 

@@ -128,7 +128,13 @@ class Scheduler(PartitionTimer[dict[str, datetime]]):
     """The newest runs, by job: nobody else writes the table of a shard that is open here."""
 
     async def look(self, partition: int, shard: Shard) -> None:
-        await self._begin(shard)
+        # Stores from when on each new job runs.
+        known = await asyncio.to_thread(self._runs, shard)
+        for job in self.jobs:
+            schedule = schedule_of(getattr(self.settings.jobs, job.name))
+            if job.name not in known and schedule is not None:
+                at = schedule.latest(self.clock())
+                await self._keep(shard, JobRun(job.name, 0, at))
         await super().look(partition, shard)
 
     async def act(self, partition: int, shard: Shard, due: dict[str, datetime]) -> None:
@@ -181,15 +187,6 @@ class Scheduler(PartitionTimer[dict[str, datetime]]):
             self._known[shard] = {row[0]: run_of(0, row) for row in shard.fetch(RUNS)}
         return self._known[shard]
 
-    async def _begin(self, shard: Shard) -> None:
-        """Stores from when on each new job runs."""
-        known = await asyncio.to_thread(self._runs, shard)
-        for job in self.jobs:
-            schedule = schedule_of(getattr(self.settings.jobs, job.name))
-            if job.name not in known and schedule is not None:
-                at = schedule.latest(self.clock())
-                await self._keep(shard, JobRun(job.name, 0, at))
-
     async def _run(
         self, partition: int, shard: Shard, job: Job, at: datetime, scope: str | None = None
     ) -> JobRun:
@@ -199,8 +196,9 @@ class Scheduler(PartitionTimer[dict[str, datetime]]):
             if before is not None and before.outcome == "ok" and before.scheduled_for >= at:
                 return replace(before, partition=partition)  # it was run meanwhile
             started, failures = self.clock(), 0
-            known = (self.settings, self.log, self.append, scope, self.models)
-            context = JobContext(shard, partition, at, *known)
+            context = JobContext(
+                shard, partition, at, self.settings, self.log, self.append, scope, self.models
+            )
             try:
                 detail = await job.run(context)
             except StoreClosed:

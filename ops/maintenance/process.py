@@ -162,8 +162,10 @@ class Process(ABC):
         if not self.settings.pipeline.autonomous_frozen:
             tasks.append(expiring(old, self.clock, self.settings.log.expire_seconds))
             await tasks[-1].once()
-        known = (self.accesses, self.opened, self.log.append, self.settings, self.clock)
-        tasks.append(AccessRecorder(*known).task())
+        recorder = AccessRecorder(
+            self.accesses, self.opened, self.log.append, self.settings, self.clock
+        )
+        tasks.append(recorder.task())
         if publishes:
             tasks += [timer.task() for timer in (*self._timers, *self._summaries)]
             tasks += await self.deciding.tasks()

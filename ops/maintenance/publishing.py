@@ -148,14 +148,15 @@ class SilenceTimer(CommandTimer):
         known = [self.clock() - silence, *exceptions(shard, self.settings.pipeline)]
         with shard.reading() as reader:
             silent = select(reader, SessionRow, _SILENT, known)
-        return dict(map(self._end, silent))
-
-    def _end(self, row: SessionRow) -> tuple[str, Outgoing]:
-        command = SessionEndCommand(
-            session_id=row.session_id, reason="silence", after_turn=row.last_turn
-        )
-        # The number of ends: the same turn may be the last one twice, after another end.
-        return own_command(row.scope, command, SILENCE, self.clock(), row.ends)
+        commands = {}
+        for row in silent:
+            command = SessionEndCommand(
+                session_id=row.session_id, reason="silence", after_turn=row.last_turn
+            )
+            # The number of ends: the same turn may be the last one twice, after another end.
+            own = own_command(row.scope, command, SILENCE, self.clock(), row.ends)
+            commands[own[0]] = own[1]
+        return commands
 
 
 def exceptions(shard: Shard, flags: Flags) -> tuple[list[str], bool]:

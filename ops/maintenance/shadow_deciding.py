@@ -107,16 +107,21 @@ class Decider:
 
     async def proposed(self, decision: Decision) -> ShadowProposal:
         """Returns what it would do, or why it has no answer. Never raises a provider's errors."""
-        told = self._by_rules(decision) if self.port is None else await self._by_model(decision)
-        intent, item_id = decision.intent, decision.proposal.fact.item_id
-        known: Told = {"item_id": item_id, "turn_memory_id": intent.turn.memory_id}
+        intent, fact = decision.intent, decision.proposal.fact
+        if self.port is None:
+            said = decided_by_rules(
+                decision.occurred_at,
+                fact,
+                decision.proposal.candidates,
+                self.near,
+                decision.source,
+            )
+            told = _decided(decision, said.action, said.target_id, said.reason, said.confidence)
+        else:
+            told = await self._by_model(decision)
+        known: Told = {"item_id": fact.item_id, "turn_memory_id": intent.turn.memory_id}
         known |= {"decider": self.name, "round": intent.round}
         return ShadowProposal.model_validate(known | told)
-
-    def _by_rules(self, decision: Decision) -> Told:
-        known = (decision.occurred_at, decision.proposal.fact, decision.proposal.candidates)
-        said = decided_by_rules(*known, self.near, decision.source)
-        return _decided(decision, said.action, said.target_id, said.reason, said.confidence)
 
     async def _by_model(self, decision: Decision) -> Told:
         assert self.port is not None
@@ -277,7 +282,9 @@ class ShadowDeciding:
         if not isinstance(body, MemoryWrite) or not isinstance(body.write, ProposalsIntent):
             return []
         intent = body.write
-        source = _text_of(shard, intent.turn.memory_id)
+        query = "SELECT content FROM memory_rows WHERE memory_id = ?"
+        rows = shard.fetch(query, [intent.turn.memory_id])
+        source = str(rows[0][0]) if rows else None
         return [
             Decision(message.scope, message.occurred_at, intent, proposal, source)
             for proposal in intent.proposals
@@ -300,11 +307,6 @@ def _next_of(shard: Shard) -> int | None:
 def _note(shard: Shard, state: str) -> None:
     with shard.writing():
         shard.set_state(STATE, state)
-
-
-def _text_of(shard: Shard, memory_id: str) -> str | None:
-    rows = shard.fetch("SELECT content FROM memory_rows WHERE memory_id = ?", [memory_id])
-    return str(rows[0][0]) if rows else None
 
 
 def _erasures(shard: Shard) -> int:
@@ -369,25 +371,12 @@ class Earning(CommandTimer):
     seconds = 30.0
 
     def commands(self, shard: Shard) -> dict[str, Outgoing]:
-        found = {}
-        for scope, earned, judged in self._candidates(shard):
-            why = change_of(judged, earned, self.settings.pipeline)
-            if why is not None:
-                # The count of changes gives each further change a command id of its own.
-                command = SetFlagsCommand(earned_update_delete=not earned, reason=why)
-                [(changes,)] = shard.fetch(CHANGES, [scope])
-                key, record = own_command(scope, command, EARNING, self.clock(), changes)
-                found[key] = record
-        return found
-
-    def _candidates(self, shard: Shard) -> list[tuple[str, bool, Judged]]:
-        """Returns the scopes, whether each has earned the permission, and people's verdicts."""
         flags, settings = dict(shard.flags), self.settings.pipeline
         judged: dict[str, Judged] = {}
         if settings.earn_update_delete:
             rows = shard.fetch(JUDGED, [settings.earn_proposals])
             judged = {scope: Judged(int(count), int(right)) for scope, count, right in rows}
-        found = []
+        found = {}
         for scope in sorted(judged.keys() | flags.keys()):
             own = flags.get(scope)
             now = effective(settings, own)
@@ -397,5 +386,11 @@ class Earning(CommandTimer):
             if is_set or now.mutations_frozen or now.autonomous_frozen:
                 continue
             earned = own is not None and bool(own.earned_update_delete)
-            found.append((scope, earned, judged.get(scope, Judged())))
+            why = change_of(judged.get(scope, Judged()), earned, settings)
+            if why is not None:
+                # The count of changes gives each further change a command id of its own.
+                command = SetFlagsCommand(earned_update_delete=not earned, reason=why)
+                [(changes,)] = shard.fetch(CHANGES, [scope])
+                key, record = own_command(scope, command, EARNING, self.clock(), changes)
+                found[key] = record
         return found

@@ -91,19 +91,24 @@ def restore_snapshot(settings: Settings, snapshot: Path) -> list[SnapshotShard]:
     shards = shards_of(snapshot)
     with open_log(settings, "process") as log:
         for shard in shards:
-            _check_target(settings, shard)
+            folder = shard_folder(settings, shard.partition)
+            if folder.exists():
+                FolderLock(folder, "shard").release()  # raises FolderInUse
+                raise RequestError(f"there is a store in {folder}; move it away first")
             _check_log(log, snapshot, shard, Policy.of(settings.pii))
         for shard in shards:
-            _restore(settings, snapshot, shard.partition)
+            folder = shard_folder(settings, shard.partition)
+            partial = folder.with_name(f"{folder.name}.partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            try:
+                restore_shard(snapshot, shard.partition, partial / DATABASE_FILE)
+                synced(partial / DATABASE_FILE)
+                partial.rename(folder)
+                synced(folder.parent)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
     return shards
-
-
-def _check_target(settings: Settings, shard: SnapshotShard) -> None:
-    folder = shard_folder(settings, shard.partition)
-    if not folder.exists():
-        return
-    FolderLock(folder, "shard").release()  # raises FolderInUse
-    raise RequestError(f"there is a store in {folder}; move it away first")
 
 
 def _check_log(log: LogReader, snapshot: Path, shard: SnapshotShard, policy: Policy) -> None:
@@ -136,17 +141,3 @@ def _check_log(log: LogReader, snapshot: Path, shard: SnapshotShard, policy: Pol
             found = ()
         if item_id not in found:
             raise RequestError(f"{other}: another turn is at {turns}[{number}]@{offset}")
-
-
-def _restore(settings: Settings, snapshot: Path, partition: int) -> None:
-    folder = shard_folder(settings, partition)
-    partial = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        restore_shard(snapshot, partition, partial / DATABASE_FILE)
-        synced(partial / DATABASE_FILE)
-        partial.rename(folder)
-        synced(folder.parent)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

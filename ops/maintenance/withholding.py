@@ -87,35 +87,29 @@ class PrivacyRedactor:
         return read if applied >= end else known
 
     def _topic(self, topic: Topic, partition: int, end: int) -> int:
-        changed = 0
+        shard, changed = self._shards[partition], 0
         for read in unchecked(self._log, CONSUMER, topic.name, partition, end):
-            values = self._without_words(topic, partition, read)
+            turns = [
+                (record, message)
+                for record in read
+                if record.value is not None and (shard.privacy or says_withheld(record.value))
+                if (message := _turn(topic, record)) is not None
+            ]
+            ids = {record.offset: items_of(message).item_ids[0] for record, message in turns}
+            asked = [PRIVACY_FULL, [*ids.values()]]
+            withheld = {item_id for (item_id,) in shard.fetch(_WITHHELD, asked)} if ids else set()
+            # Also of records that have their new values already: a crash may have left old bytes
+            # elsewhere in the log's files.
+            values = {} if topic is not CONVERSATION_TURNS else _unread(shard, read)
+            values |= {
+                record.offset: _value(topic, record, message)
+                for record, message in turns
+                if ids[record.offset] in withheld
+            }
             if values:
                 changed += self._log.redact(topic.name, partition, values)
                 self._log.forget_bytes()
         return changed
-
-    def _without_words(
-        self, topic: Topic, partition: int, records: Sequence[Record]
-    ) -> dict[int, bytes]:
-        """Returns new values by offset, also for records that have them already: a crash may have
-        left old bytes elsewhere in the log's files."""
-        shard = self._shards[partition]
-        turns = [
-            (record, message)
-            for record in records
-            if record.value is not None and (shard.privacy or says_withheld(record.value))
-            if (message := _turn(topic, record)) is not None
-        ]
-        ids = {record.offset: items_of(message).item_ids[0] for record, message in turns}
-        asked = [PRIVACY_FULL, [*ids.values()]]
-        withheld = {item_id for (item_id,) in shard.fetch(_WITHHELD, asked)} if ids else set()
-        unread = {} if topic is not CONVERSATION_TURNS else _unread(shard, records)
-        return unread | {
-            record.offset: _value(topic, record, message)
-            for record, message in turns
-            if ids[record.offset] in withheld
-        }
 
 
 def _turn(topic: Topic, record: Record) -> Envelope[Frozen] | None:
@@ -191,14 +185,11 @@ class Purge:
         removed = 0
         for topic, readers in READERS.items():
             for partition in range(self._log.partitions(topic.name)):
-                removed += self._partition(topic.name, partition, readers)
-        return removed
-
-    def _partition(self, topic: str, partition: int, readers: Sequence[str]) -> int:
-        end = min(self._log.position(reader, topic, partition) for reader in readers)
-        removed = 0
-        for read in unchecked(self._log, PURGE, topic, partition, end):
-            sensitive = [each.offset for each in read if self._policy.record(each) is not each]
-            if sensitive:
-                removed += self._log.erase(topic, partition, sensitive)
+                end = min(self._log.position(reader, topic.name, partition) for reader in readers)
+                for read in unchecked(self._log, PURGE, topic.name, partition, end):
+                    sensitive = [
+                        each.offset for each in read if self._policy.record(each) is not each
+                    ]
+                    if sensitive:
+                        removed += self._log.erase(topic.name, partition, sensitive)
         return removed

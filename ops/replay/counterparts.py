@@ -347,7 +347,15 @@ class Counterparts:
         of the live facts of all its turns, and of `also`."""
         first = self.shard.fetch(_OF_TURNS, {"scope": self.scope, "ids": sorted(turns)})
         ids = sorted({row[0] for row in first})
-        drawn = _facts(self.shard.fetch(_OF_MEMORIES, {"scope": self.scope, "ids": ids}))
+        rows = self.shard.fetch(_OF_MEMORIES, {"scope": self.scope, "ids": ids})
+        drawn: dict[str, Fact] = {}
+        for key, some in groupby(rows, itemgetter(0)):  # which they are ordered by
+            of_memory = [*some]
+            drawn[key] = Fact(
+                texts=tuple(dict.fromkeys(row[2] for row in of_memory if not is_mark(row[2]))),
+                turns=frozenset(row[1] for row in of_memory),
+                is_deleted=of_memory[0][3],
+            )
         everywhere = turns.union(*(fact.turns for fact in drawn.values()))
         named = {
             told.memory_id
@@ -401,15 +409,3 @@ class Counterparts:
         texts = list(dict.fromkeys(text for fact in facts for text in fact.texts))
         vectors = await self.embed(texts) if texts else ()
         return Comparison(dict(zip(texts, vectors, strict=True)), self.near)
-
-
-def _facts(rows: Iterable[tuple[str, str, str, bool]]) -> dict[str, Fact]:
-    by_memory = groupby(rows, itemgetter(0))  # which they are ordered by
-    return {
-        key: Fact(
-            texts=tuple(dict.fromkeys(row[2] for row in found if not is_mark(row[2]))),
-            turns=frozenset(row[1] for row in found),
-            is_deleted=found[0][3],
-        )
-        for key, found in ((key, [*some]) for key, some in by_memory)
-    }

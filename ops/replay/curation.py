@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from palimpsest.ops.replay.counterparts import Counterparts, Match
 from palimpsest.ops.replay.log_reading import decoded, intent_of, recorded
-from palimpsest.ops.replay.requests import Curated
+from palimpsest.ops.replay.requests import Curated, Status
 from palimpsest.schemas.commands import (
     ApplyProposalsCommand,
     Command,
@@ -78,7 +78,15 @@ class Curation(Counterparts):
             known = await self._found(message, command, record)
             self.live.ledger.keep_curated(known)
         if isinstance(command, EraseScopeCommand):
-            return self._erasure(message, command, known)
+            if all(row.status == "not carried out" for row in known):
+                return []
+            [(count,)] = self.shard.fetch(
+                "SELECT count(*) FROM memory_rows WHERE scope = ?"
+                " AND NOT (is_deleted AND content_hash = '')",
+                [message.scope],
+            )
+            token = erase_token(message.scope, count)
+            return [_said(message, command.model_copy(update={"confirm_token": token}), 0)]
         named: dict[str, list[str]] = {}
         forgotten: list[str] = []
         for row in known:
@@ -100,16 +108,38 @@ class Curation(Counterparts):
         """Records the results of all commands that the branch got."""
         rows = self.live.ledger.curated("status = 'fed' OR (status = 'suppressed' AND detail = '')")
         results = {key: self._results(key) for key in {row.command_id for row in rows}}
-        self.live.ledger.keep_curated(
-            _settled(row, results[row.command_id]) for row in rows if results[row.command_id]
-        )
+        settled: list[Curated] = []
+        for row in rows:
+            of_command = results[row.command_id]
+            if not of_command:
+                continue
+            if row.command == "erase-scope" or row.branch_id is None:
+                result = of_command.get("*", "")
+            else:
+                result = of_command.get(row.branch_id, of_command["*"])
+            wished = "forget" if row.status == "suppressed" else row.command
+            status: Status = "refused"
+            if result in DONE[wished] or result.startswith("not_deleted"):
+                status = "suppressed" if row.status == "suppressed" else "re-applied"
+            settled.append(replace(row, status=status, detail=result))
+        self.live.ledger.keep_curated(settled)
 
     # --- what corresponds --------------------------------------------------------------------
 
     async def _found(self, message: Message, command: Translated, record: Record) -> list[Curated]:
-        done = self._done(message)
-        place = (message.scope, record.partition, record.offset)
-        row = partial(Curated, command_id(message), command.command, *place)
+        # The memories and the pending facts that the command changed in the live memory. An outcome
+        # about a whole scope names no memory.
+        outcomes = self.live.ledger.outcomes(cause=message.id)
+        done = {each.memory_id or message.scope for each in outcomes}
+        done |= {each.item_id for each in outcomes} - {command_id(message)}
+        row = partial(
+            Curated,
+            command_id(message),
+            command.command,
+            message.scope,
+            record.partition,
+            record.offset,
+        )
         if isinstance(command, EraseScopeCommand):
             return [row(message.scope, *NO_MATCH, "fed" if done else "not carried out")]
         before = self._before(message, record)
@@ -150,18 +180,16 @@ class Curation(Counterparts):
         if first is not None:
             known = {first.branch_id, *(each.branch_id for each in others)}
             others = [each for each in others if each.branch_id != first.branch_id]
-            others += [e for e in self._in_the_way(texts) if e.branch_id not in known]
+            # What already says a memory's new text: two memories may not say the same, and the one
+            # that a person changed is kept.
+            others += [
+                each
+                for each in self.equal(texts)
+                if each.branch_id not in known
+                and not self.has_same_id(each.branch_id)
+                and not self.live.ledger.curated("branch_id = ?", each.branch_id)
+            ]
         return first, others
-
-    def _in_the_way(self, texts: Sequence[str]) -> list[Match]:
-        """Returns the branch facts that already say a memory's new text: two memories may not say
-        the same, and the one that a person changed is kept."""
-        return [
-            each
-            for each in self.equal(texts)
-            if not self.has_same_id(each.branch_id)
-            and not self.live.ledger.curated("branch_id = ?", each.branch_id)
-        ]
 
     def _earlier(self, live_id: str) -> Match | None:
         """Returns the counterpart that an earlier command found."""
@@ -180,14 +208,6 @@ class Curation(Counterparts):
 
     # --- what the live memory did ------------------------------------------------------------
 
-    def _done(self, message: Message) -> set[str]:
-        """Returns the memories and the pending facts that the command changed in the live
-        memory."""
-        told = self.live.ledger.outcomes(cause=message.id)
-        # An outcome about a whole scope names no memory.
-        memories = {each.memory_id or message.scope for each in told}
-        return memories | {each.item_id for each in told} - {command_id(message)}
-
     def _before(self, message: Message, record: Record) -> int:
         """Returns the offset of memory-changes below which lie the outcomes of all that preceded
         the command."""
@@ -204,19 +224,6 @@ class Curation(Counterparts):
         return self.live.ledger.scanned("memory-changes", record.partition)
 
     # --- what the branch did -----------------------------------------------------------------
-
-    def _erasure(
-        self, message: Message, command: EraseScopeCommand, known: Sequence[Curated]
-    ) -> list[Message]:
-        if all(row.status == "not carried out" for row in known):
-            return []
-        [(count,)] = self.shard.fetch(
-            "SELECT count(*) FROM memory_rows WHERE scope = ?"
-            " AND NOT (is_deleted AND content_hash = '')",
-            [message.scope],
-        )
-        token = erase_token(message.scope, count)
-        return [_said(message, command.model_copy(update={"confirm_token": token}), 0)]
 
     def _results(self, named: str) -> Mapping[str, str]:
         """Returns the result by memory or pending fact, under `*` for all that are not named; empty
@@ -312,16 +319,3 @@ def _said(message: Message, command: Command, number: int) -> Message:
 def _also(named: str, number: int) -> str:
     """Returns the id of a further command of a translation."""
     return derived_id("replay-command", named, number)
-
-
-def _settled(row: Curated, results: Mapping[str, str]) -> Curated:
-    if row.command == "erase-scope" or row.branch_id is None:
-        status = results.get("*", "")
-    else:
-        status = results.get(row.branch_id, results["*"])
-    wished = "forget" if row.status == "suppressed" else row.command
-    if status in DONE[wished] or status.startswith("not_deleted"):
-        return replace(
-            row, status="suppressed" if row.status == "suppressed" else "re-applied", detail=status
-        )
-    return replace(row, status="refused", detail=status)

@@ -312,10 +312,16 @@ async def scope_diff(
     for row in theirs["decisions"]:
         if row["memory_id"] is not None:
             told[row["memory_id"]].append(row)
+    facts = [*compared.facts()]
+    evidence = [each.sources[:EVIDENCE_TEXTS] for each in facts]
+    texts = await live.texts(scope, sorted({source for some in evidence for source in some}))
     return ScopeDiff(
         scope=scope,
         same=compared.same(),
-        facts=await _with_evidence(live, scope, [*compared.facts()]),
+        facts=tuple(
+            replace(each, evidence=tuple(texts[source] for source in some if source in texts))
+            for each, some in zip(facts, evidence, strict=True)
+        ),
         decisions=tuple(compared.decisions()),
         graph=tuple(compared.graph()),
         spent={
@@ -368,7 +374,16 @@ class _Pairing:
         mine, theirs = ([*map(_statement, side["facts"])] for side in (of_live, of_branch))
         gone = [_statement(row) for row in of_live["forgotten"] if row["content"]]
         # A memory's earlier text still makes it the counterpart of a branch memory.
-        earlier = [*map(_earlier, of_live["superseded"])]
+        earlier = [
+            Statement(
+                row["memory_id"],
+                row["content"],
+                content_hash(storage_content(row["content"])),
+                (row["turn_memory_id"],),
+                is_earlier=True,
+            )
+            for row in of_live["superseded"]
+        ]
         active, ids = ({each.memory_id for each in side} for side in (mine, theirs))
         forgotten = {row["memory_id"] for row in of_live["forgotten"]}
         ended = frozenset(forgotten | {each.memory_id for each in earlier} - active)
@@ -399,12 +414,6 @@ class _Pairing:
             for each, of_side in zip(pair, (of_live, of_branch), strict=True)
         }
         return scored(Comparison(vectors, near_cosine(model or "")), some)
-
-
-def _earlier(row: Record) -> Statement:
-    digest = content_hash(storage_content(row["content"]))
-    source = (row["turn_memory_id"],)
-    return Statement(row["memory_id"], row["content"], digest, source, is_earlier=True)
 
 
 def _statement(row: Record) -> Statement:
@@ -510,7 +519,14 @@ class _Compared:
         )
         said = [{row["memory_id"]: row["content"] for row in rows} for rows in sides]
         counterpart = {pair.live: pair.branch for pair in self.pairs.paired.values()}
-        statements = [[*map(_decided, side.values())] for side in (mine, theirs)]
+        statements = [
+            [
+                Statement(item_id, content, content_hash(content), (row["turn_memory_id"],))
+                for item_id, row in side.items()
+                for content in [row["content"]]
+            ]
+            for side in (mine, theirs)
+        ]
         pairs = Pairs()
         pairs.take(scored(Comparison({}, 1.0), may_be_pairs(*statements)))
         for item_id, pair in sorted(pairs.paired.items()):
@@ -551,22 +567,6 @@ def _knows_later(live: Record, branch: Record) -> bool:
     if live["occurred_at"] != branch["occurred_at"]:
         return bool(live["occurred_at"] > branch["occurred_at"])
     return not set(branch["sources"]).issuperset(live["sources"])
-
-
-async def _with_evidence(
-    live: ComparedStore, scope: str, found: Sequence[FactDifference]
-) -> tuple[FactDifference, ...]:
-    wanted = [each.sources[:EVIDENCE_TEXTS] for each in found]
-    texts = await live.texts(scope, sorted({source for some in wanted for source in some}))
-    return tuple(
-        replace(each, evidence=tuple(texts[source] for source in some if source in texts))
-        for each, some in zip(found, wanted, strict=True)
-    )
-
-
-def _decided(row: Record) -> Statement:
-    content, turn = row["content"], row["turn_memory_id"]
-    return Statement(row["item_id"], content, content_hash(content), (turn,))
 
 
 def _decision(row: Record, said: Mapping[str, str]) -> Record:

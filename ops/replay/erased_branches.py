@@ -76,15 +76,6 @@ from palimpsest.streams.store_port import Erase, Load, Loaded, Progress, Put
 # and the files of log and store are rewritten. It writes no records and moves no cursor.
 
 
-def _texts_left(unit: UnitOfWork, erasure: Erasure) -> list[MemoryRow]:
-    load = Load(erasure.scope, memory_ids=erasure.memory_ids)
-    unit.prefetch([load])
-    loaded = unit.answer(load)
-    assert isinstance(loaded, Loaded)
-    rows = [row for _, row in sorted(loaded.memories.items()) if row.scope == erasure.scope]
-    return [row for row in rows if not is_erased(row) and not is_mark(row.content)]
-
-
 def _forget_in_graph(shard: Shard, erasure: Erasure) -> None:
     """First, for it is told by the memories' rows what is left to be done. With the last memory of
     a scope goes all that its graph has."""
@@ -264,7 +255,15 @@ class _Erasing:
                 some = [await _with_drawn(each, counterparts) for each in some]
         for erasure in some:
             unit = shard.unit()
-            rows = _texts_left(unit, erasure)
+            load = Load(erasure.scope, memory_ids=erasure.memory_ids)
+            unit.prefetch([load])
+            loaded = unit.answer(load)
+            assert isinstance(loaded, Loaded)
+            rows = [
+                row
+                for _, row in sorted(loaded.memories.items())
+                if row.scope == erasure.scope and not is_erased(row) and not is_mark(row.content)
+            ]
             # The log may have records of memories that are not in the store yet.
             is_wanted = (is_fed and not self.branch.whole) or erasure.scope_at is not None
             known = "SELECT 1 FROM erasures WHERE erasure_id = ?"

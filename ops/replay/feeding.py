@@ -241,7 +241,13 @@ class Feeding:
     async def all(self) -> bool:
         """Feeds all that the live memory has executed. Returns whether all of it was fed and
         executed, except for records that wait for the live memory."""
-        if not await self._leftovers():
+        # What an earlier run fed but did not finish is executed at the time of the record that was
+        # fed last: the earliest of all partitions, so that time runs backwards in none.
+        log, topic = self.app.log, MEMORY_WRITES.name
+        ends = [(number, log.end_offset(topic, number)) for number in range(self.branch.partitions)]
+        last = [log.read(topic, number, end - 1, 1)[0].timestamp for number, end in ends if end]
+        self.clock.time = min([self.clock.time, *last])
+        if not await self._settled(range(self.branch.partitions)):
             return False
         frontiers = [self.live.frontier(number) for number in range(self.branch.partitions)]
         for number in range(self.branch.partitions):
@@ -257,15 +263,6 @@ class Feeding:
                 return False
         self._note(self.branch.read_through, whole=True)
         return True
-
-    async def _leftovers(self) -> bool:
-        """Executes what an earlier run fed but did not finish, at the time of the record that was
-        fed last: the earliest of all partitions, so that time runs backwards in none."""
-        log, topic = self.app.log, MEMORY_WRITES.name
-        ends = [(number, log.end_offset(topic, number)) for number in range(self.branch.partitions)]
-        last = [log.read(topic, number, end - 1, 1)[0].timestamp for number, end in ends if end]
-        self.clock.time = min([self.clock.time, *last])
-        return await self._settled(range(self.branch.partitions))
 
     async def _settled(self, partitions: Sequence[int]) -> bool:
         """Executes the fed records. Returns whether it finished."""

@@ -274,7 +274,28 @@ class _Fold:
         """Folds the topics of a stage that runs as it does live."""
         ends = self.job.ends.get(stage.name, {})
         late = max(LATE_RECORDS, self.job.own.worker.batch_records)
-        runner = self._runner(stage, {topic: end - late for topic, end in ends.items()})
+        # The stages of a fold request only embeddings; the rules model makes no calls in any case.
+        # Vectors of long texts come from the live stores, too, and nobody catches up on them here.
+        models = ModelPort(
+            RulesLanguageModel(),
+            self.embeddings,
+            embed_batch=BATCH_RECORDS,
+            defers_long=False,
+            of_space=self._of_space,
+        )
+        runner = FoldingRunner(
+            stage,
+            self.job.partition,
+            models,
+            SendsNothing(),
+            self.shard,
+            utc_now,
+            monotonic,
+            max_record_bytes=self.job.own.log.max_record_bytes,
+            partitions=self.log.partitions(CONVERSATION_TURNS.name),
+            max_failures=self.job.own.worker.max_failures,
+            sent_before={topic: end - late for topic, end in ends.items()},
+        )
         cursors = {topic: self.shard.cursor_of(stage.name, topic) for topic in ends}
         total = sum(max(0, end - cursors[topic]) for topic, end in ends.items())
         began, done = monotonic(), 0
@@ -302,30 +323,6 @@ class _Fold:
             yield records
             del records
             gc.collect(0)
-
-    def _runner(self, stage: Stage, sent_before: Mapping[str, int]) -> FoldingRunner:
-        # The stages of a fold request only embeddings; the rules model makes no calls in any case.
-        # Vectors of long texts come from the live stores, too, and nobody catches up on them here.
-        models = ModelPort(
-            RulesLanguageModel(),
-            self.embeddings,
-            embed_batch=BATCH_RECORDS,
-            defers_long=False,
-            of_space=self._of_space,
-        )
-        return FoldingRunner(
-            stage,
-            self.job.partition,
-            models,
-            SendsNothing(),
-            self.shard,
-            utc_now,
-            monotonic,
-            max_record_bytes=self.job.own.log.max_record_bytes,
-            partitions=self.log.partitions(CONVERSATION_TURNS.name),
-            max_failures=self.job.own.worker.max_failures,
-            sent_before=sent_before,
-        )
 
 
 # --- in processes ---------------------------------------------------------------------------------

@@ -121,7 +121,16 @@ async def live_copies(
             if ahead_of_log(log, copy.partition, each) is not None:
                 copies[number] = replace(copy, ahead="the log lacks what it has processed")
             elif any(cursors.values()):
-                await _until_sent(log, copy)
+                committed, waited = copy.outbox(), 0.0
+                while missing(committed, log, copy.partition):
+                    if waited >= SENT_SECONDS:
+                        raise RequestError(
+                            f"the store of partition {copy.partition} has committed what the log"
+                            " does not have yet: a worker ended in between. Run `palimpsest run"
+                            " --once`, then this again"
+                        )
+                    await asyncio.sleep(LOOK_AGAIN_SECONDS)
+                    waited += LOOK_AGAIN_SECONDS
             elif log.end_offset(MEMORY_CHANGES.name, copy.partition) > 0:
                 copies[number] = replace(copy, missing="it is empty")
         yield copies
@@ -198,19 +207,6 @@ def _of_folder(settings: Settings, partition: int, folder: Path) -> LiveCopy:
 def unreadable(error: Exception) -> str:
     """Why nothing is compared with a store, in a line."""
     return f"it cannot be read: {str(error).partition(chr(10))[0]}"
-
-
-async def _until_sent(log: LogReader, copy: LiveCopy) -> None:
-    committed = copy.outbox()
-    waited = 0.0
-    while missing(committed, log, copy.partition):
-        if waited >= SENT_SECONDS:
-            raise RequestError(
-                f"the store of partition {copy.partition} has committed what the log does not have"
-                " yet: a worker ended in between. Run `palimpsest run --once`, then this again"
-            )
-        await asyncio.sleep(LOOK_AGAIN_SECONDS)
-        waited += LOOK_AGAIN_SECONDS
 
 
 @contextlib.contextmanager

@@ -384,37 +384,25 @@ class _Copying:
 
     def _copies(self, topic: Topic) -> Iterator[Record]:
         for _, record, found in self.clocks.merged(topic):
-            target = self._target(record, found.scope)
+            # To the partition of its scope. An unreadable record goes with its dead letter. One
+            # without a scope, such as a null value, may go anywhere, but always to the same one.
+            place = (record.topic, record.partition, record.offset)
+            scope = self.clocks.failed.get(place, found.scope)
+            partitions = self.new.partitions(record.topic)
+            target = record.partition % partitions
+            if scope and scope != UNREADABLE_SCOPE:
+                target = partition_for(scope, partitions)
             offset = self.ends[topic.name, target]
             self.ends[topic.name, target] = offset + 1
             copy = replace(record, partition=target, offset=offset)
-            self._note(topic, record, copy, found)
+            # What later records, and the positions of consumers, may refer to.
+            if topic is MEMORY_CHANGES and SENT_BACK in (record.value or b""):
+                self.sent_back.add(found.cause)
+            if topic not in FOLLOWED:
+                places = self.places[topic.name, record.partition]
+                places.extend([GONE] * (record.offset - len(places)))
+                places.append(target << OFFSET_BITS | offset)
             yield replace(copy, value=self._value(topic, record, copy))
-
-    def _target(self, record: Record, scope: str) -> int:
-        """Returns the new partition: that of the scope. An unreadable record goes with its dead
-        letter. One without a scope, such as a null value, may go anywhere, but always to the same
-        partition."""
-        scope = self.clocks.failed.get((record.topic, record.partition, record.offset), scope)
-        partitions = self.new.partitions(record.topic)
-        if scope and scope != UNREADABLE_SCOPE:
-            return partition_for(scope, partitions)
-        return record.partition % partitions
-
-    def _note(self, topic: Topic, old: Record, new: Record, found: Names) -> None:
-        """Notes what later records, and the positions of consumers, may refer to."""
-        if topic is MEMORY_CHANGES and SENT_BACK in (old.value or b""):
-            self.sent_back.add(found.cause)
-        if topic not in FOLLOWED:
-            places = self.places[topic.name, old.partition]
-            places.extend([GONE] * (old.offset - len(places)))
-            places.append(new.partition << OFFSET_BITS | new.offset)
-
-    def _offset(self, topic: str, old: int, offset: int) -> int:
-        """Returns the new offset of a record, GONE where there is none."""
-        places = self.places[topic, old]
-        place = places[offset] if 0 <= offset < len(places) else GONE
-        return GONE if place == GONE else place & OFFSETS
 
     def positions(self) -> None:
         """Sets every consumer's position so that no record that it had not read lies before it."""
@@ -470,6 +458,8 @@ class _Copying:
         topic, offset = str(body["topic"]), int(body["offset"])
         unread = unreadable_item_id(topic, old.partition, offset)
         body["partition"] = new.partition
-        body["offset"] = found = self._offset(topic, old.partition, offset)
+        places = self.places[topic, old.partition]
+        place = places[offset] if 0 <= offset < len(places) else GONE
+        body["offset"] = found = GONE if place == GONE else place & OFFSETS
         if found != GONE and topic == CONVERSATION_TURNS.name and body.get("item_ids") == [unread]:
             body["item_ids"] = [unreadable_item_id(topic, new.partition, found)]

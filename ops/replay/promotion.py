@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Final, cast
 
@@ -217,7 +217,15 @@ class Plan:
         limit = min(PART_BYTES, max_record_bytes // SHARE)
         said = (change.model_dump_json(exclude_defaults=True) for change in self.changes)
         plan = derived_id("promotion-plan", self.after or "", *said)
-        parts = [*_parts(self.changes, limit)]
+        parts: list[list[PromotionChange]] = [[]]
+        size = 0
+        for change in self.changes:
+            length = len(change.model_dump_json().encode())
+            if parts[-1] and size + length > limit:
+                parts.append([])
+                size = 0
+            parts[-1].append(change)
+            size += length
         for number, changes in enumerate(parts):
             yield PromoteCommand(
                 promotion_id=promotion_id,
@@ -229,19 +237,6 @@ class Plan:
                 reason=reason,
                 changes=tuple(changes),
             )
-
-
-def _parts(changes: Sequence[PromotionChange], limit: int) -> Iterator[list[PromotionChange]]:
-    some: list[PromotionChange] = []
-    size = 0
-    for change in changes:
-        length = len(change.model_dump_json().encode())
-        if some and size + length > limit:
-            yield some
-            some, size = [], 0
-        some.append(change)
-        size += length
-    yield some
 
 
 def _change(diff: ScopeDiff, each: FactDifference) -> PromotionChange:
@@ -267,24 +262,22 @@ def _promoted_fact(diff: ScopeDiff, state: Record) -> PromotedMemory:
     return PromotedMemory.model_validate(
         {
             **_shared(PromotedMemory, row),
-            "facts": [_fact(each) for each in told],
+            "facts": [
+                {
+                    **_shared(PromotedFact, each),
+                    "event": _SAID[each["outcome"]],
+                    "action": each["action"] or "ADD",
+                    "decision_reason": each["reason"] or "",
+                    "decision_confidence": 1.0 if each["sure"] is None else each["sure"],
+                }
+                for each in told
+            ],
             "triples": [
                 {**_shared(Triple, each), "relationship": each["relation_type"]}
                 for each in diff.relations.get(state["memory_id"], ())
             ],
         }
     )
-
-
-def _fact(row: Record) -> Record:
-    sure = row["sure"]
-    return {
-        **_shared(PromotedFact, row),
-        "event": _SAID[row["outcome"]],
-        "action": row["action"] or "ADD",
-        "decision_reason": row["reason"] or "",
-        "decision_confidence": 1.0 if sure is None else sure,
-    }
 
 
 def _shared(message: type[Frozen], row: Record) -> Record:
@@ -345,7 +338,7 @@ async def _promoted(
     """Compares one scope after the other and gives its commands; then waits for their results, with
     the stores free for a worker."""
     found = [end for scope, end in done.items() if not request.scopes or scope in request.scopes]
-    named = (promotion_id, request.branch, request.reason, settings.log.max_record_bytes)
+    most_bytes = settings.log.max_record_bytes
     diffs = contextlib.aclosing(scope_diffs(settings, request, report, done))
     given: dict[str, str] = {}
     with publisher(settings) as append:
@@ -357,7 +350,9 @@ async def _promoted(
                 if end.status != "waiting":
                     found.append(end)
                     continue
-                for command in plan.commands(*named):
+                for command in plan.commands(
+                    promotion_id, request.branch, request.reason, most_bytes
+                ):
                     order = CommandRequest(plan.scope, command)
                     given[plan.scope] = (await commands.submit(order)).command_id
         found += await _ends(commands, given, request.wait, report, "promoting")

@@ -43,7 +43,6 @@ from palimpsest.ops.replay.live_stores import (
     unreadable,
 )
 from palimpsest.ops.replay.log_reading import (
-    Offsets,
     followed,
     known_to_log,
     offset_at,
@@ -104,6 +103,21 @@ class Rebuilt:
 
 def rebuilt_json(settings: Settings, request: Rebuild, done: Rebuilt) -> dict[str, object]:
     """Returns the result of a rebuild for programs; `notes` say what is left to do."""
+    notes = []
+    if done.stopped:
+        notes.append("interrupted: the same command resumes")
+    elif request.swap and done.kept is None:
+        notes.append(
+            "not swapped, because they differ: the live stores are not what this program makes of"
+            " the log. Where an earlier release wrote them that may be so. See the branch"
+            f" {done.name} (`--branch {done.name}` with list, sql and others); --swap --anyway puts"
+            " it in their place and keeps them as a branch"
+        )
+    configured, shards = settings.log.partitions, request.shards
+    if shards is not None and done.kept is not None and configured not in (None, shards):
+        notes.append(
+            f"log.partitions is set to {configured}; set it to {shards} before anything else"
+        )
     return {
         "branch": done.name,
         "stopped": done.stopped,
@@ -117,23 +131,8 @@ def rebuilt_json(settings: Settings, request: Rebuild, done: Rebuilt) -> dict[st
         "turns_per_second": round(done.turns / done.seconds, 1) if done.records else None,
         "swapped": done.kept is not None,
         "kept": done.kept,
-        "notes": [*_notes(settings, request, done)],
+        "notes": notes,
     }
-
-
-def _notes(settings: Settings, request: Rebuild, done: Rebuilt) -> Iterator[str]:
-    if done.stopped:
-        yield "interrupted: the same command resumes"
-    elif request.swap and done.kept is None:
-        yield (
-            "not swapped, because they differ: the live stores are not what this program makes of"
-            " the log. Where an earlier release wrote them that may be so. See the branch"
-            f" {done.name} (`--branch {done.name}` with list, sql and others); --swap --anyway puts"
-            " it in their place and keeps them as a branch"
-        )
-    configured, shards = settings.log.partitions, request.shards
-    if shards is not None and done.kept is not None and configured not in (None, shards):
-        yield f"log.partitions is set to {configured}; set it to {shards} before anything else"
 
 
 async def rebuild(settings: Settings, request: Rebuild, watch: Watch = UNWATCHED) -> Rebuilt:
@@ -237,13 +236,6 @@ class _Work:
         self.branch = keep_branch(self.settings, self.branch, read_through=read, whole=whole)
         return done
 
-    def _ends(self, copy: LiveCopy) -> Offsets:
-        if self.request.until is not None:
-            return followed(self.settings, self.log, copy.partition, self._until(copy.partition))
-        if not copy.not_compared:
-            return copy.cursors()
-        return known_to_log(self.settings, self.log, copy.partition)
-
     def _until(self, partition: int) -> int:
         """The offset of memory-writes. Of other partitions than that of which it was named: what
         they had when the record before it was appended."""
@@ -261,7 +253,13 @@ class _Work:
     async def _job(self, copy: LiveCopy, stored: tuple[Path, ...]) -> FoldJob:
         """What is to be folded, from where the branch's shard is. Raises RequestError where more
         is folded than is wanted."""
-        ends = self._ends(copy)
+        if self.request.until is not None:
+            until = self._until(copy.partition)
+            ends = followed(self.settings, self.log, copy.partition, until)
+        elif not copy.not_compared:
+            ends = copy.cursors()
+        else:
+            ends = known_to_log(self.settings, self.log, copy.partition)
         model = embedding_model(self.own)
         shard = open_shard(self.own, copy.partition, shard_options(self.own, model))
         try:
@@ -316,8 +314,14 @@ class _Work:
             if done.stopped or not (done.is_equal or self.request.anyway):
                 return
             folders = tuple(f"shards/{partition}" for partition in self.partitions)
-            swapped = (self.settings, self.branch, self.branch, self.partitions, folders)
-            done.kept = await asyncio.to_thread(exchange, *swapped)
+            done.kept = await asyncio.to_thread(
+                exchange,
+                self.settings,
+                branch=self.branch,
+                live=self.branch,
+                partitions=self.partitions,
+                folders=folders,
+            )
 
 
 # --- exchanging -----------------------------------------------------------------------------------

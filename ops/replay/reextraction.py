@@ -78,22 +78,20 @@ class Reextracted:
 
 def reextracted_json(done: Reextracted) -> dict[str, object]:
     """Returns the result of a re-extraction for programs; `notes` say what is left to do."""
-    told = {**asdict(done), "branch": done.branch.model_dump(mode="json")}
-    return {**told, "notes": [*_notes(done)]}
-
-
-def _notes(done: Reextracted) -> Iterator[str]:
+    notes = []
     if done.dead:
-        yield f"the branch has {done.dead:,} dead letters; `dead-letters list` shows them"
+        notes.append(f"the branch has {done.dead:,} dead letters; `dead-letters list` shows them")
     if done.waiting:
-        yield (
+        notes.append(
             f"{done.waiting:,} records of the live memory are not finished there; feed the branch"
             " again when they are"
         )
     if done.ended == "budget":
-        yield "the budget of tokens is used up; the same command with a larger one goes on"
+        notes.append("the budget of tokens is used up; the same command with a larger one goes on")
     if done.ended == "stopped":
-        yield "stopped; the same command goes on from there"
+        notes.append("stopped; the same command goes on from there")
+    branch = done.branch.model_dump(mode="json")
+    return {**asdict(done), "branch": branch, "notes": notes}
 
 
 async def reextract(
@@ -385,7 +383,18 @@ def estimate(settings: Settings, asked: Reextract) -> Estimate:
         topic = TURNS_NORMALIZED.name
         everything = sum(reader.end_offset(topic, each) for each in range(reader.partitions(topic)))
         extractions, decisions = _recorded(reader, selection)
-        sizes = [_prompt_size(own, message) for message in _chosen_turns(reader, selection)]
+        sizes = []
+        for message in _chosen_turns(reader, selection):
+            turn = message.body
+            assert isinstance(turn, NormalizedTurn)
+            prompt = extraction_prompt(
+                turn,
+                message.occurred_at,
+                turn.context or (),
+                own.extraction.max_input_characters,
+                own.extraction.max_output_tokens,
+            )
+            sizes.append(size_of(prompt))
     turns = min(len(sizes), selection.sample or len(sizes))
     tokens = _tokens(extractions, decisions, own, sum(sizes) / max(len(sizes), 1))
     read, written = (round(each * turns) for each in tokens)
@@ -397,13 +406,6 @@ def estimate(settings: Settings, asked: Reextract) -> Estimate:
     if prices != (None, None):
         cost = Prices(*(each or 0.0 for each in prices)).of(read, written)
     return Estimate(turns, everything, read, written, extractions.told > 0, seconds, cost)
-
-
-def _prompt_size(own: Settings, message: Message) -> int:
-    turn, limits = message.body, own.extraction
-    assert isinstance(turn, NormalizedTurn)
-    most = (limits.max_input_characters, limits.max_output_tokens)
-    return size_of(extraction_prompt(turn, message.occurred_at, turn.context or (), *most))
 
 
 def _recorded(reader: LogReader, selection: Selection) -> tuple[_Calls, _Calls]:

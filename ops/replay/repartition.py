@@ -125,8 +125,10 @@ class _Repartitioning:
                     for partition, end in _written(log).items()
                     for each in log.read(MEMORY_WRITES.name, partition, end - 1, 1)
                 ]
-                known = (branch, copies, max(newest, default=None), embedded)
-                done.partitions = await asyncio.to_thread(self._compared, *known)
+                ended = max(newest, default=None)
+                done.partitions = await asyncio.to_thread(
+                    self._compared, branch, copies, ended, embedded
+                )
                 branch = keep_branch(self.settings, branch, whole=True)
         if self.request.swap and (done.is_equal or self.request.anyway):
             done.kept = await asyncio.to_thread(exchange_log, self.settings, branch, now)
@@ -178,7 +180,18 @@ class _Repartitioning:
             results = await fold_jobs(jobs, self.watch)
             done.count(jobs, results)
             for partition in range(0 if done.stopped else branch.partitions):
-                await _settle(own, partition, new)
+                # The log has all that the stages sent, however far it lies from its cause; and
+                # neither log nor store has erased texts, since the old log no longer had them.
+                model = embedding_model(own)
+                shard = open_shard(own, partition, shard_options(own, model))
+                try:
+                    note_log(shard, new)
+                    with shard.writing() as connection:
+                        connection.execute("DELETE FROM outbox")
+                        connection.execute("UPDATE erasures SET phase = 'done', texts = '{}'")
+                finally:
+                    shard.close()
+                    await model.close()
         return [each.embedded for each in results]
 
     def _log_is_written(self, log: EmbeddedLog) -> bool:
@@ -256,22 +269,6 @@ def _written(log: EmbeddedLog) -> dict[int, int]:
     """Returns the end of memory-writes by partition."""
     partitions = range(log.partitions(MEMORY_WRITES.name))
     return {number: log.end_offset(MEMORY_WRITES.name, number) for number in partitions}
-
-
-async def _settle(own: Settings, partition: int, log: EmbeddedLog) -> None:
-    """Clears the outbox of a folded store and marks its erasures done. The log has all that the
-    stages sent, however far it lies from its cause; and neither log nor store has erased texts,
-    since the old log no longer had them."""
-    model = embedding_model(own)
-    shard = open_shard(own, partition, shard_options(own, model))
-    try:
-        note_log(shard, log)
-        with shard.writing() as connection:
-            connection.execute("DELETE FROM outbox")
-            connection.execute("UPDATE erasures SET phase = 'done', texts = '{}'")
-    finally:
-        shard.close()
-        await model.close()
 
 
 # --- the live log ---------------------------------------------------------------------------------

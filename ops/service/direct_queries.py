@@ -33,19 +33,17 @@ class DirectQueries:
         self._results = awaited_commands(sources)
 
     async def answer(self, operation: Read[Any]) -> Json:
-        answer = await self._answer(operation)
-        self.sources.accesses.note(operation.accessed(answer), self.sources.now())
-        return answer
-
-    async def _answer(self, operation: Read[Any]) -> Json:
         with _as_request_errors():
             if operation.surface.routing == "folder":
-                return await asyncio.to_thread(operation.read_folder, self.sources.settings)
-            if inspect.iscoroutinefunction(operation.read):
-                return await operation.read(self.sources)
-            if operation.surface.overview:
-                return await in_thread_of("overview", operation.read, self.sources)
-            return await asyncio.to_thread(operation.read, self.sources)
+                answer = await asyncio.to_thread(operation.read_folder, self.sources.settings)
+            elif inspect.iscoroutinefunction(operation.read):
+                answer = await operation.read(self.sources)
+            elif operation.surface.overview:
+                answer = await in_thread_of("overview", operation.read, self.sources)
+            else:
+                answer = await asyncio.to_thread(operation.read, self.sources)
+        self.sources.accesses.note(operation.accessed(answer), self.sources.now())
+        return answer
 
     async def result(self, command_id: str, scope: str, seconds: float) -> JsonObject | None:
         with _as_request_errors():

@@ -122,9 +122,6 @@ class RoutedQueries:
         done, _ = await asyncio.wait([lookup], timeout=CONNECT_SECONDS)
         return lookup.result() if done else []
 
-    async def _owner(self, partition: int) -> RemoteQueries:
-        return (await self._owners([partition]))[partition]
-
     async def _all(self) -> list[RemoteQueries]:
         """All workers, once every partition has one. Raises RequestError if some remain without."""
         return list(dict.fromkeys((await self._owners(range(self._partitions))).values()))
@@ -204,7 +201,7 @@ class RoutedQueries:
         """Retries while the partition moves from one worker to another."""
         deadline = time.monotonic() + self._patience
         while True:
-            owner = await self._owner(partition)
+            owner = (await self._owners([partition]))[partition]
             try:
                 return await ask(owner)
             except (NotThereError, NotOpenError):
@@ -230,7 +227,9 @@ class RoutedQueries:
         refused: RequestError | None = None
         for client in await self._all():
             try:
-                return await _answer_of(client, operation)
+                return await client.answer(operation)
+            except NotThereError as error:
+                raise UnavailableError(f"a worker went away meanwhile: {error}") from error
             except UnavailableError:
                 raise
             except RequestError as error:
@@ -268,14 +267,6 @@ class Found:
             "start one with `palimpsest run`, or name those of other machines in kafka.workers"
         ]
         return UnavailableError("; ".join([f"no worker has {which} open", *reasons]))
-
-
-async def _answer_of(worker: RemoteQueries, operation: Read[Any]) -> Json:
-    """The worker's answer. Raises UnavailableError if it has just gone."""
-    try:
-        return await worker.answer(operation)
-    except NotThereError as error:
-        raise UnavailableError(f"a worker went away meanwhile: {error}") from error
 
 
 def _lookup(url: SplitResult) -> asyncio.Future[list[str]]:
