@@ -107,7 +107,14 @@ def join_copies(copies: dict[int, Path], path: Path, partitions: int, taken_at: 
                 target.execute(f"CREATE TABLE {schema}.{table} AS FROM one.{schema}.{table}")
             target.execute("DETACH one")
             _install_views(target, partition)
-        _install_unions(target, [*copies])
+        for name in VIEWS:
+            union = " UNION ALL BY NAME ".join(
+                f"SELECT {number}::BIGINT AS {PARTITION}, COLUMNS(lambda c: c <> '{PARTITION}')"
+                f" FROM views_{number}.{name}"
+                for number in copies
+            )
+            target.execute(f"CREATE VIEW main.{name} AS {union}")
+        explain(target)
         target.execute(f"CREATE SCHEMA {SCHEMA}")
         target.execute(
             f"CREATE TABLE {SCHEMA}.shards (partition BIGINT, partitions BIGINT,"
@@ -133,17 +140,6 @@ def _install_views(target: duckdb.DuckDBPyConnection, partition: int) -> None:
         target.execute(f"CREATE VIEW shard_{partition}.{name} AS {placed(query)}")
     for name, view in VIEWS.items():
         target.execute(f"CREATE VIEW views_{partition}.{name} AS {placed(view.query)}")
-
-
-def _install_unions(target: duckdb.DuckDBPyConnection, partitions: Sequence[int]) -> None:
-    for name in VIEWS:
-        union = " UNION ALL BY NAME ".join(
-            f"SELECT {number}::BIGINT AS {PARTITION}, COLUMNS(lambda c: c <> '{PARTITION}')"
-            f" FROM views_{number}.{name}"
-            for number in partitions
-        )
-        target.execute(f"CREATE VIEW main.{name} AS {union}")
-    explain(target)
 
 
 def export_parquet(snapshot: Path, folder: Path) -> None:
