@@ -389,17 +389,15 @@ class _Support:
             for other, kind, out in self.graph.relations_of(name.name_id)
             if out and other in targets
         }
+        # A text states a relation by the beginning of the longest word of its type.
+        words = {kind: re.split(r"[\s_]+", kind.lower()) for kind in kinds}
+        longest = {k: max(some, key=lambda word: (len(word), word)) for k, some in words.items()}
+        begins = {kind: word[: max(3, len(word) - 2)] for kind, word in longest.items()}
         left = set(kinds)
         for text in self.graph.texts_naming(source, target, not by_fact, self.now):
-            stated = {kind for kind in kinds if _relation_key(kind) in text.lower()}
+            stated = {kind for kind in kinds if begins[kind] in text.lower()}
             left -= stated or kinds
         return left
-
-
-def _relation_key(kind: str) -> str:
-    """The beginning of the longest word of a relation's type, by which a text states it."""
-    word = max(re.split(r"[\s_]+", kind.lower()), key=lambda word: (len(word), word))
-    return word[: max(3, len(word) - 2)]
 
 
 def _coded(column: pa.ChunkedArray, number_of: Callable[[str], int]) -> NDArray[np.int64]:
