@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -284,22 +284,39 @@ class UnitOfWork:
         known = self._names.match(ask.scope, ask.names, "")
         naming = self._texts.naming(ask.scope, sorted(set(ask.names) - set(known)))
         wanted = sorted({*ask.memory_ids, *(key for keys in naming.values() for key in keys)})
-        rows = self._rows.get_all(MemoryRow, [(key,) for key in wanted])
-        self._texts.read_archive(rows)
+        memories = self._rows.get_all(MemoryRow, [(key,) for key in wanted])
+        self._texts.read_archive(memories)
         # Includes the relations of names added in this batch.
         committed = self._names.committed(ask.scope)
         self._rows.fetch_relations([known[name] for name in sorted(known) if name in committed])
         names = {name: self._name(name_id) for name, name_id in known.items()}
         same = {names[name].entity_id for name in ask.same if name in names}
-        names.update((row.canonical_name, row) for row in self._names_of(same))
+        if same:  # all names of these entities, including the batch's changes
+            condition = among("entity_id", sorted(same))
+            rows = self._rows.matching(NameRow, *condition, lambda row: row.entity_id in same)
+            names.update((row.canonical_name, row) for row in rows)
+        links: dict[tuple[str, str], NameLinkRow] = {}
+        if ask.links:  # these, and all others between the names
+            self._rows.fetch(NameLinkRow, ask.links)
+            name_ids = {row.name_id for row in names.values()}
+            between = self._rows.matching(
+                NameLinkRow,
+                *among("name_id", sorted(name_ids)),
+                lambda row: row.name_id in name_ids and row.alias_id in name_ids,
+            )
+            links = {(row.name_id, row.alias_id): row for row in between}
+        erased: frozenset[str] = frozenset()
+        if ask.erased:
+            with self._shard.reading() as reader:
+                erased = erased_ids(reader, ask.scope)
         return Graph(
             names=names,
             relations=self._rows.relations_among(set(known.values())),
-            texts={row.memory_id: self._texts.of(row) for row in rows},
+            texts={row.memory_id: self._texts.of(row) for row in memories},
             naming=naming,
             command=self._row(CommandRow, ask.command_id),
-            erased=self._erased(ask.scope) if ask.erased else frozenset(),
-            links=self._links(ask.links, {row.name_id for row in names.values()}),
+            erased=erased,
+            links=links,
             aspects=self._found(AspectRow, [key[:1] for key in ask.attributes]),
             attributes=self._found(AttributeRow, ask.attributes),
             weights=self._found(AspectWeightRow, ask.weights),
@@ -311,36 +328,11 @@ class UnitOfWork:
         self._rows.fetch(row_type, keys)
         return {key: self._rows.get(row_type, key) for key in keys}
 
-    def _links(
-        self, wanted: Sequence[tuple[str, str]], name_ids: Collection[str]
-    ) -> dict[tuple[str, str], NameLinkRow]:
-        """The wanted links and all others between these names; none unless some are wanted."""
-        if not wanted:
-            return {}
-        self._rows.fetch(NameLinkRow, wanted)
-        found = self._rows.matching(
-            NameLinkRow,
-            *among("name_id", sorted(name_ids)),
-            lambda row: row.name_id in name_ids and row.alias_id in name_ids,
-        )
-        return {(row.name_id, row.alias_id): row for row in found}
-
-    def _erased(self, scope: str) -> frozenset[str]:
-        with self._shard.reading() as reader:
-            return erased_ids(reader, scope)
-
     def _name(self, name_id: str) -> NameRow:
         row = self._rows.get(NameRow, (name_id,))
         if row is None:
             raise AssertionError(f"name {name_id} is known but not stored")
         return row
-
-    def _names_of(self, entity_ids: set[str]) -> list[NameRow]:
-        """All names of these entities, including the batch's changes."""
-        if not entity_ids:
-            return []
-        condition = among("entity_id", sorted(entity_ids))
-        return self._rows.matching(NameRow, *condition, lambda row: row.entity_id in entity_ids)
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -398,24 +390,22 @@ class UnitOfWork:
             self._rows.drop_repeats()
             self._write(progress, until_shown)
             try:
-                self._show(progress)
+                self._note_keys()
+                # Before the sequence number is known: a decision may see more than it says, never
+                # less.
+                self._refresh_indexes()
+                self._removals.show()
+                for row in self._rows.staged(EmbeddingRow):
+                    self._shard.use(row)
+                self._shard.note_progress(progress)
+                # Another stage may have written while this one waited for a model.
+                self._shard.write_seq = max(self.write_seq, self._shard.write_seq)
             except Exception as error:
                 raise CommittedButNotShown(
                     f"a batch of {progress.stage} is stored, but what is cached in memory could not"
                     f" take it ({type(error).__name__}: {error}); start the worker again"
                 ) from error
         self._shard.commits.announce()
-
-    def _show(self, progress: Progress) -> None:
-        self._note_keys()
-        # Before the sequence number is known: a decision may see more than it says, never less.
-        self._refresh_indexes()
-        self._removals.show()
-        for row in self._rows.staged(EmbeddingRow):
-            self._shard.use(row)
-        self._shard.note_progress(progress)
-        # Another stage may have written while this one waited for a model.
-        self._shard.write_seq = max(self.write_seq, self._shard.write_seq)
 
     def _write(self, progress: Progress, until_shown: contextlib.ExitStack) -> None:
         with self._shard.writing() as connection:
@@ -424,8 +414,23 @@ class UnitOfWork:
                 self._shard.short_term.sweep(self._shard.tables, self._rows.expired)
                 self._rows.write(self._shard.tables)
                 drop_repeats(connection, self._shard.folder, self._rows.staged(ArchiveRow))
-                self._write_terms(connection)
-                self._write_vectors()
+                staged = self._rows.staged(MemoryRow)
+                changed = [row for row in staged if self._rows.is_text_changed(row)]
+                if changed:
+                    before = [row for row in changed if self._rows.before(row) is not None]
+                    write_postings(
+                        connection,
+                        self._shard.tables,
+                        changed,
+                        replaced=[row.memory_id for row in before],
+                        language=self._shard.options.search.language,
+                    )
+                known = self._shard.stored_keys(list(self._embeddings))
+                new = [kept for key, kept in self._embeddings.items() if key not in known]
+                if new:
+                    columns = embedding_columns(self.space.options.embedding_model, new)
+                    self._shard.tables.insert_columns("embeddings", columns)
+                self._newly_kept = new
                 self._removals.write(connection)
                 if self.write_seq > self._shard.write_seq:
                     self._shard.keep_write_seq(self.write_seq)
@@ -437,26 +442,6 @@ class UnitOfWork:
                 with contextlib.suppress(duckdb.Error):
                     connection.execute("ROLLBACK")
                 raise
-
-    def _write_terms(self, connection: duckdb.DuckDBPyConnection) -> None:
-        changed = [row for row in self._rows.staged(MemoryRow) if self._rows.is_text_changed(row)]
-        if changed:
-            write_postings(
-                connection,
-                self._shard.tables,
-                changed,
-                replaced=[row.memory_id for row in changed if self._rows.before(row) is not None],
-                language=self._shard.options.search.language,
-            )
-
-    def _write_vectors(self) -> None:
-        known = self._shard.stored_keys(list(self._embeddings))
-        new = [kept for key, kept in self._embeddings.items() if key not in known]
-        if new:
-            self._shard.tables.insert_columns(
-                "embeddings", embedding_columns(self.space.options.embedding_model, new)
-            )
-        self._newly_kept = new
 
     def _note_keys(self) -> None:
         """Publishes the new keys to the shard."""
