@@ -154,9 +154,15 @@ class VisibilityMask:
     @classmethod
     def by(cls, index: ScopeIndex, query: Query) -> Self:
         values = filters_of(query)
+        passes: list[Mask | None] = []
         with index.lock:
-            passes = tuple(_passing(_Rows(index, each), values) for each in index.segments)
-        return cls(index, query, passes)
+            for segment in index.segments:
+                rows = _Rows(index, segment)
+                masks = [FILTERS[name].mask(rows, value) for name, value in values.items()]
+                if not segment.has_no_tombstones:
+                    masks.append(segment.alive)
+                passes.append(np.logical_and.reduce(masks) if masks else None)
+        return cls(index, query, tuple(passes))
 
     @property
     def is_filtered(self) -> bool:
@@ -197,13 +203,6 @@ def failed_filters(allowed: VisibilityMask, memory_id: str) -> tuple[str, ...] |
         for name, alone in each_alone.items()
         if not VisibilityMask.by(index, alone).among([memory_id])
     )
-
-
-def _passing(rows: _Rows, values: Mapping[str, Any]) -> Mask | None:
-    masks = [FILTERS[name].mask(rows, value) for name, value in values.items()]
-    if not rows.segment.has_no_tombstones:
-        masks.append(rows.segment.alive)
-    return np.logical_and.reduce(masks) if masks else None
 
 
 def _shares_one(names: Sequence[str]) -> Callable[[tuple[str, ...]], bool]:

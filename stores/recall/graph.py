@@ -89,7 +89,13 @@ def graph_boost(
         if not named or clock() > deadline:
             return GraphBoost(named=named, timed_out=bool(named))
         ids = [entity.entity_id for entity in named]
-        around = _neighbours(graph, ids, limits.max_neighbours)
+        stated: dict[str, tuple[int, float]] = {}
+        for entity_id, (mentions, confidence) in graph.related(ids):
+            times, surest = stated.get(entity_id, (0, confidence))
+            stated[entity_id] = (times + mentions, max(surest, confidence))
+        # The entities one relation away, those with the most statements first.
+        around = sorted(stated, key=lambda i: (-stated[i][0], -stated[i][1], i))
+        around = around[: limits.max_neighbours]
         if clock() > deadline:
             return GraphBoost(named=named, timed_out=True)
         strengths = _strengths(graph, ids, around, limits)
@@ -155,15 +161,6 @@ def _entity(entity_id: str, known: Sequence[NameRow]) -> NamedEntity:
         next((name.summary for name in names if name.summary is not None), None),
         sum(name.mentions for name in names),
     )
-
-
-def _neighbours(graph: Graph, ids: Sequence[str], limit: int) -> list[str]:
-    """The entities one relation away, those with the most statements first."""
-    stated: dict[str, tuple[int, float]] = {}
-    for entity_id, (mentions, confidence) in graph.related(ids):
-        times, surest = stated.get(entity_id, (0, confidence))
-        stated[entity_id] = (times + mentions, max(surest, confidence))
-    return sorted(stated, key=lambda i: (-stated[i][0], -stated[i][1], i))[:limit]
 
 
 def _strengths(

@@ -138,7 +138,14 @@ class StandingProfile:
     def of(self, entities: Sequence[str]) -> Profile:
         """Returns the profile of the persons whom the question names, else of the only speaker,
         with the constraints of the `entities` (ids) that it names."""
-        constraints = self._constraints(entities)
+        constraints: list[Piece] = []
+        if entities:
+            given = {"entities": [*entities], "now": self.now, "limit": MAX_CONSTRAINTS}
+            rules = (
+                _Fact(Piece(key, text, at, owner_of(who, text)), "rule", who, False)
+                for key, text, who, at in self._rows(_CONSTRAINTS, **given)
+            )
+            constraints = self._noted(self._visible(rules))
         speakers = [who for (who,) in self._rows(_SPEAKERS)]
         persons = persons_in(self.allowed.query.query[:MAX_QUESTION], speakers)
         if not persons and len(speakers) > 1:
@@ -183,16 +190,6 @@ class StandingProfile:
             name = next((name for name in names if piece.text.startswith(f"{name} ")), "")
             found.setdefault(name, []).append(piece)
         return [*found.items()]
-
-    def _constraints(self, entities: Sequence[str]) -> list[Piece]:
-        if not entities:
-            return []
-        rows = self._rows(_CONSTRAINTS, entities=[*entities], now=self.now, limit=MAX_CONSTRAINTS)
-        facts = (
-            _Fact(Piece(key, text, at, owner_of(who, text)), "rule", who, False)
-            for key, text, who, at in rows
-        )
-        return self._noted(self._visible(facts))
 
     def _rows(self, query: str, **values: object) -> list[tuple[Any, ...]]:
         return self.reader.execute(query, {"scope": self.allowed.query.scope, **values}).fetchall()
