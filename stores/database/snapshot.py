@@ -106,7 +106,13 @@ def join_copies(copies: dict[int, Path], path: Path, partitions: int, taken_at: 
             for (table,) in target.execute(f"{TABLES}", [schema]).fetchall():
                 target.execute(f"CREATE TABLE {schema}.{table} AS FROM one.{schema}.{table}")
             target.execute("DETACH one")
-            _install_views(target, partition)
+            shown = f"views_{partition}"  # the views as the store of the partition has them
+            target.execute(f"CREATE SCHEMA {shown}")
+            views = {f"{schema}.{name}": query for name, query in INTERNAL_VIEWS.items()}
+            views |= {f"{shown}.{name}": view.query for name, view in VIEWS.items()}
+            for name, query in views.items():
+                placed = query.replace("internal.", f"{schema}.").replace("main.", f"{shown}.")
+                target.execute(f"CREATE VIEW {name} AS {placed}")
         for name in VIEWS:
             union = " UNION ALL BY NAME ".join(
                 f"SELECT {number}::BIGINT AS {PARTITION}, COLUMNS(lambda c: c <> '{PARTITION}')"
@@ -125,21 +131,6 @@ def join_copies(copies: dict[int, Path], path: Path, partitions: int, taken_at: 
                 f"INSERT INTO {SCHEMA}.shards VALUES (?, ?, ?)", [partition, partitions, taken_at]
             )
         target.execute("CHECKPOINT")
-
-
-def _install_views(target: duckdb.DuckDBPyConnection, partition: int) -> None:
-    """The views of one partition, as its store has them."""
-
-    def placed(query: str) -> str:
-        return query.replace("internal.", f"shard_{partition}.").replace(
-            "main.", f"views_{partition}."
-        )
-
-    target.execute(f"CREATE SCHEMA views_{partition}")
-    for name, query in INTERNAL_VIEWS.items():
-        target.execute(f"CREATE VIEW shard_{partition}.{name} AS {placed(query)}")
-    for name, view in VIEWS.items():
-        target.execute(f"CREATE VIEW views_{partition}.{name} AS {placed(view.query)}")
 
 
 def export_parquet(snapshot: Path, folder: Path) -> None:

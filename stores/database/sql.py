@@ -403,27 +403,28 @@ class UnitedQuery:
                 f"over several partitions, {MATCH} needs its scope and its words written out as"
                 " texts; or name a partition"
             )
-        self.part = self._part()
+        columns = self._reading.columns
+        parts: list[str] = []
+        for view in self._reading.views:
+            source = view
+            if columns is not None:
+                named = ", ".join(map(quoted, columns))
+                source = f"(SELECT COLUMNS(lambda c: c IN ({named})) FROM {view})"
+            parts.append(f"(SELECT list(r) FROM {source} r) AS {view}")
+        found = [
+            f"SELECT {quoted(scope)} AS asked_scope, {quoted(words)} AS asked_words, *"
+            f" FROM {MATCH}({quoted(scope)}, {quoted(words)})"
+            for scope, words in self._reading.matches
+        ]
+        if found:
+            parts.append(f"(SELECT list(r) FROM ({' UNION ALL '.join(found)}) r) AS {_MATCHES}")
+        self.part = f"SELECT {', '.join(parts)}" if parts else None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
-
-    def _part(self) -> str | None:
-        parts = [
-            f"({_rows(view, self._reading.columns)}) AS {view}" for view in self._reading.views
-        ]
-        matches = self._reading.matches or ()
-        found = [
-            f"SELECT {quoted(scope)} AS asked_scope, {quoted(words)} AS asked_words, *"
-            f" FROM {MATCH}({quoted(scope)}, {quoted(words)})"
-            for scope, words in matches
-        ]
-        if found:
-            parts.append(f"(SELECT list(r) FROM ({' UNION ALL '.join(found)}) r) AS {_MATCHES}")
-        return f"SELECT {', '.join(parts)}" if parts else None
 
     def answer(self, parts: Sequence[pa.Table], limits: QueryLimits) -> pa.Table:
         """The result over what the partitions answered. Raises as `read_only_query` does."""
@@ -441,10 +442,3 @@ class UnitedQuery:
             self._connection.execute(_FOUND)
         self._connection.execute("SET lock_configuration = true")
         return run_query(self._connection, self._query, limits)
-
-
-def _rows(view: str, columns: tuple[str, ...] | None) -> str:
-    if columns is None:
-        return f"SELECT list(r) FROM {view} r"
-    named = ", ".join(map(quoted, columns))
-    return f"SELECT list(r) FROM (SELECT COLUMNS(lambda c: c IN ({named})) FROM {view}) r"

@@ -162,7 +162,11 @@ class ScopeIndex:
                 column = self.pairs[:, 0 if segment is self.turns else 1]
                 column[column == before] = place
             elif row.version > 1:
-                self._pair_recovered(row.memory_id)
+                # It may have been deleted when this index was loaded, and its links left out.
+                links = ((d, source) for d, some in self.derived_from.items() for source in some)
+                for derived, source in links:
+                    if row.memory_id in (derived, source):
+                        self._pair(derived, source)
             self.graph.note_place(row.memory_id)
 
     def _put_turn(
@@ -220,13 +224,6 @@ class ScopeIndex:
         with self.lock:
             self.graph.remove(removal)
             self.changes += 1
-
-    def _pair_recovered(self, memory_id: str) -> None:
-        """The links of a memory that was deleted when this index was loaded."""
-        for derived, sources in self.derived_from.items():
-            for source in sources:
-                if memory_id in (derived, source):
-                    self._pair(derived, source)
 
     def link(self, edge: EdgeRow) -> None:
         """Adds an edge, if ranking uses its kind. A repeat changes nothing."""

@@ -22,7 +22,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from palimpsest.schemas.rows.graph import VAGUE_TYPES, NameRow
+from palimpsest.schemas.rows.graph import VAGUE_TYPES
 from palimpsest.stores.index.name_words import folded, query_words
 from palimpsest.stores.index.scope_graph import best_of_each
 from palimpsest.stores.index.segment import Floats
@@ -118,7 +118,19 @@ def named_entities(
     if not tokens:
         return ()
     found = graph.named(folded(query), tokens, language)
-    entities = [_entity(entity_id, names) for entity_id, names in found.items()]
+    entities = []
+    for entity_id, known in found.items():  # as the view `known_entities` has them
+        names = sorted(known, key=lambda name: (name.name_id != entity_id, name.canonical_name))
+        types = (name.entity_type for name in names if name.entity_type not in VAGUE_TYPES)
+        entities.append(
+            NamedEntity(
+                entity_id,
+                names[0].name,
+                next(types, names[0].entity_type),
+                next((name.summary for name in names if name.summary is not None), None),
+                sum(name.mentions for name in names),
+            )
+        )
     entities.sort(key=lambda entity: (-entity.mentions, entity.entity_id))
     return tuple(entities[:limit])
 
@@ -148,19 +160,6 @@ def mentioning(
     for row in np.flatnonzero(np.isin(at, taken)).tolist():
         names[int(at[row])].add(named[int(found.entities[row])].name)
     return [(ids[place], sorted(names[place]), float(surest[place])) for place in taken]
-
-
-def _entity(entity_id: str, known: Sequence[NameRow]) -> NamedEntity:
-    """As the view `known_entities` has it."""
-    names = sorted(known, key=lambda name: (name.name_id != entity_id, name.canonical_name))
-    types = (name.entity_type for name in names if name.entity_type not in VAGUE_TYPES)
-    return NamedEntity(
-        entity_id,
-        names[0].name,
-        next(types, names[0].entity_type),
-        next((name.summary for name in names if name.summary is not None), None),
-        sum(name.mentions for name in names),
-    )
 
 
 def _strengths(

@@ -160,8 +160,14 @@ class StandingProfile:
             is_essential = fact.pinned or fact.aspect in ESSENTIAL
             part = 0 if is_essential else 2 if fact is first.get(fact.aspect) else 1
             profile[part].append(piece)
-        preferences = self._preferences(about, speakers)
-        return Profile(*profile, constraints, preferences)
+        preferences: dict[str, list[Piece]] = {}  # by the name with which a statement begins
+        if _ASKS_FOR_PREFERENCES.search(self.allowed.query.query[:MAX_QUESTION]):
+            wanted = [fact for fact in about if fact.aspect in ("preferences", "hobbies")]
+            names = [*sorted(speakers, key=len, reverse=True), "The user"]
+            for piece in self._noted(wanted[:MAX_PREFERENCES]):
+                name = next((name for name in names if piece.text.startswith(f"{name} ")), "")
+                preferences.setdefault(name, []).append(piece)
+        return Profile(*profile, constraints, [*preferences.items()])
 
     def _about(
         self, facts: Sequence[_Fact], persons: Sequence[str], speakers: Sequence[str]
@@ -176,20 +182,6 @@ class StandingProfile:
         for key in shared:
             holders[key] = {who for who in holders[key] if (key, who) in said}
         return [f for f in facts if f.who in persons or not holders[f.piece.id].isdisjoint(persons)]
-
-    def _preferences(
-        self, facts: Sequence[_Fact], speakers: Sequence[str]
-    ) -> list[tuple[str, Sequence[Piece]]]:
-        """What persons like and do not like, by how the statements begin."""
-        if not _ASKS_FOR_PREFERENCES.search(self.allowed.query.query[:MAX_QUESTION]):
-            return []
-        wanted = [fact for fact in facts if fact.aspect in ("preferences", "hobbies")]
-        names = [*sorted(speakers, key=len, reverse=True), "The user"]
-        found: dict[str, list[Piece]] = {}
-        for piece in self._noted(wanted[:MAX_PREFERENCES]):
-            name = next((name for name in names if piece.text.startswith(f"{name} ")), "")
-            found.setdefault(name, []).append(piece)
-        return [*found.items()]
 
     def _rows(self, query: str, **values: object) -> list[tuple[Any, ...]]:
         return self.reader.execute(query, {"scope": self.allowed.query.scope, **values}).fetchall()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -122,27 +121,38 @@ class UnitOfWork:
         by_type: dict[type, list[StoreAsk]] = defaultdict(list)
         for ask in asks:
             by_type[type(ask)].append(ask)
-        self._prefetch_loads(cast("list[Load]", by_type[Load]))
-        self._prefetch_graph(cast("list[LoadGraph]", by_type[LoadGraph]))
-
-    def _prefetch_loads(self, loads: Sequence[Load]) -> None:
-        if not loads:
-            return
-        self._rows.fetch_memories("dedup_key", self._by_hash, _wanted(loads, "content_hashes"))
-        self._rows.fetch_memories("source_id", self._by_source, _wanted(loads, "source_ids"))
-        turns = prefetch_sessions(self._rows, loads)
-        memories = [(key,) for load in loads for key in load.memory_ids]
-        self._rows.fetch(MemoryRow, [*memories, *turns])
-        items = [key for load in loads for key in _item_keys(load)]
-        items += [("fact", item_id) for load in loads for item_id in load.held_ids]
-        self._rows.fetch(OutcomeRow, items)
-        self._rows.fetch(PendingProposalRow, [(key,) for load in loads for key in load.held_ids])
-        self._rows.fetch(FactRow, [(item_id,) for load in loads for item_id in load.fact_ids])
-        self._rows.fetch(ProposalRow, [key for load in loads for key in load.proposed_in])
-        self._rows.fetch(CategoriesRow, [(load.scope,) for load in loads if load.categories])
+        loads = cast("list[Load]", by_type[Load])
+        if loads:
+            self._rows.fetch_memories("dedup_key", self._by_hash, _wanted(loads, "content_hashes"))
+            self._rows.fetch_memories("source_id", self._by_source, _wanted(loads, "source_ids"))
+            turns = prefetch_sessions(self._rows, loads)
+            memories = [(key,) for load in loads for key in load.memory_ids]
+            self._rows.fetch(MemoryRow, [*memories, *turns])
+            held = [item_id for load in loads for item_id in load.held_ids]
+            items = [key for load in loads for key in _item_keys(load)]
+            self._rows.fetch(OutcomeRow, [*items, *(("fact", item_id) for item_id in held)])
+            self._rows.fetch(PendingProposalRow, [(item_id,) for item_id in held])
+            self._rows.fetch(FactRow, [(item_id,) for load in loads for item_id in load.fact_ids])
+            self._rows.fetch(ProposalRow, [key for load in loads for key in load.proposed_in])
+            self._rows.fetch(CategoriesRow, [(load.scope,) for load in loads if load.categories])
         # New facts are searched for next; loading a scope's index must not block the event loop.
         for scope in {load.scope for load in loads if load.proposed_in}:
             self.space.indexes.warm(scope)
+        graphs = cast("list[LoadGraph]", by_type[LoadGraph])
+        memory_ids = {memory_id for graph in graphs for memory_id in graph.memory_ids}
+        name_ids: set[str] = set()
+        unknown: dict[str, set[str]] = defaultdict(set)
+        for graph in graphs:
+            known = self._names.match(graph.scope, graph.names, "")
+            name_ids.update(known.values())
+            unknown[graph.scope].update(set(graph.names) - set(known))
+        for scope, names in unknown.items():
+            for found in self._texts.naming(scope, sorted(names)).values():
+                memory_ids.update(found)
+        keys = [(memory_id,) for memory_id in sorted(memory_ids)]
+        self._texts.read_archive(self._rows.get_all(MemoryRow, keys))
+        self._rows.fetch(NameRow, [(name_id,) for name_id in sorted(name_ids)])
+        self._rows.fetch_relations(sorted(name_ids))
 
     def answer(self, ask: StoreAsk) -> StoreAnswer:
         """Returns the answer for the present state of the batch."""
@@ -189,7 +199,10 @@ class UnitOfWork:
             session=None if session is None else self._rows.get(SessionRow, session),
             open_sessions=() if session is None else open_sessions(self._rows, ask.scope),
             short_term=None if session is None else self._rows.get(ShortTermRow, session),
-            entities=self._entities(ask),
+            # A stage that does not hold the shard's lock must not touch the names.
+            entities=self._names.match(ask.scope, ask.names, ask.unspaced_text)
+            if ask.names or ask.unspaced_text
+            else {},
             flags=self._rows.get(FlagsRow, (ask.scope,)),
             privacy=self._rows.privacy_of(ask.scope),
             settled=frozenset(
@@ -197,11 +210,7 @@ class UnitOfWork:
             ),
             write_seq=self.write_seq,
             command=self._row(CommandRow, ask.command_id),
-            held={
-                item_id: row
-                for item_id in (*ask.held_ids, *self._held_for(ask.held_for))
-                if (row := self._held(ask.scope, item_id))
-            },
+            held=self._held(ask),
             facts={key: fact for key in ask.fact_ids if (fact := self._rows.get(FactRow, (key,)))},
             proposed=frozenset(
                 key[0] for key in ask.proposed_in if self._rows.get(ProposalRow, key) is not None
@@ -213,9 +222,32 @@ class UnitOfWork:
             sources=sources_with_statements(self._shard, self._rows, ask.scope, ask.sources_of),
             fading=fading,
             retention=retention,
-            swept=self._swept(ask.scope) if ask.retention else {},
+            swept={
+                step: row.before
+                for step in STEPS
+                if ask.retention and (row := self._rows.get(SweepRow, (ask.scope, step)))
+            },
             embedding=self._rows.get(EmbeddingRow, (ask.scope,)) if ask.embedding else None,
         )
+
+    def _held(self, ask: Load) -> dict[str, PendingProposalRow]:
+        """Returns the facts that are pending: those asked for, and all changes of the memories
+        `held_for`."""
+        item_ids = [*ask.held_ids]
+        if ask.held_for:
+            condition = among("target_id", sorted(ask.held_for))
+            rows = self._rows.matching(
+                PendingProposalRow, *condition, lambda row: row.target_id in ask.held_for
+            )
+            item_ids += sorted(row.item_id for row in rows)
+        held: dict[str, PendingProposalRow] = {}
+        for item_id in item_ids:
+            row = self._rows.get(PendingProposalRow, (item_id,))
+            end = self._rows.get(OutcomeRow, ("fact", item_id))
+            is_held = end is not None and end.event == "blocked"
+            if row is not None and is_held and row.scope == ask.scope:
+                held[item_id] = row
+        return held
 
     def _memory(self, memory_id: str, scope: str) -> MemoryRow | None:
         row = self._rows.get(MemoryRow, (memory_id,))
@@ -223,34 +255,8 @@ class UnitOfWork:
             return row
         return None if is_gone(row, self._rows.get(SweepRow, (scope, "mentions"))) else row
 
-    def _swept(self, scope: str) -> dict[str, datetime]:
-        found = ((step, self._rows.get(SweepRow, (scope, step))) for step in STEPS)
-        return {step: row.before for step, row in found if row is not None}
-
     def _row(self, row_type: type[RowT], key: str | None) -> RowT | None:
         return None if key is None else self._rows.get(row_type, (key,))
-
-    def _held(self, scope: str, item_id: str) -> PendingProposalRow | None:
-        row = self._rows.get(PendingProposalRow, (item_id,))
-        end = self._rows.get(OutcomeRow, ("fact", item_id))
-        is_held = row is not None and end is not None and end.event == "blocked"
-        return row if is_held and row is not None and row.scope == scope else None
-
-    def _held_for(self, targets: Sequence[str]) -> list[str]:
-        """Returns the facts of all changes of these memories that were ever pending."""
-        if not targets:
-            return []
-        condition = among("target_id", sorted(targets))
-        rows = self._rows.matching(
-            PendingProposalRow, *condition, lambda row: row.target_id in targets
-        )
-        return sorted(row.item_id for row in rows)
-
-    def _entities(self, ask: Load) -> dict[str, str]:
-        # A stage that does not hold the shard's lock must not touch the names.
-        if not (ask.names or ask.unspaced_text):
-            return {}
-        return self._names.match(ask.scope, ask.names, ask.unspaced_text)
 
     def _active(
         self, scope: str, keys: Sequence[str], found: dict[tuple[str, str], str | None]
@@ -263,22 +269,6 @@ class UnitOfWork:
             if row is not None and not row.is_deleted and key in (row.content_hash, row.source_id):
                 rows[key] = row
         return rows
-
-    def _prefetch_graph(self, loads: Sequence[LoadGraph]) -> None:
-        memory_ids = {memory_id for load in loads for memory_id in load.memory_ids}
-        name_ids: set[str] = set()
-        unknown: dict[str, set[str]] = defaultdict(set)
-        for load in loads:
-            known = self._names.match(load.scope, load.names, "")
-            name_ids.update(known.values())
-            unknown[load.scope].update(set(load.names) - set(known))
-        for scope, names in unknown.items():
-            for found in self._texts.naming(scope, sorted(names)).values():
-                memory_ids.update(found)
-        keys = [(memory_id,) for memory_id in sorted(memory_ids)]
-        self._texts.read_archive(self._rows.get_all(MemoryRow, keys))
-        self._rows.fetch(NameRow, [(name_id,) for name_id in sorted(name_ids)])
-        self._rows.fetch_relations(sorted(name_ids))
 
     def _graph(self, ask: LoadGraph) -> Graph:
         known = self._names.match(ask.scope, ask.names, "")
