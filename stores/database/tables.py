@@ -115,16 +115,9 @@ class Tables:
             [value.tolist() if isinstance(value, np.ndarray) else value for value in column]
             for column in values.values()
         ]
-        query = self._with_parameters(statement, table, tuple(values), is_one=count == 1)
-        self.run(query, [row for (row,) in columns] if count == 1 else columns)
-
-    def _with_parameters(
-        self, statement: str, table: str, names: tuple[str, ...], is_one: bool
-    ) -> str:
-        """The statement with its batch as a parameter a column: a list, or the value itself of a
-        single row, which DuckDB plans in half the time."""
-        known = self._batches.get((statement, is_one))
-        if known is None:
+        is_one = count == 1
+        query = self._batches.get((statement, is_one))
+        if query is None:
             if not self._types:  # those of all tables at once, in the time of those of one
                 found = self._connection.execute(
                     "SELECT table_name, column_name, data_type FROM duckdb_columns()"
@@ -133,11 +126,13 @@ class Tables:
                 for each, name, data_type in found.fetchall():
                     self._types.setdefault(each, {})[name] = data_type
             types = self._types[table]
-            column = "?::{0} AS {1}" if is_one else "unnest(?::{0}[]) AS {1}"
-            listed = ", ".join(column.format(types[name], name) for name in names)
-            known = statement.format(batch=f"(SELECT {listed}) AS batch")
-            self._batches[statement, is_one] = known
-        return known
+            # A parameter a column: a list, or the value itself of a single row, which DuckDB plans
+            # in half the time.
+            form = "?::{0} AS {1}" if is_one else "unnest(?::{0}[]) AS {1}"
+            listed = ", ".join(form.format(types[name], name) for name in values)
+            query = statement.format(batch=f"(SELECT {listed}) AS batch")
+            self._batches[statement, is_one] = query
+        self.run(query, [row for (row,) in columns] if is_one else columns)
 
     def _with_arrow(self, statement: str, table: str, values: Mapping[str, list[Any]]) -> None:
         schema = self.arrow_schema(table)

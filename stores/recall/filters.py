@@ -178,15 +178,16 @@ class VisibilityMask:
         """Returns those of these memories that may be shown; not those added meanwhile."""
         memory_ids = list(memory_ids)
         mask = self.including(memory_ids)
+        shown = set()
         with mask.index.lock:
-            return {memory_id for memory_id in memory_ids if mask._may_show(memory_id)}
-
-    def _may_show(self, memory_id: str) -> bool:
-        for segment, mask in zip(self.index.segments, self.passes, strict=True):
-            place = segment.place_of.get(memory_id)
-            if place is not None and (mask is None or (place < len(mask) and bool(mask[place]))):
-                return True
-        return False
+            for segment, passes in zip(mask.index.segments, mask.passes, strict=True):
+                for memory_id in memory_ids:
+                    place = segment.place_of.get(memory_id)
+                    if place is not None and (
+                        passes is None or (place < len(passes) and bool(passes[place]))
+                    ):
+                        shown.add(memory_id)
+        return shown
 
 
 def failed_filters(allowed: VisibilityMask, memory_id: str) -> tuple[str, ...] | None:

@@ -129,10 +129,6 @@ class Ranking:
         return self.ids[self.groups[result][0]]
 
 
-def _none_of(ids: Set[str]) -> Set[str]:
-    return frozenset()
-
-
 @dataclass(frozen=True, slots=True)
 class RankingContext:
     """The input of the steps besides the rows. `now` is in microseconds since 1970; `graph` are
@@ -153,7 +149,7 @@ class RankingContext:
     by_tokens: bool = False
     min_score: float = 0.0
     speaker: RequestedSpeaker = "people"
-    outdated: Callable[[Set[str]], Set[str]] = _none_of
+    outdated: Callable[[Set[str]], Set[str]] = lambda ids: frozenset()
     """Which of these memories have statements that no longer hold."""
 
     @property
