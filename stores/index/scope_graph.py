@@ -387,11 +387,10 @@ class _Support:
                 if leaves and other in targets
             }
             # A text states a relation by the beginning of the longest word of its type.
-            words = {each: re.split(r"[\s_]+", each.lower()) for each in kinds}
-            longest = {
-                k: max(some, key=lambda word: (len(word), word)) for k, some in words.items()
-            }
-            begins = {each: word[: max(3, len(word) - 2)] for each, word in longest.items()}
+            begins = {}
+            for each in kinds:
+                word = max(re.split(r"[\s_]+", each.lower()), key=lambda word: (len(word), word))
+                begins[each] = word[: max(3, len(word) - 2)]
             left = set(kinds)
             for text in self.graph.texts_naming(source, target, not by_fact, self.now):
                 left -= {each for each in kinds if begins[each] in text.lower()} or kinds
