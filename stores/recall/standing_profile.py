@@ -151,7 +151,14 @@ class StandingProfile:
         if not persons and len(speakers) > 1:
             return Profile(constraints=constraints)
         rows = self._rows(_FACTS, categories=list(ASPECT_OF), now=self.now, limit=MAX_ROWS)
-        facts = [fact for row in rows if (fact := _fact(*row)) is not None]
+        facts: list[_Fact] = []
+        for memory_id, content, kind, categories, who, pinned, at in rows:
+            known = [ASPECT_OF[each.lower()] for each in categories if each.lower() in ASPECT_OF]
+            assumed = _BY_TYPE.get(kind, "rule" if pinned else None)
+            aspect = min(known, key=ASPECTS.index, default=assumed)
+            if aspect is not None:
+                piece = Piece(memory_id, content, at, owner_of(who, content))
+                facts.append(_Fact(piece, aspect, who, pinned))
         about = self._visible(self._about(facts, persons or speakers, speakers))
         chosen = _chosen(about)
         first = {fact.aspect: fact for fact in reversed(chosen) if fact.aspect in IDENTITY}
@@ -199,22 +206,6 @@ class StandingProfile:
 
 def _words(name: str) -> list[str]:
     return _WORD.findall(name.casefold())
-
-
-def _fact(
-    memory_id: str,
-    content: str,
-    kind: str,
-    categories: Sequence[str],
-    who: str,
-    pinned: bool,
-    at: datetime,
-) -> _Fact | None:
-    known = [ASPECT_OF[each.lower()] for each in categories if each.lower() in ASPECT_OF]
-    aspect = min(known, key=ASPECTS.index, default=_BY_TYPE.get(kind, "rule" if pinned else None))
-    if aspect is None:
-        return None
-    return _Fact(Piece(memory_id, content, at, owner_of(who, content)), aspect, who, pinned)
 
 
 def _chosen(facts: Sequence[_Fact]) -> list[_Fact]:
