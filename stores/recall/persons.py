@@ -58,8 +58,8 @@ def holders_of(text: str, speakers: Sequence[str]) -> set[str]:
     most = max(found.values(), default=0)
     if most:
         return {who for who, count in found.items() if count == most}
-    first = [word for word in words if word not in TITLES][:1]
-    return {who for who in speakers if first and [*_unnumbered(who)[:1]] == first}
+    first = _without_title(words)[:1]
+    return {who for who in speakers if first and _unnumbered(who)[:1] == first}
 
 
 def _words(text: str) -> Words:
