@@ -147,13 +147,7 @@ def _answer(command: Command, source: BinaryIO, answers: BinaryIO, memory_mib: i
         if command["do"] == "copy":
             reply = {"seen": copy(Path(command["from"]), Path(command["to"]))}
         elif command["do"] != "begin":
-            limits = QueryLimits(command["seconds"], command["rows"])
-            if command["do"] == "join":
-                parts = [ipc.open_stream(source).read_all() for _ in range(command["parts"])]
-                with UnitedQuery(command["query"], memory_mib) as united:
-                    table = united.answer(parts, limits)
-            else:
-                table = _over_copies(command, limits, memory_mib)
+            table = _table(command, source, memory_mib)
             reply = {"table": True}
     except (QueryRefused, CopyOutdated, StoreDamaged) as error:
         reply = {"raised": type(error).__name__, "text": str(error)}
@@ -218,6 +212,15 @@ def _copy_bytes(source: Path, target: Path) -> None:
 
 
 # --- queries ----------------------------------------------------------------------------------
+
+
+def _table(command: Command, source: BinaryIO, memory_mib: int) -> pa.Table:
+    limits = QueryLimits(command["seconds"], command["rows"])
+    if command["do"] == "join":
+        parts = [ipc.open_stream(source).read_all() for _ in range(command["parts"])]
+        with UnitedQuery(command["query"], memory_mib) as united:
+            return united.answer(parts, limits)
+    return _over_copies(command, limits, memory_mib)
 
 
 def _over_copies(command: Command, limits: QueryLimits, memory_mib: int) -> pa.Table:
