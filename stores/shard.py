@@ -138,7 +138,15 @@ class Shard(ShardState):
             grown = self._is_worth_compacting()
             self._connection.close()
             if grown:
-                self._compact(self.folder / DATABASE_FILE)
+                path = self.folder / DATABASE_FILE
+                try:
+                    rewrite(path, _empty_file(self.options.search.language))
+                    connection, _ = _ready(path, self.options)  # whose views may be others
+                    connection.close()
+                except (duckdb.Error, OSError, StoreError) as error:
+                    # Without room for another file the closed one stays unchanged.
+                    logger.info("the store %s is not compacted: %s", self.folder, error)
+                    discard_half(path)
         finally:
             self._folder_lock.release()
 
@@ -163,16 +171,6 @@ class Shard(ShardState):
             logger.info("the store %s is closed as it is: %s", self.folder, error)
             return False
         return True
-
-    def _compact(self, path: Path) -> None:
-        """Without room for another file the closed one stays unchanged."""
-        try:
-            rewrite(path, _empty_file(self.options.search.language))
-            connection, _ = _ready(path, self.options)  # whose views may be others
-            connection.close()
-        except (duckdb.Error, OSError, StoreError) as error:
-            logger.info("the store %s is not compacted: %s", self.folder, error)
-            discard_half(path)
 
     def index_in(self, language: str) -> int:
         """Analyses the full text in this language, which questions are analysed in from then on.
@@ -242,7 +240,12 @@ class Shard(ShardState):
                 self._connection = connection
                 self.tables = Tables(connection)
                 self.readers.use(connection)
-            self._purge()
+            purged = write_purged(connection, self.folder)
+            if purged is not None:
+                connection.execute("BEGIN")
+                take_rewritten(connection, self.folder, purged)
+                connection.execute("COMMIT")
+            remove_unnamed(self.folder, files_of(connection))
         kept = set()
         for space, table in [*self._vector_tables.items()]:
             if space in as_of.spaces:
@@ -251,14 +254,6 @@ class Shard(ShardState):
                 table.remove()
         for left in {*(self.folder / VECTORS_FOLDER).glob("*")} - kept:
             shutil.rmtree(left, ignore_errors=True)
-
-    def _purge(self) -> None:
-        purged = write_purged(self._connection, self.folder)
-        if purged is not None:
-            self._connection.execute("BEGIN")
-            take_rewritten(self._connection, self.folder, purged)
-            self._connection.execute("COMMIT")
-        remove_unnamed(self.folder, files_of(self._connection))
 
     def rest(self) -> bool:
         """Gives back the memory in which the database keeps what it read of its file, unless

@@ -180,7 +180,6 @@ class ShardState:
         """The privacy levels by scope and person key; changed only by commits."""
         self.swept: dict[tuple[str, str], SweepRow] = {}
         """How far sweeps have come, by scope and step; changed only by commits."""
-        self._load_settings()
         self._seen = SeenMessages(self.reading)
         self.may_lack_vectors = True
         """Whether there may be memories without a vector: true until a count finds none."""
@@ -188,7 +187,7 @@ class ShardState:
             self._connection.execute("SELECT 1 FROM erasures WHERE phase <> 'done'").fetchall()
         )
         """Whether texts were erased from the tables that files may still contain."""
-        self._load_progress()
+        self._load()
 
     def reading(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
         """A cursor of its own to read with, for the length of a block, also while a commit is under
@@ -404,15 +403,13 @@ class ShardState:
         for row in privacy:
             self.privacy[row.scope] = {**self.privacy.get(row.scope, {}), row.person_key: row}
 
-    def _load_settings(self) -> None:
+    def _load(self) -> None:
         with self.reading() as reader:
             self.note_settings(
                 select(reader, FlagsRow, "true", []),
                 select(reader, PrivacyRow, "true", []),
                 select(reader, SweepRow, "true", []),
             )
-
-    def _load_progress(self) -> None:
         for stage, topic, offset in self._connection.execute(
             "SELECT stage, topic, next_offset FROM cursors"
         ).fetchall():

@@ -98,7 +98,14 @@ class KnownKeys:
         with self._lock:
             known = self._sets.get(of)
             if known is None:
-                known = self._sets[of] = self._read(of)
+                table, *columns = of
+                listed = ", ".join(columns)
+                with self._reading() as reader:
+                    found = reader.execute(
+                        f"SELECT md5_number_lower(concat_ws('{_SEPARATOR}', {listed})) AS hash"
+                        f" FROM {table} WHERE {columns[0]} IS NOT NULL"
+                    ).fetchnumpy()
+                known = self._sets[of] = HashSet(np.asarray(found["hash"], dtype=np.uint64))
             return known.among(keys)
 
     def add(self, of: Keys, keys: Collection[str]) -> None:
@@ -118,12 +125,3 @@ class KnownKeys:
         """After keys were changed in their tables: all are read again."""
         with self._lock:
             self._sets.clear()
-
-    def _read(self, of: Keys) -> HashSet:
-        table, *columns = of
-        with self._reading() as reader:
-            found = reader.execute(
-                f"SELECT md5_number_lower(concat_ws('{_SEPARATOR}', {', '.join(columns)})) AS hash"
-                f" FROM {table} WHERE {columns[0]} IS NOT NULL"
-            ).fetchnumpy()
-        return HashSet(np.asarray(found["hash"], dtype=np.uint64))

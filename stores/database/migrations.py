@@ -267,7 +267,10 @@ def migrate(
     ):
         raise ValueError(_TOO_OLD)
     if not done:
-        _create_all(connection, wanted)
+        known = [each.number for each in wanted]
+        tables = [_create(each, known) for each in ROW_TYPES if each.SINCE in known]
+        own = [statement for each in wanted for statement in each.bookkeeping]
+        _run(connection, tables + own, wanted)
         return []
     left = [each for each in wanted if each.name not in done]
     for migration in left:
@@ -288,14 +291,6 @@ def _done(connection: duckdb.DuckDBPyConnection) -> list[str]:
     )
     found = connection.execute("SELECT name FROM internal.migrations").fetchall()
     return [name for (name,) in found]
-
-
-def _create_all(connection: duckdb.DuckDBPyConnection, migrations: Sequence[Migration]) -> None:
-    """The tables of a new store."""
-    known = [each.number for each in migrations]
-    rows = [_create(each, known) for each in ROW_TYPES if each.SINCE in known]
-    own = [statement for each in migrations for statement in each.bookkeeping]
-    _run(connection, rows + own, migrations)
 
 
 def _run(

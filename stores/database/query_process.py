@@ -107,7 +107,11 @@ def main() -> None:
     os.dup2(2, 1)
     source = sys.stdin.buffer
     _end_with(source)
-    most = _limit_memory(memory_mib)
+    most = None
+    if STATUS.exists():  # else the kernel does not tell what is used
+        # All memory that is not a file's: the database does not count each of its own.
+        most = _data_bytes() + (memory_mib + RESULT_MIB) * MIB
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     while select.select([source], [], [], IDLE_SECONDS)[0]:
         line = source.readline()
         if not line:
@@ -129,16 +133,6 @@ def _end_with(source: BinaryIO) -> None:
         os._exit(0)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _limit_memory(memory_mib: int) -> int | None:
-    """Limit all memory that is not a file's: the database does not count each of its own. Gives
-    the limit; None where the kernel does not tell what is used."""
-    if not STATUS.exists():
-        return None
-    limit = _data_bytes() + (memory_mib + RESULT_MIB) * MIB
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    return limit
 
 
 def _data_bytes() -> int:
@@ -238,7 +232,13 @@ def _over_copies(command: Command, limits: QueryLimits, memory_mib: int) -> pa.T
         items = [LogItem(**item) for item in given["items"]]
         rest = max(LEAST_SECONDS, deadline - time.monotonic())
         within = replace(limits, seconds=rest) if part is not query else limits
-        made = _opened(given, memory_mib, command["language"])
+        folder, shard = Path(given["path"]), Path(given["shard"])
+        try:
+            made = Copy(folder, shard, memory_mib, command["language"])
+        except duckdb.Error as error:
+            if is_damage(error):
+                raise StoreDamaged(error) from error
+            raise
         with contextlib.closing(made) as store:
             try:
                 return read_only_query(store, lambda *_: items, part, within, given["partition"])
@@ -257,15 +257,6 @@ def _over_copies(command: Command, limits: QueryLimits, memory_mib: int) -> pa.T
         parts = [of_one(number, united.part) for number in range(len(copies))]
         rest = max(LEAST_SECONDS, deadline - time.monotonic())
         return united.answer(parts, replace(limits, seconds=rest))
-
-
-def _opened(given: Command, memory_mib: int, language: str) -> Copy:
-    try:
-        return Copy(Path(given["path"]), Path(given["shard"]), memory_mib, language)
-    except duckdb.Error as error:
-        if is_damage(error):
-            raise StoreDamaged(error) from error
-        raise
 
 
 if __name__ == "__main__":

@@ -106,8 +106,21 @@ def join_copies(copies: dict[int, Path], path: Path, partitions: int, taken_at: 
             for (table,) in target.execute(f"{TABLES}", [schema]).fetchall():
                 target.execute(f"CREATE TABLE {schema}.{table} AS FROM one.{schema}.{table}")
             target.execute("DETACH one")
-            _install_views(target, partition)
-        _install_unions(target, [*copies])
+            shown = f"views_{partition}"  # the views as the store of the partition has them
+            target.execute(f"CREATE SCHEMA {shown}")
+            views = {f"{schema}.{name}": query for name, query in INTERNAL_VIEWS.items()}
+            views |= {f"{shown}.{name}": view.query for name, view in VIEWS.items()}
+            for name, query in views.items():
+                placed = query.replace("internal.", f"{schema}.").replace("main.", f"{shown}.")
+                target.execute(f"CREATE VIEW {name} AS {placed}")
+        for name in VIEWS:
+            union = " UNION ALL BY NAME ".join(
+                f"SELECT {number}::BIGINT AS {PARTITION}, COLUMNS(lambda c: c <> '{PARTITION}')"
+                f" FROM views_{number}.{name}"
+                for number in copies
+            )
+            target.execute(f"CREATE VIEW main.{name} AS {union}")
+        explain(target)
         target.execute(f"CREATE SCHEMA {SCHEMA}")
         target.execute(
             f"CREATE TABLE {SCHEMA}.shards (partition BIGINT, partitions BIGINT,"
@@ -118,32 +131,6 @@ def join_copies(copies: dict[int, Path], path: Path, partitions: int, taken_at: 
                 f"INSERT INTO {SCHEMA}.shards VALUES (?, ?, ?)", [partition, partitions, taken_at]
             )
         target.execute("CHECKPOINT")
-
-
-def _install_views(target: duckdb.DuckDBPyConnection, partition: int) -> None:
-    """The views of one partition, as its store has them."""
-
-    def placed(query: str) -> str:
-        return query.replace("internal.", f"shard_{partition}.").replace(
-            "main.", f"views_{partition}."
-        )
-
-    target.execute(f"CREATE SCHEMA views_{partition}")
-    for name, query in INTERNAL_VIEWS.items():
-        target.execute(f"CREATE VIEW shard_{partition}.{name} AS {placed(query)}")
-    for name, view in VIEWS.items():
-        target.execute(f"CREATE VIEW views_{partition}.{name} AS {placed(view.query)}")
-
-
-def _install_unions(target: duckdb.DuckDBPyConnection, partitions: Sequence[int]) -> None:
-    for name in VIEWS:
-        union = " UNION ALL BY NAME ".join(
-            f"SELECT {number}::BIGINT AS {PARTITION}, COLUMNS(lambda c: c <> '{PARTITION}')"
-            f" FROM views_{number}.{name}"
-            for number in partitions
-        )
-        target.execute(f"CREATE VIEW main.{name} AS {union}")
-    explain(target)
 
 
 def export_parquet(snapshot: Path, folder: Path) -> None:

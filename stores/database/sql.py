@@ -80,8 +80,15 @@ def checked(connection: duckdb.DuckDBPyConnection, query: str) -> Reading:
         )
     text = _explained(query) if kind == duckdb.StatementType.EXPLAIN else query
     try:
+        [(parsed,)] = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [text]).fetchall()
+    except duckdb.Error as error:
+        raise QueryInvalid(str(error)) from error
+    try:
+        tree: dict[str, Node] = json.loads(parsed)
+        if tree["error"]:
+            raise QueryRefused(f"this cannot be checked, so it is not run: {tree['error_message']}")
         found = _Found()
-        found.walk(_parsed(connection, text), frozenset())
+        found.walk(tree["statements"], frozenset())
     except RecursionError:
         raise QueryRefused("the query is nested too deeply") from None
     return found.reading()
@@ -101,17 +108,6 @@ def _explained(query: str) -> str:
     if words[place : place + 1] == [b"("] and b")" in words and b"select" not in words[:3]:
         place = words.index(b")") + 1
     return text[tokens[place] :].decode() if place < len(tokens) else ""
-
-
-def _parsed(connection: duckdb.DuckDBPyConnection, text: str) -> Node:
-    try:
-        [(parsed,)] = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [text]).fetchall()
-    except duckdb.Error as error:
-        raise QueryInvalid(str(error)) from error
-    tree: dict[str, Node] = json.loads(parsed)
-    if tree["error"]:
-        raise QueryRefused(f"this cannot be checked, so it is not run: {tree['error_message']}")
-    return tree["statements"]
 
 
 @dataclass(slots=True)
@@ -145,20 +141,22 @@ class _Found:
             self.words.add(node.lower())
         elif isinstance(node, dict):
             self._note(node, known)
-            for name, body in _named_queries(node):
-                self._walk_named(name, body, known)
+            held = node.get("cte_map")  # every WITH of the node, in order
+            entries = held.get("map") if isinstance(held, dict) else None
+            for entry in entries if isinstance(entries, list) else []:
+                assert isinstance(entry, dict)
+                name, value = str(entry["key"]).lower(), entry["value"]
+                body = value["query_node"] if isinstance(value, dict) else None
+                if isinstance(body, dict) and body.get("type") == "RECURSIVE_CTE_NODE":
+                    # Only the second half of a recursive one knows its own name.
+                    self.walk({**body, "right": None}, known)
+                    self.walk(body.get("right"), known | {name})
+                else:
+                    self.walk(body, known)
                 known |= {name}
             for key, child in node.items():
                 if key != "cte_map":
                     self.walk(child, known)
-
-    def _walk_named(self, name: str, body: Node, known: frozenset[str]) -> None:
-        """Only the second half of a recursive one knows its own name."""
-        if isinstance(body, dict) and body.get("type") == "RECURSIVE_CTE_NODE":
-            self.walk({**body, "right": None}, known)
-            self.walk(body.get("right"), known | {name})
-        else:
-            self.walk(body, known)
 
     def _note(self, node: dict[str, Node], known: frozenset[str]) -> None:
         kind = str(node.get("type", ""))
@@ -177,7 +175,11 @@ class _Found:
         elif kind == "TABLE_FUNCTION":
             self._table_function(node)
         elif node.get("class") == "FUNCTION":
-            _check_function(node)
+            name = str(node["function_name"]).lower()
+            if name in REFUSED_FUNCTIONS:
+                raise QueryRefused(
+                    f"the function {name} is not allowed here: it is not about memory"
+                )
         elif node.get("class") == "COLUMN_REF":
             names = node["column_names"]
             if isinstance(names, list) and len(names) == 1:
@@ -213,17 +215,11 @@ class _Found:
                 " files, settings or networks"
             )
         if path[-1] == MATCH:
-            self.matches.append(_match(function))
-
-
-def _named_queries(node: dict[str, Node]) -> Iterator[tuple[str, Node]]:
-    """Name and query of every WITH of the node, in order."""
-    held = node.get("cte_map")
-    entries = held.get("map") if isinstance(held, dict) else None
-    for entry in entries if isinstance(entries, list) else []:
-        assert isinstance(entry, dict)
-        value = entry["value"]
-        yield str(entry["key"]).lower(), value["query_node"] if isinstance(value, dict) else None
+            # Scope and words, where both are texts.
+            arguments = function["arguments"]
+            given = arguments if isinstance(arguments, list) else []
+            texts = [text for each in given if (text := _text(each)) is not None]
+            self.matches.append((texts[0], texts[1]) if len(given) == len(texts) == 2 else None)
 
 
 def _path(node: dict[str, Node]) -> tuple[str, ...]:
@@ -231,21 +227,6 @@ def _path(node: dict[str, Node]) -> tuple[str, ...]:
     named = node.get("qualified_name")
     path = named.get("path") if isinstance(named, dict) else None
     return tuple(str(part).lower() for part in path) if isinstance(path, list) else ()
-
-
-def _check_function(node: dict[str, Node]) -> None:
-    name = str(node["function_name"]).lower()
-    if name in REFUSED_FUNCTIONS:
-        raise QueryRefused(f"the function {name} is not allowed here: it is not about memory")
-
-
-def _match(function: dict[str, Node]) -> tuple[str, str] | None:
-    """Scope and words, where both are texts."""
-    arguments = function["arguments"]
-    texts = [_text(argument) for argument in arguments] if isinstance(arguments, list) else []
-    if len(texts) != 2 or texts[0] is None or texts[1] is None:
-        return None
-    return texts[0], texts[1]
 
 
 def _text(argument: Node) -> str | None:
@@ -302,20 +283,14 @@ def read_only_query(
         if AS_OF_NOW.keys() & set(reading.views):
             install_balance(reader, find_items)
         reader.execute("SET search_path = 'main'")
-        _number(reader, reading, partition)
+        [(database,)] = reader.execute("SELECT current_database()").fetchall()
+        for view in reading.views:  # with the column `partition`, and before those of the store
+            source = AS_OF_NOW.get(view, f'"{database}".main.{view}')
+            reader.execute(
+                f"CREATE TEMP VIEW {view} AS SELECT {int(partition)}::BIGINT AS {PARTITION},"
+                f" COLUMNS(lambda c: c <> '{PARTITION}') FROM {source}"
+            )
         return run_query(reader, query, limits)
-
-
-def _number(reader: duckdb.DuckDBPyConnection, reading: Reading, partition: int) -> None:
-    """Give this connection the views that are read with the column `partition`, before those of
-    the store."""
-    [(database,)] = reader.execute("SELECT current_database()").fetchall()
-    for view in reading.views:
-        source = AS_OF_NOW.get(view, f'"{database}".main.{view}')
-        reader.execute(
-            f"CREATE TEMP VIEW {view} AS SELECT {int(partition)}::BIGINT AS {PARTITION},"
-            f" COLUMNS(lambda c: c <> '{PARTITION}') FROM {source}"
-        )
 
 
 def run_query(connection: duckdb.DuckDBPyConnection, query: str, limits: QueryLimits) -> pa.Table:
@@ -428,7 +403,22 @@ class UnitedQuery:
                 f"over several partitions, {MATCH} needs its scope and its words written out as"
                 " texts; or name a partition"
             )
-        self.part = self._part()
+        columns = self._reading.columns
+        parts: list[str] = []
+        for view in self._reading.views:
+            source = view
+            if columns is not None:
+                named = ", ".join(map(quoted, columns))
+                source = f"(SELECT COLUMNS(lambda c: c IN ({named})) FROM {view})"
+            parts.append(f"(SELECT list(r) FROM {source} r) AS {view}")
+        found = [
+            f"SELECT {quoted(scope)} AS asked_scope, {quoted(words)} AS asked_words, *"
+            f" FROM {MATCH}({quoted(scope)}, {quoted(words)})"
+            for scope, words in self._reading.matches
+        ]
+        if found:
+            parts.append(f"(SELECT list(r) FROM ({' UNION ALL '.join(found)}) r) AS {_MATCHES}")
+        self.part = f"SELECT {', '.join(parts)}" if parts else None
 
     def __enter__(self) -> Self:
         return self
@@ -436,44 +426,19 @@ class UnitedQuery:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def _part(self) -> str | None:
-        parts = [
-            f"({_rows(view, self._reading.columns)}) AS {view}" for view in self._reading.views
-        ]
-        matches = self._reading.matches or ()
-        found = [
-            f"SELECT {quoted(scope)} AS asked_scope, {quoted(words)} AS asked_words, *"
-            f" FROM {MATCH}({quoted(scope)}, {quoted(words)})"
-            for scope, words in matches
-        ]
-        if found:
-            parts.append(f"(SELECT list(r) FROM ({' UNION ALL '.join(found)}) r) AS {_MATCHES}")
-        return f"SELECT {', '.join(parts)}" if parts else None
-
     def answer(self, parts: Sequence[pa.Table], limits: QueryLimits) -> pa.Table:
         """The result over what the partitions answered. Raises as `read_only_query` does."""
         for name in parts[0].column_names:
-            self._connection.register(name, _joined([part.column(name) for part in parts]))
+            # The rows of all lists of structs, one list a partition.
+            chunks = (chunk for part in parts for chunk in part.column(name).chunks)
+            try:
+                rows = pa.concat_tables(pa.Table.from_struct_array(c.flatten()) for c in chunks)
+            except pa.ArrowException as error:
+                raise QueryTooLarge(
+                    f"the partitions hold too much for one answer: {error}"
+                ) from error
+            self._connection.register(name, rows)
         if self._reading.matches:
             self._connection.execute(_FOUND)
         self._connection.execute("SET lock_configuration = true")
         return run_query(self._connection, self._query, limits)
-
-
-def _rows(view: str, columns: tuple[str, ...] | None) -> str:
-    if columns is None:
-        return f"SELECT list(r) FROM {view} r"
-    named = ", ".join(map(quoted, columns))
-    return f"SELECT list(r) FROM (SELECT COLUMNS(lambda c: c IN ({named})) FROM {view}) r"
-
-
-def _joined(columns: Sequence[pa.ChunkedArray]) -> pa.Table:
-    """The rows of all lists of structs, one list a partition."""
-    try:
-        return pa.concat_tables(
-            pa.Table.from_struct_array(chunk.flatten())
-            for column in columns
-            for chunk in column.chunks
-        )
-    except pa.ArrowException as error:
-        raise QueryTooLarge(f"the partitions hold too much for one answer: {error}") from error

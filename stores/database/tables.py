@@ -70,18 +70,6 @@ class Tables:
         """One statement that is run often."""
         self._connection.execute(parsed(self._connection, statement), list(parameters))
 
-    def _types_of(self, table: str) -> dict[str, str]:
-        """Of its columns. Those of all tables are requested at once, which takes as long as those
-        of one."""
-        if not self._types:
-            found = self._connection.execute(
-                "SELECT table_name, column_name, data_type FROM duckdb_columns()"
-                " WHERE schema_name = 'internal'"
-            )
-            for each, column, data_type in found.fetchall():
-                self._types.setdefault(each, {})[column] = data_type
-        return self._types[table]
-
     def insert(self, rows: Sequence[Row]) -> None:
         """Insert rows of one type whose keys are known to be new."""
         self.insert_columns(type(rows[0]).TABLE, _columns(rows))
@@ -123,23 +111,28 @@ class Tables:
         if count > FEW_ROWS:
             self._with_arrow(statement.format(batch="batch"), table, values)
             return
-        columns = [_plain(column) for column in values.values()]
-        query = self._with_parameters(statement, table, tuple(values), is_one=count == 1)
-        self.run(query, [row for (row,) in columns] if count == 1 else columns)
-
-    def _with_parameters(
-        self, statement: str, table: str, names: tuple[str, ...], is_one: bool
-    ) -> str:
-        """The statement with its batch as a parameter a column: a list, or the value itself of a
-        single row, which DuckDB plans in half the time."""
-        known = self._batches.get((statement, is_one))
-        if known is None:
-            types = self._types_of(table)
-            column = "?::{0} AS {1}" if is_one else "unnest(?::{0}[]) AS {1}"
-            listed = ", ".join(column.format(types[name], name) for name in names)
-            known = statement.format(batch=f"(SELECT {listed}) AS batch")
-            self._batches[statement, is_one] = known
-        return known
+        columns = [  # DuckDB takes vectors as parameters only if they are lists
+            [value.tolist() if isinstance(value, np.ndarray) else value for value in column]
+            for column in values.values()
+        ]
+        is_one = count == 1
+        query = self._batches.get((statement, is_one))
+        if query is None:
+            if not self._types:  # those of all tables at once, in the time of those of one
+                found = self._connection.execute(
+                    "SELECT table_name, column_name, data_type FROM duckdb_columns()"
+                    " WHERE schema_name = 'internal'"
+                )
+                for each, name, data_type in found.fetchall():
+                    self._types.setdefault(each, {})[name] = data_type
+            types = self._types[table]
+            # A parameter a column: a list, or the value itself of a single row, which DuckDB plans
+            # in half the time.
+            form = "?::{0} AS {1}" if is_one else "unnest(?::{0}[]) AS {1}"
+            listed = ", ".join(form.format(types[name], name) for name in values)
+            query = statement.format(batch=f"(SELECT {listed}) AS batch")
+            self._batches[statement, is_one] = query
+        self.run(query, [row for (row,) in columns] if is_one else columns)
 
     def _with_arrow(self, statement: str, table: str, values: Mapping[str, list[Any]]) -> None:
         schema = self.arrow_schema(table)
@@ -175,11 +168,6 @@ def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
     # Read by one call a row: all that is stored goes through here.
     columns = zip(*map(attrgetter(*names), rows), strict=True)
     return dict(zip(names, map(list, columns), strict=True))
-
-
-def _plain(column: list[Any]) -> list[Any]:
-    """Vectors as lists, which DuckDB takes as parameters."""
-    return [value.tolist() if isinstance(value, np.ndarray) else value for value in column]
 
 
 def from_tuple(row_type: type[RowT], values: Iterable[object]) -> RowT:

@@ -346,7 +346,11 @@ def install_views(
     """Make the views and `macros` those of this program's version, where they are not yet: a store
     that is only read is then not written. `states` is the query of its archived states."""
     internal = {**INTERNAL_VIEWS, ArchiveRow.SOURCE: states}
-    version = _version(connection, macros, internal)
+    # Of all that the views are made of. A migration may have given a table another column.
+    migrations = connection.execute("SELECT name FROM internal.migrations ORDER BY 1").fetchall()
+    parts = [duckdb.__version__, repr(VIEWS), repr(COLUMNS), repr(internal), macros]
+    parts += [each.meaning for row_type in ROW_TYPES for each in columns_of(row_type).values()]
+    version = hashlib.sha256("\n".join([*parts, repr(migrations)]).encode()).hexdigest()
     state = "SELECT value FROM internal.shard_state WHERE name = ?"
     if connection.execute(state, [VIEWS_STATE]).fetchone() == (version,):
         return
@@ -384,13 +388,3 @@ def explain(connection: duckdb.DuckDBPyConnection) -> None:
             comment = quoted(known[column])
             statements.append(f"COMMENT ON COLUMN main.{name}.{column} IS {comment}")
     connection.execute("; ".join(statements))
-
-
-def _version(
-    connection: duckdb.DuckDBPyConnection, macros: str, internal: Mapping[str, str]
-) -> str:
-    """Of all that the views are made of. A migration may have given a table another column."""
-    migrations = connection.execute("SELECT name FROM internal.migrations ORDER BY 1").fetchall()
-    parts = [duckdb.__version__, repr(VIEWS), repr(COLUMNS), repr(internal), macros]
-    parts += [each.meaning for row_type in ROW_TYPES for each in columns_of(row_type).values()]
-    return hashlib.sha256("\n".join([*parts, repr(migrations)]).encode()).hexdigest()

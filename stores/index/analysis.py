@@ -242,7 +242,8 @@ def _analyse(word: str, language: str) -> _Word:
     is_stop = not whole
     for part in _parts(word):
         used = _language_of(part, language)
-        stem = _stem(part, used)
+        is_bare = used == "none" or part.isdecimal()
+        stem = part if is_bare else _STEMMERS.of(used).stemWord(part) or part
         indexed.extend((stem,) if stem == part else (stem, part))
         searched.append(stem)
         is_stop = is_stop and part in STOP_WORDS.get(used, frozenset())
@@ -280,12 +281,12 @@ def _parts(word: str) -> list[str]:
             folded = _fold(chunk)
             mixed = _LETTERS_THEN_DIGITS.fullmatch(folded)
             parts.extend(mixed.groups() if mixed else (folded,))
-    return [_number(part) for part in parts if 0 < len(part) <= MAX_TERM_LENGTH]
-
-
-def _number(part: str) -> str:
-    """A number without leading zeros, so that 2023-05-08 holds the 8 of `8 May 2023`."""
-    return part.lstrip("0") or "0" if part.isdecimal() else part
+    return [
+        # A number without leading zeros, so that 2023-05-08 holds the 8 of `8 May 2023`.
+        part.lstrip("0") or "0" if part.isdecimal() else part
+        for part in parts
+        if 0 < len(part) <= MAX_TERM_LENGTH
+    ]
 
 
 def _fold(word: str) -> str:
@@ -307,9 +308,3 @@ def _language_of(word: str, language: str) -> str:
         if first <= point <= last:
             return language if language in languages else assumed
     return "english" if language in _OTHER_SCRIPTS else language
-
-
-def _stem(word: str, language: str) -> str:
-    if language == "none" or word.isdecimal():
-        return word
-    return _STEMMERS.of(language).stemWord(word) or word

@@ -193,18 +193,15 @@ class IndexCache:
                 change(index)
             if changes is not None:
                 self._resident[scope] = index
-                self._make_room()
+                used = {scope: index.bytes_used() for scope, index in self._resident.items()}
+                while len(used) > 1 and sum(used.values()) > self._options.store.index_bytes:
+                    oldest, _ = self._resident.popitem(last=False)
+                    del used[oldest]
         if changes is None:
             return self._load(scope)
         if sum(segment.places for segment in index.segments) >= MANY_PLACES:
             give_back()
         return index
-
-    def _make_room(self) -> None:
-        used = {scope: index.bytes_used() for scope, index in self._resident.items()}
-        while len(self._resident) > 1 and sum(used.values()) > self._options.store.index_bytes:
-            scope, _ = self._resident.popitem(last=False)
-            del used[scope]
 
 
 def _with_all_words(segment: Segment, words: Sequence[Sequence[str]]) -> list[int]:

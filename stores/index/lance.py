@@ -139,7 +139,8 @@ class VectorTable:
         self, folder: Path, model: str, dimensions: int, reading: Reading, resident: int = 0
     ) -> None:
         """A scope with more memories than may be `resident` is searched here."""
-        self.folder = folder / FOLDER / _safe(model)
+        name = "".join(c if c.isalnum() or c in "-._" else "_" for c in model) or "_"
+        self.folder = folder / FOLDER / name
         self._model = model
         self._dimensions = dimensions
         self._reading = reading
@@ -253,17 +254,13 @@ class VectorTable:
             return None
         try:
             return query(table)
-        except Exception:  # any LanceDB error: the next sync rebuilds it from DuckDB
-            self._distrust(table)
+        except Exception:  # any LanceDB error: the next sync checks it, and rebuilds it from DuckDB
+            # A sync under way notices by itself, and may take long: no search waits for it.
+            if self._lock.acquire(blocking=False):
+                if self._table is table:
+                    self._table = None
+                self._lock.release()
             return None
-
-    def _distrust(self, table: object) -> None:
-        """Lets the next sync check a table that could not be read. A sync under way notices by
-        itself, and may take long: no search waits for it."""
-        if self._lock.acquire(blocking=False):
-            if self._table is table:
-                self._table = None
-            self._lock.release()
 
     @property
     def is_open(self) -> bool:
@@ -371,7 +368,13 @@ class VectorTable:
             copies = _number(connection, "SELECT count(*) FROM memory_rows") >= TOKENS_FROM
             compare |= copies != self._copies_tokens
             self._copies_tokens = copies
-            ids = self._differing(connection) if compare else self._changed(connection, late)
+            if compare:
+                ids = self._differing(connection)
+            else:
+                found = connection.execute(
+                    "SELECT memory_id FROM memory_rows WHERE write_seq > ?", [self._position]
+                ).fetchall()
+                ids = sorted({*late, *(row[0] for row in found)})
             # Into an empty table nothing need be merged: no look at what is there for every part.
             is_empty = compare and not self._table.count_rows()
             written = removed = 0
@@ -413,12 +416,6 @@ class VectorTable:
         finally:
             connection.unregister("held")
         return [row[0] for row in found]
-
-    def _changed(self, connection: duckdb.DuckDBPyConnection, late: list[str]) -> list[str]:
-        found = connection.execute(
-            "SELECT memory_id FROM memory_rows WHERE write_seq > ?", [self._position]
-        ).fetchall()
-        return sorted({*late, *(row[0] for row in found)})
 
     def _rows(self, connection: duckdb.DuckDBPyConnection, ids: list[str]) -> pa.Table:
         """Returns the table's expected rows of these memories, each once."""
@@ -502,8 +499,3 @@ def _listed(memory_ids: Sequence[str]) -> str:
 def _literal(text: str) -> str:
     """A string of LanceDB's filters: nothing in it but quotes has a meaning."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def _safe(model: str) -> str:
-    """A model's name as one of a folder."""
-    return "".join(c if c.isalnum() or c in "-._" else "_" for c in model) or "_"

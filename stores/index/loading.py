@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from palimpsest.stores.index.scope_graph import MENTIONS, NAMES, RELATIONS, fill_graph
 from palimpsest.stores.index.scope_index import DERIVED_FROM, ScopeIndex
-from palimpsest.stores.index.segment import META, NEVER, Block, Mask, Segment, digest
+from palimpsest.stores.index.segment import META, NEVER, Block, Segment, digest
 from palimpsest.stores.index.vector_column import HalfVectors
 
 _ANY = (
@@ -166,7 +166,15 @@ def _block(rows: pa.Table, segment: Segment, kept: Sequence[pa.Table], dimension
         meta[column] = [segment.numbers.of(name) for name in rows[column].to_pylist()]
     meta["digest"] = [digest(value) for value in rows["content_hash"].to_pylist()]
     meta["text"] = [digest(value) for value in rows["embedding_key"].to_pylist()]
-    vectors, has_vector = _vectors(rows["embedding_key"], kept, dimensions)
+    # A row of zeros for a key of which no vector of the right size is stored.
+    vectors = np.zeros((rows.num_rows, dimensions), dtype=np.float16)
+    has_vector = np.zeros(rows.num_rows, dtype=np.bool_)
+    for batch in (batch for table in kept for batch in table.to_batches()):
+        known, flat = _fitting(batch, dimensions)
+        found = np.asarray(pc.index_in(rows["embedding_key"], value_set=known).fill_null(-1))
+        places = np.flatnonzero(found >= 0)
+        vectors[places] = flat[found[places]]
+        has_vector[places] = True
     return Block(
         ids=rows["memory_id"].to_pylist(),
         contents=rows["content"].to_pylist(),
@@ -185,21 +193,6 @@ def _tuples(column: pa.ChunkedArray) -> list[tuple[str, ...]]:
     known: dict[tuple[str, ...], tuple[str, ...]] = {}
     # One object for each distinct list: most memories have none.
     return [known.setdefault(found, found) for found in map(tuple, column.to_pylist())]
-
-
-def _vectors(
-    keys: pa.ChunkedArray, kept: Sequence[pa.Table], dimensions: int
-) -> tuple[HalfVectors, Mask]:
-    """The vector of each key, a row of zeros if none of the right size is stored."""
-    vectors = np.zeros((len(keys), dimensions), dtype=np.float16)
-    has_vector = np.zeros(len(keys), dtype=np.bool_)
-    for batch in (batch for table in kept for batch in table.to_batches()):
-        known, flat = _fitting(batch, dimensions)
-        found = np.asarray(pc.index_in(keys, value_set=known).fill_null(-1))
-        rows = np.flatnonzero(found >= 0)
-        vectors[rows] = flat[found[rows]]
-        has_vector[rows] = True
-    return vectors, has_vector
 
 
 def keyed_vectors(batch: pa.RecordBatch, dimensions: int) -> tuple[list[str], HalfVectors]:

@@ -376,30 +376,26 @@ class _Support:
         by_fact = self._lost[entity_id].get(other_id)
         if by_fact is None:
             return False
-        ends = (entity_id, other_id) if out else (other_id, entity_id)
-        if ends not in self._unsupported:
-            self._unsupported[ends] = self._without_support(*ends, by_fact)
-        return kind in self._unsupported[ends]
-
-    def _without_support(self, source: str, target: str, by_fact: bool) -> set[str]:
-        targets = {name.name_id for name in self.graph.names_of(target)}
-        kinds = {
-            kind
-            for name in self.graph.names_of(source)
-            for other, kind, out in self.graph.relations_of(name.name_id)
-            if out and other in targets
-        }
-        left = set(kinds)
-        for text in self.graph.texts_naming(source, target, not by_fact, self.now):
-            stated = {kind for kind in kinds if _relation_key(kind) in text.lower()}
-            left -= stated or kinds
-        return left
-
-
-def _relation_key(kind: str) -> str:
-    """The beginning of the longest word of a relation's type, by which a text states it."""
-    word = max(re.split(r"[\s_]+", kind.lower()), key=lambda word: (len(word), word))
-    return word[: max(3, len(word) - 2)]
+        source, target = (entity_id, other_id) if out else (other_id, entity_id)
+        left = self._unsupported.get((source, target))
+        if left is None:
+            targets = {name.name_id for name in self.graph.names_of(target)}
+            kinds = {
+                each
+                for name in self.graph.names_of(source)
+                for other, each, leaves in self.graph.relations_of(name.name_id)
+                if leaves and other in targets
+            }
+            # A text states a relation by the beginning of the longest word of its type.
+            begins = {}
+            for each in kinds:
+                word = max(re.split(r"[\s_]+", each.lower()), key=lambda word: (len(word), word))
+                begins[each] = word[: max(3, len(word) - 2)]
+            left = set(kinds)
+            for text in self.graph.texts_naming(source, target, not by_fact, self.now):
+                left -= {each for each in kinds if begins[each] in text.lower()} or kinds
+            self._unsupported[source, target] = left
+        return kind in left
 
 
 def _coded(column: pa.ChunkedArray, number_of: Callable[[str], int]) -> NDArray[np.int64]:

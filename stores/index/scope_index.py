@@ -122,11 +122,20 @@ class ScopeIndex:
     def put_row(self, row: MemoryRow, vector: Vector | None, language: str) -> None:
         """Indexes a memory again, or removes it when it is deleted."""
         self._note_changes(row)
-        if row.is_deleted:
-            self.remove(row.memory_id)
-            self._keep_position(row)
-        else:
+        if not row.is_deleted:
             self.put(row, terms_of(row, language), vector)
+            return
+        self.remove(row.memory_id)
+        # A turn that was deleted before it was ever seen here still has its place in the session,
+        # as the edges between turns have it.
+        session = self.numbers.of(row.session_id)
+        is_known = self.turns.last_place(row.memory_id) is not None
+        if row.type == "episodic" and session >= 0 and not is_known:
+            with self.lock:
+                slots = self.turns_by_session.setdefault(session, array("i"))
+                self.empty_slots.setdefault(row.memory_id, len(slots))
+                if self.empty_slots[row.memory_id] == len(slots):
+                    slots.append(-1)
 
     def note_changes(self, is_first: bool = True) -> None:
         """Records that a change was made or is pending, or (not `is_first`) was settled."""
@@ -137,19 +146,6 @@ class ScopeIndex:
     def _note_changes(self, row: MemoryRow) -> None:
         if row.version > 1 or row.is_deleted or row.valid_until is not None:
             self.note_changes()
-
-    def _keep_position(self, row: MemoryRow) -> None:
-        """A turn that was deleted before it was ever seen here still has its place in the session,
-        as the edges between turns have it."""
-        session = self.numbers.of(row.session_id)
-        is_known = self.turns.last_place(row.memory_id) is not None
-        if row.type != "episodic" or session < 0 or is_known:
-            return
-        with self.lock:
-            slots = self.turns_by_session.setdefault(session, array("i"))
-            self.empty_slots.setdefault(row.memory_id, len(slots))
-            if self.empty_slots[row.memory_id] == len(slots):
-                slots.append(-1)
 
     def put(self, row: MemoryRow, terms: Mapping[str, int], vector: Vector | None) -> None:
         """What is recovered takes its old place in session and links."""
@@ -166,7 +162,11 @@ class ScopeIndex:
                 column = self.pairs[:, 0 if segment is self.turns else 1]
                 column[column == before] = place
             elif row.version > 1:
-                self._pair_recovered(row.memory_id)
+                # It may have been deleted when this index was loaded, and its links left out.
+                links = ((d, source) for d, some in self.derived_from.items() for source in some)
+                for derived, source in links:
+                    if row.memory_id in (derived, source):
+                        self._pair(derived, source)
             self.graph.note_place(row.memory_id)
 
     def _put_turn(
@@ -224,13 +224,6 @@ class ScopeIndex:
         with self.lock:
             self.graph.remove(removal)
             self.changes += 1
-
-    def _pair_recovered(self, memory_id: str) -> None:
-        """The links of a memory that was deleted when this index was loaded."""
-        for derived, sources in self.derived_from.items():
-            for source in sources:
-                if memory_id in (derived, source):
-                    self._pair(derived, source)
 
     def link(self, edge: EdgeRow) -> None:
         """Adds an edge, if ranking uses its kind. A repeat changes nothing."""
@@ -295,7 +288,12 @@ class ScopeIndex:
     def speaker_names(self, language: str) -> dict[int, list[frozenset[str]]]:
         """By a speaker's number, the terms of each name that distinguishes them from the others:
         the whole, and its first word if no other speaker's name has it."""
-        speaking = self._speaking()
+        state = (self.turns.places, len(self.turns))
+        if self._speakers[0] != state:
+            numbers = self.turns.meta["who"][self.turns.alive]
+            here = np.flatnonzero(np.bincount(numbers[numbers >= 0])).tolist()
+            self._speakers = (state, sorted(self._other_speakers.union(here)))
+        speaking = self._speakers[1]
         if self._names[:2] != (speaking, language):
             terms = {who: frozenset(query_tokens(self._name(who), language)) for who in speaking}
             often = Counter(chain.from_iterable(terms.values()))
@@ -309,15 +307,6 @@ class ScopeIndex:
 
     def _name(self, who: int) -> str:
         return self.numbers.names[who]
-
-    def _speaking(self) -> list[int]:
-        state = (self.turns.places, len(self.turns))
-        if self._speakers[0] != state:
-            who = self.turns.meta["who"][self.turns.alive]
-            counts = np.bincount(who[who >= 0])
-            here = np.flatnonzero(counts).tolist()
-            self._speakers = (state, sorted(self._other_speakers.union(here)))
-        return self._speakers[1]
 
     def bytes_used(self) -> int:
         links = 250 * len(self.derived_from) + int(self._pairs.nbytes)

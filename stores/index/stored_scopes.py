@@ -26,7 +26,7 @@ from palimpsest.stores.index.scope_graph import NAME_COLUMNS, Mentions, ScopeGra
 from palimpsest.stores.index.scope_index import DERIVED_FROM, STALE_SHARE, ScopeIndex
 from palimpsest.stores.index.scoring import CenteredQuery
 from palimpsest.stores.index.search_plan import EVERYTHING, SearchPlan
-from palimpsest.stores.index.segment import Beyond, Integers, Segment, mean_of, whole
+from palimpsest.stores.index.segment import Beyond, Integers, mean_of, whole
 from palimpsest.stores.index.vector_column import HalfVectors, Vector
 from palimpsest.stores.settings import ShardOptions
 
@@ -296,7 +296,11 @@ class _Search:
 
     def index(self) -> ScopeIndex:
         plan = self.plan
-        totals = self._totals()
+        key, latest = (plan.scope, plan.facts_only), self._rows(_LATEST)[0]
+        totals = self.shard.totals.get(key)
+        if totals is None or totals.latest != latest:
+            documents, length = self._rows(_TOTALS.format(documents=self._documents))[0]
+            totals = self.shard.totals[key] = _Totals(latest, int(documents), float(length))
         frequency, best = self._by_terms(totals)
         ids = best.union(plan.ids)
         if plan.written_after is not None:
@@ -308,7 +312,15 @@ class _Search:
             ids |= self._ids(_NEWEST.format(plan.passes), count=plan.count, **plan.values)
         index = self._loaded(*((ids, set()) if plan.reach is None else self._with_related(ids)))
         segments = (index.facts,) if plan.facts_only else index.segments
-        index.facts.beyond = _beyond(segments, totals, frequency)
+        here = {
+            term: sum(len(held[0]) for s in segments if (held := s.postings.get(term)) is not None)
+            for term in frequency
+        }
+        index.facts.beyond = Beyond(
+            totals.documents - sum(segment.places for segment in segments),
+            totals.length - sum(segment.total_length for segment in segments),
+            {term: count - here[term] for term, count in frequency.items()},
+        )
         if mean is not None:
             index.facts.vector_sum = mean.vector_sum - index.turns.vector_sum
             index.facts.vector_count = mean.vector_count - index.turns.vector_count
@@ -324,14 +336,6 @@ class _Search:
     @property
     def _documents(self) -> str:
         return _FACT_DOCUMENTS if self.plan.facts_only else _DOCUMENTS
-
-    def _totals(self) -> _Totals:
-        key, latest = (self.plan.scope, self.plan.facts_only), self._rows(_LATEST)[0]
-        known = self.shard.totals.get(key)
-        if known is None or known.latest != latest:
-            documents, length = self._rows(_TOTALS.format(documents=self._documents))[0]
-            known = self.shard.totals[key] = _Totals(latest, int(documents), float(length))
-        return known
 
     def _by_terms(self, totals: _Totals) -> tuple[dict[str, int], set[str]]:
         """How many memories have a term, and the best by BM25."""
@@ -478,15 +482,3 @@ class _Search:
         postings = read(self.reader, _POSTINGS, {**values, "terms": list(plan.terms)})
         fill(index, rows, kept, postings, sorted(edges), gap=plan.reach or 0)
         return index
-
-
-def _beyond(segments: Sequence[Segment], totals: _Totals, frequency: Mapping[str, int]) -> Beyond:
-    here = {
-        term: sum(len(held[0]) for s in segments if (held := s.postings.get(term)) is not None)
-        for term in frequency
-    }
-    return Beyond(
-        totals.documents - sum(segment.places for segment in segments),
-        totals.length - sum(segment.total_length for segment in segments),
-        {term: count - here[term] for term, count in frequency.items()},
-    )

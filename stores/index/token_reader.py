@@ -74,40 +74,29 @@ class TokenReader:
 
     def of(self, memory_ids: Sequence[str]) -> dict[str, bytes]:
         """Packed tokens by id, of those memories that are there and have any by the model."""
-        texts = self._present_texts(memory_ids)
-        found = self._from_memory(texts)
+        # The digests of the texts that the memories have now, of those that may have tokens.
+        present = self._texts(memory_ids)
+        others = [memory_id for memory_id in memory_ids if memory_id not in present]
+        if others:
+            with self._reading() as reader:
+                rows = reader.execute(_KEYS, {"ids": others}).fetchall()
+            present.update((memory_id, digest(key)) for memory_id, key in rows)
+        texts = {memory_id: text for memory_id, text in present.items() if text is not None}
+        with self._lock:
+            found = {i: self._cached[text] for i, text in texts.items() if text in self._cached}
+            for memory_id in found:
+                self._cached.move_to_end(texts[memory_id])
         missing = [memory_id for memory_id in texts if memory_id not in found]
         if missing:
             copied = self._copy(missing)
             current = {i: c for i, c in copied.items() if digest(c.embedding_key) == texts[i]}
             self.note({each.embedding_key: each.packed for each in current.values()})
             found |= {memory_id: each.packed for memory_id, each in current.items()}
-            found |= self._from_store([i for i in missing if i not in current])
-        return found
-
-    def _present_texts(self, memory_ids: Sequence[str]) -> dict[str, int]:
-        """The digests of the texts that the memories have now, of those that may have tokens."""
-        texts = self._texts(memory_ids)
-        others = [memory_id for memory_id in memory_ids if memory_id not in texts]
-        if others:
+            missing = [memory_id for memory_id in missing if memory_id not in current]
+        if missing:  # of the texts that they have when this is read
             with self._reading() as reader:
-                rows = reader.execute(_KEYS, {"ids": others}).fetchall()
-            texts.update((memory_id, digest(key)) for memory_id, key in rows)
-        return {memory_id: text for memory_id, text in texts.items() if text is not None}
-
-    def _from_memory(self, texts: Mapping[str, int]) -> dict[str, bytes]:
-        with self._lock:
-            found = {i: self._cached[text] for i, text in texts.items() if text in self._cached}
-            for memory_id in found:
-                self._cached.move_to_end(texts[memory_id])
+                values = {"model": self._model, "ids": missing}
+                rows = reader.execute(_TOKENS, values).fetchall()
+            self.note({key: packed for _, key, packed in rows})
+            found |= {memory_id: packed for memory_id, _, packed in rows}
         return found
-
-    def _from_store(self, memory_ids: Sequence[str]) -> dict[str, bytes]:
-        """Of the texts that they have when this is read."""
-        if not memory_ids:
-            return {}
-        with self._reading() as reader:
-            values = {"model": self._model, "ids": list(memory_ids)}
-            rows = reader.execute(_TOKENS, values).fetchall()
-        self.note({key: packed for _, key, packed in rows})
-        return {memory_id: packed for memory_id, _, packed in rows}

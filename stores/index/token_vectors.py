@@ -126,9 +126,14 @@ class TokenCodec:
             return found
         nearness = _nearness(query, levels, lengths)
         best = _of_nearest_passages(nearness, sizes[some])
-        if nearby:
-            best = _with_nearby_turns(best, some, nearby)
-        found[some] = _sums(best) / len(query)
+        raised = best.copy() if nearby else best
+        for places, share in nearby:
+            column = np.full(len(places) + 1, -1)
+            column[some] = np.arange(len(some))
+            other = column[places[some]]
+            has = other >= 0
+            raised[:, has] = np.maximum(raised[:, has], np.float32(share) * best[:, other[has]])
+        found[some] = _sums(raised) / len(query)
         return found
 
     def nearest_sentence(
@@ -215,20 +220,6 @@ def _sums(rows: Vectors) -> Floats:
     for row in rows:
         total += row
     return total
-
-
-def _with_nearby_turns(
-    best: Vectors, some: Integers, nearby: Sequence[tuple[Integers, float]]
-) -> Vectors:
-    """`best` (tokens, memories of `some`), each column raised by those of the turns near it."""
-    raised = best.copy()
-    for places, share in nearby:
-        column = np.full(len(places) + 1, -1)
-        column[some] = np.arange(len(some))
-        other = column[places[some]]
-        has = other >= 0
-        raised[:, has] = np.maximum(raised[:, has], np.float32(share) * best[:, other[has]])
-    return raised
 
 
 def learned(tokens: Vectors, directions: int) -> TokenCodec:

@@ -85,8 +85,21 @@ class VectorColumn:
         if self._folder is None or size < MAPPED_FROM:
             self._keep_in_memory(size)
             return
+        file, before = self._file, self.rows
         try:
-            self._map(self._folder, size)
+            if file is None:
+                file = tempfile.TemporaryFile(dir=self._folder, prefix="vectors-")  # noqa: SIM115
+                _write(file, 0, before)
+            length = size * before.shape[1] * before.itemsize
+            file.truncate(length)
+            with contextlib.suppress(AttributeError):
+                os.posix_fallocate(file.fileno(), 0, length)
+            pages = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ)
+            with contextlib.suppress(AttributeError):
+                # A few hundred rows from anywhere: what stands alongside them is of no use.
+                pages.madvise(mmap.MADV_RANDOM)
+            self._file = file
+            self.rows = np.frombuffer(pages, dtype=np.float16).reshape(size, before.shape[1])
         except OSError:
             self._give_up_file(size)
 
@@ -109,22 +122,6 @@ class VectorColumn:
         """A full disk must not stop the search: memory it is, from now on."""
         self._folder = self._file = None
         self._keep_in_memory(size)
-
-    def _map(self, folder: Path, size: int) -> None:
-        file, before = self._file, self.rows
-        if file is None:
-            file = tempfile.TemporaryFile(dir=folder, prefix="vectors-")  # noqa: SIM115
-            _write(file, 0, before)
-        length = size * before.shape[1] * before.itemsize
-        file.truncate(length)
-        with contextlib.suppress(AttributeError):
-            os.posix_fallocate(file.fileno(), 0, length)
-        pages = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ)
-        with contextlib.suppress(AttributeError):
-            # A few hundred rows from anywhere: what stands alongside them is of no use.
-            pages.madvise(mmap.MADV_RANDOM)
-        self._file = file
-        self.rows = np.frombuffer(pages, dtype=np.float16).reshape(size, before.shape[1])
 
 
 def _write(file: IO[bytes], at: int, vectors: Vector | HalfVectors) -> None:

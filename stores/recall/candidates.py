@@ -7,7 +7,7 @@ row, so neither depends on the other rows."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -193,9 +193,21 @@ class CandidateSearch:
         pools = best_of_legs(segments, legs, masks, max(POOL, request.limit))
         scored: list[_Score] = []
         for segment, found, places in zip(segments, sums, pools, strict=True):
-            if len(places):
-                keyword = keyword_coverage(found[places], query_idf)
-                scored += _scores(segment, places, keyword, request, search.candidate_alpha)
+            if not len(places):
+                continue
+            scores = keyword = keyword_coverage(found[places], query_idf)
+            cosines: list[float | None] = [None] * len(places)
+            if request.vector is not None:
+                exact = row_cosines(segment.vectors[places], request.vector)
+                alpha = search.candidate_alpha
+                scores = alpha * np.maximum(exact, 0.0) + (1.0 - alpha) * keyword
+                cosines = list(np.round(exact, 6).tolist())
+            columns = np.round(scores, 6).tolist(), cosines, np.round(keyword, 6).tolist()
+            scored += [
+                _Score(segment, place, segment.ids[place], score, cosine, share)
+                for place, score, cosine, share in zip(places.tolist(), *columns, strict=True)
+                if score >= request.min_score
+            ]
         scored.sort(key=lambda found: (-found.score, found.memory_id))
         return tuple(found.shown() for found in scored[: request.limit])
 
@@ -270,19 +282,3 @@ class _Score(NamedTuple):
             if self.segment.meta[self.place]["ends"] == NEVER
             else self.segment.time(self.place, "ends"),
         )
-
-
-def _scores(
-    segment: Segment, places: Integers, keyword: Floats, request: FindCandidates, alpha: float
-) -> Iterator[_Score]:
-    """Yields the positions of the pool that are worth showing, scored to six digits."""
-    cosines: list[float | None] = [None] * len(places)
-    scores = keyword
-    if request.vector is not None:
-        exact = row_cosines(segment.vectors[places], request.vector)
-        scores = alpha * np.maximum(exact, 0.0) + (1.0 - alpha) * keyword
-        cosines = list(np.round(exact, 6).tolist())
-    columns = np.round(scores, 6).tolist(), cosines, np.round(keyword, 6).tolist()
-    for place, score, *parts in zip(places.tolist(), *columns, strict=True):
-        if score >= request.min_score:
-            yield _Score(segment, place, segment.ids[place], score, *parts)

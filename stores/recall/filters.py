@@ -154,9 +154,15 @@ class VisibilityMask:
     @classmethod
     def by(cls, index: ScopeIndex, query: Query) -> Self:
         values = filters_of(query)
+        passes: list[Mask | None] = []
         with index.lock:
-            passes = tuple(_passing(_Rows(index, each), values) for each in index.segments)
-        return cls(index, query, passes)
+            for segment in index.segments:
+                rows = _Rows(index, segment)
+                masks = [FILTERS[name].mask(rows, value) for name, value in values.items()]
+                if not segment.has_no_tombstones:
+                    masks.append(segment.alive)
+                passes.append(np.logical_and.reduce(masks) if masks else None)
+        return cls(index, query, tuple(passes))
 
     @property
     def is_filtered(self) -> bool:
@@ -172,15 +178,16 @@ class VisibilityMask:
         """Returns those of these memories that may be shown; not those added meanwhile."""
         memory_ids = list(memory_ids)
         mask = self.including(memory_ids)
+        shown = set()
         with mask.index.lock:
-            return {memory_id for memory_id in memory_ids if mask._may_show(memory_id)}
-
-    def _may_show(self, memory_id: str) -> bool:
-        for segment, mask in zip(self.index.segments, self.passes, strict=True):
-            place = segment.place_of.get(memory_id)
-            if place is not None and (mask is None or (place < len(mask) and bool(mask[place]))):
-                return True
-        return False
+            for segment, passes in zip(mask.index.segments, mask.passes, strict=True):
+                for memory_id in memory_ids:
+                    place = segment.place_of.get(memory_id)
+                    if place is not None and (
+                        passes is None or (place < len(passes) and bool(passes[place]))
+                    ):
+                        shown.add(memory_id)
+        return shown
 
 
 def failed_filters(allowed: VisibilityMask, memory_id: str) -> tuple[str, ...] | None:
@@ -197,13 +204,6 @@ def failed_filters(allowed: VisibilityMask, memory_id: str) -> tuple[str, ...] |
         for name, alone in each_alone.items()
         if not VisibilityMask.by(index, alone).among([memory_id])
     )
-
-
-def _passing(rows: _Rows, values: Mapping[str, Any]) -> Mask | None:
-    masks = [FILTERS[name].mask(rows, value) for name, value in values.items()]
-    if not rows.segment.has_no_tombstones:
-        masks.append(rows.segment.alive)
-    return np.logical_and.reduce(masks) if masks else None
 
 
 def _shares_one(names: Sequence[str]) -> Callable[[tuple[str, ...]], bool]:

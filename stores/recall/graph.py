@@ -22,7 +22,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from palimpsest.schemas.rows.graph import VAGUE_TYPES, NameRow
+from palimpsest.schemas.rows.graph import VAGUE_TYPES
 from palimpsest.stores.index.name_words import folded, query_words
 from palimpsest.stores.index.scope_graph import best_of_each
 from palimpsest.stores.index.segment import Floats
@@ -89,7 +89,13 @@ def graph_boost(
         if not named or clock() > deadline:
             return GraphBoost(named=named, timed_out=bool(named))
         ids = [entity.entity_id for entity in named]
-        around = _neighbours(graph, ids, limits.max_neighbours)
+        stated: dict[str, tuple[int, float]] = {}
+        for entity_id, (mentions, confidence) in graph.related(ids):
+            times, surest = stated.get(entity_id, (0, confidence))
+            stated[entity_id] = (times + mentions, max(surest, confidence))
+        # The entities one relation away, those with the most statements first.
+        around = sorted(stated, key=lambda i: (-stated[i][0], -stated[i][1], i))
+        around = around[: limits.max_neighbours]
         if clock() > deadline:
             return GraphBoost(named=named, timed_out=True)
         strengths = _strengths(graph, ids, around, limits)
@@ -112,7 +118,19 @@ def named_entities(
     if not tokens:
         return ()
     found = graph.named(folded(query), tokens, language)
-    entities = [_entity(entity_id, names) for entity_id, names in found.items()]
+    entities = []
+    for entity_id, known in found.items():  # as the view `known_entities` has them
+        names = sorted(known, key=lambda name: (name.name_id != entity_id, name.canonical_name))
+        types = (name.entity_type for name in names if name.entity_type not in VAGUE_TYPES)
+        entities.append(
+            NamedEntity(
+                entity_id,
+                names[0].name,
+                next(types, names[0].entity_type),
+                next((name.summary for name in names if name.summary is not None), None),
+                sum(name.mentions for name in names),
+            )
+        )
     entities.sort(key=lambda entity: (-entity.mentions, entity.entity_id))
     return tuple(entities[:limit])
 
@@ -142,28 +160,6 @@ def mentioning(
     for row in np.flatnonzero(np.isin(at, taken)).tolist():
         names[int(at[row])].add(named[int(found.entities[row])].name)
     return [(ids[place], sorted(names[place]), float(surest[place])) for place in taken]
-
-
-def _entity(entity_id: str, known: Sequence[NameRow]) -> NamedEntity:
-    """As the view `known_entities` has it."""
-    names = sorted(known, key=lambda name: (name.name_id != entity_id, name.canonical_name))
-    types = (name.entity_type for name in names if name.entity_type not in VAGUE_TYPES)
-    return NamedEntity(
-        entity_id,
-        names[0].name,
-        next(types, names[0].entity_type),
-        next((name.summary for name in names if name.summary is not None), None),
-        sum(name.mentions for name in names),
-    )
-
-
-def _neighbours(graph: Graph, ids: Sequence[str], limit: int) -> list[str]:
-    """The entities one relation away, those with the most statements first."""
-    stated: dict[str, tuple[int, float]] = {}
-    for entity_id, (mentions, confidence) in graph.related(ids):
-        times, surest = stated.get(entity_id, (0, confidence))
-        stated[entity_id] = (times + mentions, max(surest, confidence))
-    return sorted(stated, key=lambda i: (-stated[i][0], -stated[i][1], i))[:limit]
 
 
 def _strengths(

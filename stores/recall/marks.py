@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -142,7 +141,11 @@ def marks_of(
 ) -> Marks:
     """Returns the marks of those of these memories of the scope (None: of all) that have any, as of
     one moment; for that it begins a transaction and ends it."""
-    ask = partial(_ask, reader, scope=scope)
+
+    def ask(query: str, **given: object) -> list[tuple[Any, ...]]:
+        answer = reader.execute(parsed(reader, query), {"scope": scope, **given})
+        return answer.fetchall()
+
     reader.execute("BEGIN TRANSACTION READ ONLY")
     try:
         held: defaultdict[str, set[tuple[datetime, str, str]]] = defaultdict(set)
@@ -159,11 +162,6 @@ def marks_of(
         return {memory_id: tuple(marks) for memory_id, marks in found.items() if marks}
     finally:
         reader.execute("ROLLBACK")
-
-
-def _ask(reader: duckdb.DuckDBPyConnection, query: str, **given: object) -> list[tuple[Any, ...]]:
-    found: list[tuple[Any, ...]] = reader.execute(parsed(reader, query), given).fetchall()
-    return found
 
 
 def _statements(ask: _Ask, wanted: Set[str] | None, changed: Set[str]) -> set[_Statement]:
@@ -336,11 +334,7 @@ def _of_statement(changed: _Changed, now: datetime) -> Iterator[Mark]:
         return
     if place == len(changed.states) - 1:
         yield from _of_its_own(changed, said, now)
-    else:
-        yield _replaced(changed, place, said)
-
-
-def _replaced(changed: _Changed, place: int, statement: str) -> Mark:
+        return
     state, after = changed.states[place], changed.states[place + 1]
     superseded = state.reason.startswith(REPLACED_BY)
     kind: MarkKind = "superseded" if superseded else "corrected"
@@ -350,7 +344,7 @@ def _replaced(changed: _Changed, place: int, statement: str) -> Mark:
         if state.stated < stated < after.stated and not _same(content, state.content)
     ]
     since = min([after.stated, *meanwhile]) if superseded else state.until
-    return Mark(kind, statement, changed.present.content, since)
+    yield Mark(kind, said, changed.present.content, since)
 
 
 def _of_source(changed: _Changed) -> Iterator[Mark]:
@@ -370,27 +364,22 @@ def _of_source(changed: _Changed) -> Iterator[Mark]:
 def _last_place_of(changed: _Changed) -> int:
     """Returns the index of the last text that says what was stated: the last equal one, or what was
     extracted from the same turns in its place."""
-    place = _place_of(changed)
+    if changed.statement is None:  # the text of the same time
+        times = [state.stated for state in changed.states]
+        place = times.index(changed.stated) if changed.stated in times else 0
+    else:  # an equal text, else the one with most of its words; of several the first
+        words = _words(changed.statement)
+        shares = [
+            (_same(state.content, changed.statement), len(words & _words(state.content)), -number)
+            for number, state in enumerate(changed.states)
+        ]
+        place = -max(shares)[2]
     while True:
         content = changed.states[place].content
         like = [n for n, state in enumerate(changed.states) if _same(state.content, content)]
         if not changed.states[like[-1]].reason.startswith(RE_EXTRACTED):
             return like[-1]
         place = like[-1] + 1
-
-
-def _place_of(changed: _Changed) -> int:
-    """Returns the index of the memory's text that was stated: an equal one, else the one with most
-    of its words; of several the first. If the statement is unknown, the text of the same time."""
-    if changed.statement is None:
-        times = [state.stated for state in changed.states]
-        return times.index(changed.stated) if changed.stated in times else 0
-    words = _words(changed.statement)
-    shares = [
-        (_same(state.content, changed.statement), len(words & _words(state.content)), -number)
-        for number, state in enumerate(changed.states)
-    ]
-    return -max(shares)[2]
 
 
 def _same(a: str, b: str) -> bool:

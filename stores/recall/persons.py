@@ -40,7 +40,9 @@ def persons_in(question: str, speakers: Sequence[str]) -> list[str]:
         if end > reach:
             reach, around = end, (begin, end)
     if not named:
-        parts = {who: len(_parts(who) & set(asked)) for who in speakers}
+        # The first and the last word of a name may each stand for it.
+        names = {who: _unnumbered(who) for who in speakers}
+        parts = {who: len({*n[:1], *n[-1:]}.intersection(asked)) for who, n in names.items()}
         most = max(parts.values(), default=0)
         named = {who for who, count in parts.items() if most and count == most}
     return [who for who in speakers if who in named]
@@ -56,8 +58,8 @@ def holders_of(text: str, speakers: Sequence[str]) -> set[str]:
     most = max(found.values(), default=0)
     if most:
         return {who for who, count in found.items() if count == most}
-    first = next((word for word in words if word not in TITLES), None)
-    return {who for who in speakers if _first(who) == first}
+    first = _without_title(words)[:1]
+    return {who for who in speakers if first and _unnumbered(who)[:1] == first}
 
 
 def _words(text: str) -> Words:
@@ -75,16 +77,7 @@ def _without_title(words: Words) -> Words:
     return tuple(word for word in words if word not in TITLES)
 
 
-def _parts(who: str) -> frozenset[str]:
-    """The words of a name of which each may stand for it: the first and the last."""
+def _unnumbered(who: str) -> Words:
+    """The words of a name without its title; none of one with a number, which is named in full."""
     words = _without_title(_words(who))
-    if any(any(map(str.isdigit, word)) for word in words):
-        return frozenset()
-    return frozenset((*words[:1], *words[-1:]))
-
-
-def _first(who: str) -> str:
-    """The first name, empty where there is none: a name with a number is named in full."""
-    words = _without_title(_words(who))
-    is_numbered = any(any(map(str.isdigit, word)) for word in words)
-    return "" if is_numbered or not words else words[0]
+    return () if any(any(map(str.isdigit, word)) for word in words) else words

@@ -129,10 +129,6 @@ class Ranking:
         return self.ids[self.groups[result][0]]
 
 
-def _none_of(ids: Set[str]) -> Set[str]:
-    return frozenset()
-
-
 @dataclass(frozen=True, slots=True)
 class RankingContext:
     """The input of the steps besides the rows. `now` is in microseconds since 1970; `graph` are
@@ -153,7 +149,7 @@ class RankingContext:
     by_tokens: bool = False
     min_score: float = 0.0
     speaker: RequestedSpeaker = "people"
-    outdated: Callable[[Set[str]], Set[str]] = _none_of
+    outdated: Callable[[Set[str]], Set[str]] = lambda ids: frozenset()
     """Which of these memories have statements that no longer hold."""
 
     @property
@@ -308,7 +304,11 @@ def group(rows: Ranking, context: RankingContext) -> None:
         rows.results = places[top(rows.scores[places], ids, taken)].tolist()
         for head in (row for row in rows.results if row not in rows.groups):
             rows.scores[head] = round(float(rows.scores[head]), TIE_DECIMALS)
-            rows.groups[head] = _represented(rows, head, facts[turns == head].tolist())
+            own = facts[turns == head].tolist()
+            own.sort(key=lambda fact: (-round(float(rows.own[fact]), TIE_DECIMALS), rows.ids[fact]))
+            covers = bool(own) and rows.own[own[0]] >= REPRESENTATIVE_SHARE * rows.own[head]
+            # The one whose text is shown first.
+            rows.groups[head] = (own[0], head, *own[1:]) if covers else (head, *own)
         if not context.group or len(rows.results) == len(places):
             return
         if len(set(_statements(rows, context).values())) >= count:
@@ -463,10 +463,3 @@ def _statement(index: ScopeIndex, segment: Segment, place: int, row: int, now: i
     day = index.said_at(segment, place).date() if tells_time(said) else None
     has_ended = bool(segment.meta[place]["ends"] <= now)
     return words, who if refers_to_speaker(said) else None, day, has_ended
-
-
-def _represented(rows: Ranking, head: int, facts: list[int]) -> tuple[int, ...]:
-    """A turn and its facts, the one whose text is shown first."""
-    facts.sort(key=lambda fact: (-round(float(rows.own[fact]), TIE_DECIMALS), rows.ids[fact]))
-    covers = bool(facts) and rows.own[facts[0]] >= REPRESENTATIVE_SHARE * rows.own[head]
-    return (facts[0], head, *facts[1:]) if covers else (head, *facts)

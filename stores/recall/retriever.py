@@ -13,7 +13,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -59,7 +59,7 @@ from palimpsest.stores.recall.rerank import (
 )
 from palimpsest.stores.recall.results import place_of, readings, shown, text_of
 from palimpsest.stores.recall.standing_profile import StandingProfile
-from palimpsest.stores.recall.strategies import Related, additions
+from palimpsest.stores.recall.strategies import additions
 from palimpsest.stores.recall.time_words import TimeFilter, read_times
 from palimpsest.stores.recall.token_leg import PackedTokens, QueryEmbedding, token_leg
 from palimpsest.stores.settings import RecallSettings, ShardOptions
@@ -298,7 +298,18 @@ class Retriever:
         answer = RecallAnswer(query.query, ranked.method, results)
         found = Retrieval(answer, (), explained, ranked.allowed)
         if with_related and self.graph and intent.intent != "general":
-            found = replace(found, related=self._related(scope, found))
+            with self.shard.reading() as reader:
+                related = additions(
+                    reader,
+                    scope.graph,
+                    intent.intent,
+                    {each.id: each.score for each in found.results if not each.unlikely},
+                    boost.named,
+                    effort.depth,
+                    ranked.allowed,
+                    self.constants.strategies,
+                )
+            found = replace(found, related=related)
         return found, ranked
 
     def _marked(self, found: Retrieval, query: Query) -> Retrieval:
@@ -310,10 +321,6 @@ class Retriever:
             with self.shard.reading() as reader:
                 texts = dict(reader.execute(_EARLIER_TEXTS, parameters).fetchall())
         return found.corrected(marks, texts) if marks or texts else found
-
-    def _outdated(self, query: Query, index: ScopeIndex, ids: Set[str]) -> Set[str]:
-        """Returns which of these memories have marks."""
-        return marks_in(self.shard, query.scope, index, ids, self._present(query)).keys()
 
     def _check(self, query: Query, embedding: QueryEmbedding | None) -> None:
         dimensions = self.shard.options.dimensions
@@ -420,25 +427,12 @@ class Retriever:
             by_tokens=search.is_by_tokens,
             min_score=self._min_score(query),
             speaker=requested_speaker(query.question),
-            outdated=partial(self._outdated, query, index),
+            outdated=lambda ids: marks_in(
+                self.shard, query.scope, index, ids, self._present(query)
+            ).keys(),
         )
         run(STEPS, rows, context)
         return _Ranked(method, allowed, rows, context)
-
-    def _related(self, scope: Scope, found: Retrieval) -> tuple[Related, ...]:
-        explained = found.explained
-        hits = {each.id: each.score for each in found.results if not each.unlikely}
-        with self.shard.reading() as reader:
-            return additions(
-                reader,
-                scope.graph,
-                explained.intent.intent,
-                hits,
-                explained.boost.named,
-                explained.complexity.depth,
-                found.allowed,
-                self.constants.strategies,
-            )
 
 
 def _reranked(

@@ -138,13 +138,27 @@ class StandingProfile:
     def of(self, entities: Sequence[str]) -> Profile:
         """Returns the profile of the persons whom the question names, else of the only speaker,
         with the constraints of the `entities` (ids) that it names."""
-        constraints = self._constraints(entities)
+        constraints: list[Piece] = []
+        if entities:
+            given = {"entities": [*entities], "now": self.now, "limit": MAX_CONSTRAINTS}
+            rules = (
+                _Fact(Piece(key, text, at, owner_of(who, text)), "rule", who, False)
+                for key, text, who, at in self._rows(_CONSTRAINTS, **given)
+            )
+            constraints = self._noted(self._visible(rules))
         speakers = [who for (who,) in self._rows(_SPEAKERS)]
         persons = persons_in(self.allowed.query.query[:MAX_QUESTION], speakers)
         if not persons and len(speakers) > 1:
             return Profile(constraints=constraints)
         rows = self._rows(_FACTS, categories=list(ASPECT_OF), now=self.now, limit=MAX_ROWS)
-        facts = [fact for row in rows if (fact := _fact(*row)) is not None]
+        facts: list[_Fact] = []
+        for memory_id, content, kind, categories, who, pinned, at in rows:
+            known = [ASPECT_OF[each.lower()] for each in categories if each.lower() in ASPECT_OF]
+            assumed = _BY_TYPE.get(kind, "rule" if pinned else None)
+            aspect = min(known, key=ASPECTS.index, default=assumed)
+            if aspect is not None:
+                piece = Piece(memory_id, content, at, owner_of(who, content))
+                facts.append(_Fact(piece, aspect, who, pinned))
         about = self._visible(self._about(facts, persons or speakers, speakers))
         chosen = _chosen(about)
         first = {fact.aspect: fact for fact in reversed(chosen) if fact.aspect in IDENTITY}
@@ -153,8 +167,14 @@ class StandingProfile:
             is_essential = fact.pinned or fact.aspect in ESSENTIAL
             part = 0 if is_essential else 2 if fact is first.get(fact.aspect) else 1
             profile[part].append(piece)
-        preferences = self._preferences(about, speakers)
-        return Profile(*profile, constraints, preferences)
+        preferences: dict[str, list[Piece]] = {}  # by the name with which a statement begins
+        if _ASKS_FOR_PREFERENCES.search(self.allowed.query.query[:MAX_QUESTION]):
+            wanted = [fact for fact in about if fact.aspect in ("preferences", "hobbies")]
+            names = [*sorted(speakers, key=len, reverse=True), "The user"]
+            for piece in self._noted(wanted[:MAX_PREFERENCES]):
+                name = next((name for name in names if piece.text.startswith(f"{name} ")), "")
+                preferences.setdefault(name, []).append(piece)
+        return Profile(*profile, constraints, [*preferences.items()])
 
     def _about(
         self, facts: Sequence[_Fact], persons: Sequence[str], speakers: Sequence[str]
@@ -169,30 +189,6 @@ class StandingProfile:
         for key in shared:
             holders[key] = {who for who in holders[key] if (key, who) in said}
         return [f for f in facts if f.who in persons or not holders[f.piece.id].isdisjoint(persons)]
-
-    def _preferences(
-        self, facts: Sequence[_Fact], speakers: Sequence[str]
-    ) -> list[tuple[str, Sequence[Piece]]]:
-        """What persons like and do not like, by how the statements begin."""
-        if not _ASKS_FOR_PREFERENCES.search(self.allowed.query.query[:MAX_QUESTION]):
-            return []
-        wanted = [fact for fact in facts if fact.aspect in ("preferences", "hobbies")]
-        names = [*sorted(speakers, key=len, reverse=True), "The user"]
-        found: dict[str, list[Piece]] = {}
-        for piece in self._noted(wanted[:MAX_PREFERENCES]):
-            name = next((name for name in names if piece.text.startswith(f"{name} ")), "")
-            found.setdefault(name, []).append(piece)
-        return [*found.items()]
-
-    def _constraints(self, entities: Sequence[str]) -> list[Piece]:
-        if not entities:
-            return []
-        rows = self._rows(_CONSTRAINTS, entities=[*entities], now=self.now, limit=MAX_CONSTRAINTS)
-        facts = (
-            _Fact(Piece(key, text, at, owner_of(who, text)), "rule", who, False)
-            for key, text, who, at in rows
-        )
-        return self._noted(self._visible(facts))
 
     def _rows(self, query: str, **values: object) -> list[tuple[Any, ...]]:
         return self.reader.execute(query, {"scope": self.allowed.query.scope, **values}).fetchall()
@@ -210,22 +206,6 @@ class StandingProfile:
 
 def _words(name: str) -> list[str]:
     return _WORD.findall(name.casefold())
-
-
-def _fact(
-    memory_id: str,
-    content: str,
-    kind: str,
-    categories: Sequence[str],
-    who: str,
-    pinned: bool,
-    at: datetime,
-) -> _Fact | None:
-    known = [ASPECT_OF[each.lower()] for each in categories if each.lower() in ASPECT_OF]
-    aspect = min(known, key=ASPECTS.index, default=_BY_TYPE.get(kind, "rule" if pinned else None))
-    if aspect is None:
-        return None
-    return _Fact(Piece(memory_id, content, at, owner_of(who, content)), aspect, who, pinned)
 
 
 def _chosen(facts: Sequence[_Fact]) -> list[_Fact]:

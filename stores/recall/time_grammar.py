@@ -58,12 +58,6 @@ def _months_later(when: datetime, count: int) -> datetime:
     return when.replace(year=year, month=number, day=min(when.day, last))
 
 
-def _latest_month(number: int, now: datetime, year: int | None) -> Span:
-    if year is None:
-        year = now.year if number <= now.month else now.year - 1
-    return month(year, number)
-
-
 def _latest_day(number: int, of_month: int, now: datetime, year: int | None) -> Span:
     if year is not None:
         return day(datetime(year, of_month, number))
@@ -202,7 +196,10 @@ def _read_days(match: re.Match[str], now: datetime, year: int | None) -> Span:
 
 
 def _read_month(match: re.Match[str], now: datetime, year: int | None) -> Span:
-    return _latest_month(_month_said(match), now, _year_said(match, year))
+    number, stated_year = _month_said(match), _year_said(match, year)
+    if stated_year is None:
+        stated_year = now.year if number <= now.month else now.year - 1
+    return month(stated_year, number)
 
 
 def _read_last_month_named(match: re.Match[str], now: datetime, year: int | None) -> Span:

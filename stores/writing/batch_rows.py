@@ -275,7 +275,12 @@ class BatchRows:
         row_type, key = type(row), row.key
         rows = self._staged[row_type]
         if isinstance(row, MemoryRow):
-            self._note_weighed(row)
+            before = self.before(row)
+            self._weighed.discard(key)
+            if before is not None and row.write_seq == before.write_seq:
+                weights = {name: getattr(row, name) for name in WEIGHTS}
+                if replace(before, **weights) == row:
+                    self._weighed.add(key)
         counts = row_type.REWRITTEN or key in self._read[row_type]
         if counts or key not in rows or _is_less(row, rows[key]):
             rows[key] = row
@@ -283,14 +288,6 @@ class BatchRows:
             self._relations_from[row.source_name_id].add(key)
         elif isinstance(row, MemoryRow):
             self._read[MemoryRow].setdefault(key, None)
-
-    def _note_weighed(self, row: MemoryRow) -> None:
-        before = self.before(row)
-        self._weighed.discard(row.key)
-        if before is not None and row.write_seq == before.write_seq:
-            weights = {name: getattr(row, name) for name in WEIGHTS}
-            if replace(before, **weights) == row:
-                self._weighed.add(row.key)
 
     def drop_repeats(self) -> None:
         """Drops the staged rows that were not looked up and are stored already."""

@@ -123,7 +123,10 @@ def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:
     for memory_id, text in erase.texts.items():
         # In an erased log the text is a mark, with the number that it had before.
         texts.setdefault(memory_id, []).append(text)
-    keys += [*erase.embedding_keys, *_held_keys(connection, ids)]
+    held = connection.execute(
+        "SELECT content FROM held_proposals WHERE turn_memory_id IN (SELECT unnest(?))", [ids]
+    ).fetchall()
+    keys += [*erase.embedding_keys, *(embedding_key(content) for (content,) in held)]
     connection.execute(
         "INSERT OR REPLACE INTO erasures SELECT ?, ?, coalesce(max(position), 0) + 1, 'log', ?, ?,"
         " ? FROM erasures",
@@ -227,13 +230,6 @@ def _archived(
     return texts, keys
 
 
-def _held_keys(connection: duckdb.DuckDBPyConnection, ids: Sequence[str]) -> list[str]:
-    rows = connection.execute(
-        "SELECT content FROM held_proposals WHERE turn_memory_id IN (SELECT unnest(?))", [ids]
-    )
-    return [embedding_key(content) for (content,) in rows.fetchall()]
-
-
 def unfinished(connection: duckdb.DuckDBPyConnection) -> list[Erasure]:
     """Returns the unfinished erasures, in order."""
     rows = connection.execute(f"{UNFINISHED} WHERE phase <> 'done' ORDER BY position").fetchall()
@@ -272,6 +268,11 @@ def redaction_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Red
         " WHERE scope = ? AND item_kind = 'turn' AND status <> 'redriven'",
         [erasure.scope],
     ).fetchall()
+    documents = connection.execute(  # all of whose chunks are erased
+        "SELECT c.document_id FROM document_memory_rows c JOIN memory_rows m USING (memory_id)"
+        " WHERE c.scope = ? GROUP BY c.document_id HAVING bool_and(m.content_hash = '')",
+        [erasure.scope],
+    ).fetchall()
     return Redaction(
         erasure.scope,
         frozenset(erasure.memory_ids).difference(kept).union(key for (key,) in erased),
@@ -280,19 +281,9 @@ def redaction_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Red
         kept,
         kept_texts,
         cache(partial(_told_by, connection, erasure.scope)),
-        _documents(connection, erasure.scope),
+        frozenset(document for (document,) in documents),
         frozenset(item for (item,) in refused),
     )
-
-
-def _documents(connection: duckdb.DuckDBPyConnection, scope: str) -> frozenset[str]:
-    """Returns the documents of a scope all of whose chunks are erased."""
-    rows = connection.execute(
-        "SELECT c.document_id FROM document_memory_rows c JOIN memory_rows m USING (memory_id)"
-        " WHERE c.scope = ? GROUP BY c.document_id HAVING bool_and(m.content_hash = '')",
-        [scope],
-    ).fetchall()
-    return frozenset(document for (document,) in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,17 +404,11 @@ def scrub_tables(
         if row_type is PrivacyRow:
             texts.append("person_key")
         _scrub_table(connection, row_type, texts, scrub, caused)
-    _scrub_outboxes(connection, scrub, caused)
-
-
-def _scrub_outboxes(
-    connection: duckdb.DuckDBPyConnection, scrub: Scrub, caused: Collection[str]
-) -> None:
-    """For stages that have written nothing since, as in a store that no worker opens."""
-    rows = connection.execute(
+    # For stages that have written nothing since, as in a store that no worker opens.
+    unsent = connection.execute(
         "SELECT stage, seq, value FROM outbox WHERE scope = ? AND value IS NOT NULL", [scrub.scope]
     ).fetchall()
-    for stage, seq, value in rows:
+    for stage, seq, value in unsent:
         cause = json.loads(value).get("correlation_id")
         if cause in caused and cause not in scrub.own:
             connection.execute(

@@ -61,7 +61,17 @@ class TextSearch:
             having = self._search.naming(scope, telling)
             for name in missing:
                 ids = having.get(name)
-                found[name].update(self._in_texts(scope, name) if ids is None else ids)
+                if ids is None:
+                    # For names that full-text search does not support: scripts in which the linker
+                    # finds a name inside a word, or names with marks only.
+                    rows = self._shard.fetch(
+                        "SELECT memory_id FROM memory_rows WHERE scope = ? AND NOT is_deleted"
+                        " AND (contains(lower(content), ?) OR contains(lower(who), ?)"
+                        "  OR regexp_matches(content || who, ?))",
+                        [scope, *2 * [beginning_in_every_case(name)], _written_otherwise()],
+                    )
+                    ids = {memory_id for (memory_id,) in rows}
+                found[name].update(ids)
                 self._naming[scope, name] = tuple(sorted(found[name]))
         return {name: self._naming[scope, name] for name in names}
 
@@ -111,14 +121,3 @@ class TextSearch:
         for name, memory_id in rows:
             found[name].add(memory_id)
         return found
-
-    def _in_texts(self, scope: str, name: str) -> set[str]:
-        """For names that full-text search does not support: scripts in which the linker finds a
-        name inside a word, or names with marks only."""
-        rows = self._shard.fetch(
-            "SELECT memory_id FROM memory_rows WHERE scope = ? AND NOT is_deleted"
-            " AND (contains(lower(content), ?) OR contains(lower(who), ?)"
-            "  OR regexp_matches(content || who, ?))",
-            [scope, *2 * [beginning_in_every_case(name)], _written_otherwise()],
-        )
-        return {memory_id for (memory_id,) in rows}

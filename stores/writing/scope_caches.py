@@ -113,7 +113,14 @@ class NewestFacts:
 
     def of(self, scope: str) -> Newest:
         if self._scopes is None:
-            self._scopes = self._read()
+            with self._reading() as reader:
+                rows = reader.execute(
+                    "SELECT scope, coalesce(max(write_seq) FILTER (decision_order IS NULL), -1),"
+                    " coalesce(max(decision_order), -1) FROM memory_rows"
+                    " WHERE type NOT IN (SELECT unnest(?)) GROUP BY scope",
+                    [[*SOURCE_TYPES]],
+                ).fetchall()
+            self._scopes = {key: Newest(commanded, decided) for key, commanded, decided in rows}
         return self._scopes.get(scope, Newest())
 
     def note(self, rows: Iterable[MemoryRow]) -> None:
@@ -121,13 +128,3 @@ class NewestFacts:
             for row in rows:
                 if row.type not in SOURCE_TYPES:
                     self._scopes.setdefault(row.scope, Newest()).note(row)
-
-    def _read(self) -> dict[str, Newest]:
-        with self._reading() as reader:
-            rows = reader.execute(
-                "SELECT scope, coalesce(max(write_seq) FILTER (decision_order IS NULL), -1),"
-                " coalesce(max(decision_order), -1) FROM memory_rows"
-                " WHERE type NOT IN (SELECT unnest(?)) GROUP BY scope",
-                [[*SOURCE_TYPES]],
-            ).fetchall()
-        return {scope: Newest(commanded, decided) for scope, commanded, decided in rows}

@@ -88,7 +88,9 @@ def sources_with_statements(
         edges |= {(drawn, source) for source, drawn in reader.execute(_DRAWN, given).fetchall()}
     for memory_id, source in edges:
         if (source, memory_id) not in known:
-            known[source, memory_id] = _texts_of(rows, memory_id)
+            row = _unswept(rows, memory_id)
+            earlier = [] if row is None else [state.content for state in _archived(rows, row)]
+            known[source, memory_id] = set() if row is None else {row.content, *earlier}
     return {
         key: source for key in found if (source := _source(rows, scope, key, known)) is not None
     }
@@ -164,11 +166,3 @@ def _is_forgotten(rows: BatchRows, memory_id: str) -> bool:
         return False
     before = rows.get(ArchiveRow, (memory_id, row.version - 1))
     return before is not None and before.reason == FORGOTTEN
-
-
-def _texts_of(rows: BatchRows, memory_id: str) -> set[str]:
-    """All texts of the memory."""
-    row = _unswept(rows, memory_id)
-    if row is None:
-        return set()
-    return {row.content, *(state.content for state in _archived(rows, row))}

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -122,27 +121,38 @@ class UnitOfWork:
         by_type: dict[type, list[StoreAsk]] = defaultdict(list)
         for ask in asks:
             by_type[type(ask)].append(ask)
-        self._prefetch_loads(cast("list[Load]", by_type[Load]))
-        self._prefetch_graph(cast("list[LoadGraph]", by_type[LoadGraph]))
-
-    def _prefetch_loads(self, loads: Sequence[Load]) -> None:
-        if not loads:
-            return
-        self._rows.fetch_memories("dedup_key", self._by_hash, _wanted(loads, "content_hashes"))
-        self._rows.fetch_memories("source_id", self._by_source, _wanted(loads, "source_ids"))
-        turns = prefetch_sessions(self._rows, loads)
-        memories = [(key,) for load in loads for key in load.memory_ids]
-        self._rows.fetch(MemoryRow, [*memories, *turns])
-        items = [key for load in loads for key in _item_keys(load)]
-        items += [("fact", item_id) for load in loads for item_id in load.held_ids]
-        self._rows.fetch(OutcomeRow, items)
-        self._rows.fetch(PendingProposalRow, [(key,) for load in loads for key in load.held_ids])
-        self._rows.fetch(FactRow, [(item_id,) for load in loads for item_id in load.fact_ids])
-        self._rows.fetch(ProposalRow, [key for load in loads for key in load.proposed_in])
-        self._rows.fetch(CategoriesRow, [(load.scope,) for load in loads if load.categories])
+        loads = cast("list[Load]", by_type[Load])
+        if loads:
+            self._rows.fetch_memories("dedup_key", self._by_hash, _wanted(loads, "content_hashes"))
+            self._rows.fetch_memories("source_id", self._by_source, _wanted(loads, "source_ids"))
+            turns = prefetch_sessions(self._rows, loads)
+            memories = [(key,) for load in loads for key in load.memory_ids]
+            self._rows.fetch(MemoryRow, [*memories, *turns])
+            held = [item_id for load in loads for item_id in load.held_ids]
+            items = [key for load in loads for key in _item_keys(load)]
+            self._rows.fetch(OutcomeRow, [*items, *(("fact", item_id) for item_id in held)])
+            self._rows.fetch(PendingProposalRow, [(item_id,) for item_id in held])
+            self._rows.fetch(FactRow, [(item_id,) for load in loads for item_id in load.fact_ids])
+            self._rows.fetch(ProposalRow, [key for load in loads for key in load.proposed_in])
+            self._rows.fetch(CategoriesRow, [(load.scope,) for load in loads if load.categories])
         # New facts are searched for next; loading a scope's index must not block the event loop.
         for scope in {load.scope for load in loads if load.proposed_in}:
             self.space.indexes.warm(scope)
+        graphs = cast("list[LoadGraph]", by_type[LoadGraph])
+        memory_ids = {memory_id for graph in graphs for memory_id in graph.memory_ids}
+        name_ids: set[str] = set()
+        unknown: dict[str, set[str]] = defaultdict(set)
+        for graph in graphs:
+            known = self._names.match(graph.scope, graph.names, "")
+            name_ids.update(known.values())
+            unknown[graph.scope].update(set(graph.names) - set(known))
+        for scope, names in unknown.items():
+            for found in self._texts.naming(scope, sorted(names)).values():
+                memory_ids.update(found)
+        keys = [(memory_id,) for memory_id in sorted(memory_ids)]
+        self._texts.read_archive(self._rows.get_all(MemoryRow, keys))
+        self._rows.fetch(NameRow, [(name_id,) for name_id in sorted(name_ids)])
+        self._rows.fetch_relations(sorted(name_ids))
 
     def answer(self, ask: StoreAsk) -> StoreAnswer:
         """Returns the answer for the present state of the batch."""
@@ -189,7 +199,10 @@ class UnitOfWork:
             session=None if session is None else self._rows.get(SessionRow, session),
             open_sessions=() if session is None else open_sessions(self._rows, ask.scope),
             short_term=None if session is None else self._rows.get(ShortTermRow, session),
-            entities=self._entities(ask),
+            # A stage that does not hold the shard's lock must not touch the names.
+            entities=self._names.match(ask.scope, ask.names, ask.unspaced_text)
+            if ask.names or ask.unspaced_text
+            else {},
             flags=self._rows.get(FlagsRow, (ask.scope,)),
             privacy=self._rows.privacy_of(ask.scope),
             settled=frozenset(
@@ -197,11 +210,7 @@ class UnitOfWork:
             ),
             write_seq=self.write_seq,
             command=self._row(CommandRow, ask.command_id),
-            held={
-                item_id: row
-                for item_id in (*ask.held_ids, *self._held_for(ask.held_for))
-                if (row := self._held(ask.scope, item_id))
-            },
+            held=self._held(ask),
             facts={key: fact for key in ask.fact_ids if (fact := self._rows.get(FactRow, (key,)))},
             proposed=frozenset(
                 key[0] for key in ask.proposed_in if self._rows.get(ProposalRow, key) is not None
@@ -213,9 +222,32 @@ class UnitOfWork:
             sources=sources_with_statements(self._shard, self._rows, ask.scope, ask.sources_of),
             fading=fading,
             retention=retention,
-            swept=self._swept(ask.scope) if ask.retention else {},
+            swept={
+                step: row.before
+                for step in STEPS
+                if ask.retention and (row := self._rows.get(SweepRow, (ask.scope, step)))
+            },
             embedding=self._rows.get(EmbeddingRow, (ask.scope,)) if ask.embedding else None,
         )
+
+    def _held(self, ask: Load) -> dict[str, PendingProposalRow]:
+        """Returns the facts that are pending: those asked for, and all changes of the memories
+        `held_for`."""
+        item_ids = [*ask.held_ids]
+        if ask.held_for:
+            condition = among("target_id", sorted(ask.held_for))
+            rows = self._rows.matching(
+                PendingProposalRow, *condition, lambda row: row.target_id in ask.held_for
+            )
+            item_ids += sorted(row.item_id for row in rows)
+        held: dict[str, PendingProposalRow] = {}
+        for item_id in item_ids:
+            row = self._rows.get(PendingProposalRow, (item_id,))
+            end = self._rows.get(OutcomeRow, ("fact", item_id))
+            is_held = end is not None and end.event == "blocked"
+            if row is not None and is_held and row.scope == ask.scope:
+                held[item_id] = row
+        return held
 
     def _memory(self, memory_id: str, scope: str) -> MemoryRow | None:
         row = self._rows.get(MemoryRow, (memory_id,))
@@ -223,34 +255,8 @@ class UnitOfWork:
             return row
         return None if is_gone(row, self._rows.get(SweepRow, (scope, "mentions"))) else row
 
-    def _swept(self, scope: str) -> dict[str, datetime]:
-        found = ((step, self._rows.get(SweepRow, (scope, step))) for step in STEPS)
-        return {step: row.before for step, row in found if row is not None}
-
     def _row(self, row_type: type[RowT], key: str | None) -> RowT | None:
         return None if key is None else self._rows.get(row_type, (key,))
-
-    def _held(self, scope: str, item_id: str) -> PendingProposalRow | None:
-        row = self._rows.get(PendingProposalRow, (item_id,))
-        end = self._rows.get(OutcomeRow, ("fact", item_id))
-        is_held = row is not None and end is not None and end.event == "blocked"
-        return row if is_held and row is not None and row.scope == scope else None
-
-    def _held_for(self, targets: Sequence[str]) -> list[str]:
-        """Returns the facts of all changes of these memories that were ever pending."""
-        if not targets:
-            return []
-        condition = among("target_id", sorted(targets))
-        rows = self._rows.matching(
-            PendingProposalRow, *condition, lambda row: row.target_id in targets
-        )
-        return sorted(row.item_id for row in rows)
-
-    def _entities(self, ask: Load) -> dict[str, str]:
-        # A stage that does not hold the shard's lock must not touch the names.
-        if not (ask.names or ask.unspaced_text):
-            return {}
-        return self._names.match(ask.scope, ask.names, ask.unspaced_text)
 
     def _active(
         self, scope: str, keys: Sequence[str], found: dict[tuple[str, str], str | None]
@@ -264,42 +270,43 @@ class UnitOfWork:
                 rows[key] = row
         return rows
 
-    def _prefetch_graph(self, loads: Sequence[LoadGraph]) -> None:
-        memory_ids = {memory_id for load in loads for memory_id in load.memory_ids}
-        name_ids: set[str] = set()
-        unknown: dict[str, set[str]] = defaultdict(set)
-        for load in loads:
-            known = self._names.match(load.scope, load.names, "")
-            name_ids.update(known.values())
-            unknown[load.scope].update(set(load.names) - set(known))
-        for scope, names in unknown.items():
-            for found in self._texts.naming(scope, sorted(names)).values():
-                memory_ids.update(found)
-        keys = [(memory_id,) for memory_id in sorted(memory_ids)]
-        self._texts.read_archive(self._rows.get_all(MemoryRow, keys))
-        self._rows.fetch(NameRow, [(name_id,) for name_id in sorted(name_ids)])
-        self._rows.fetch_relations(sorted(name_ids))
-
     def _graph(self, ask: LoadGraph) -> Graph:
         known = self._names.match(ask.scope, ask.names, "")
         naming = self._texts.naming(ask.scope, sorted(set(ask.names) - set(known)))
         wanted = sorted({*ask.memory_ids, *(key for keys in naming.values() for key in keys)})
-        rows = self._rows.get_all(MemoryRow, [(key,) for key in wanted])
-        self._texts.read_archive(rows)
+        memories = self._rows.get_all(MemoryRow, [(key,) for key in wanted])
+        self._texts.read_archive(memories)
         # Includes the relations of names added in this batch.
         committed = self._names.committed(ask.scope)
         self._rows.fetch_relations([known[name] for name in sorted(known) if name in committed])
         names = {name: self._name(name_id) for name, name_id in known.items()}
         same = {names[name].entity_id for name in ask.same if name in names}
-        names.update((row.canonical_name, row) for row in self._names_of(same))
+        if same:  # all names of these entities, including the batch's changes
+            condition = among("entity_id", sorted(same))
+            rows = self._rows.matching(NameRow, *condition, lambda row: row.entity_id in same)
+            names.update((row.canonical_name, row) for row in rows)
+        links: dict[tuple[str, str], NameLinkRow] = {}
+        if ask.links:  # these, and all others between the names
+            self._rows.fetch(NameLinkRow, ask.links)
+            name_ids = {row.name_id for row in names.values()}
+            between = self._rows.matching(
+                NameLinkRow,
+                *among("name_id", sorted(name_ids)),
+                lambda row: row.name_id in name_ids and row.alias_id in name_ids,
+            )
+            links = {(row.name_id, row.alias_id): row for row in between}
+        erased: frozenset[str] = frozenset()
+        if ask.erased:
+            with self._shard.reading() as reader:
+                erased = erased_ids(reader, ask.scope)
         return Graph(
             names=names,
             relations=self._rows.relations_among(set(known.values())),
-            texts={row.memory_id: self._texts.of(row) for row in rows},
+            texts={row.memory_id: self._texts.of(row) for row in memories},
             naming=naming,
             command=self._row(CommandRow, ask.command_id),
-            erased=self._erased(ask.scope) if ask.erased else frozenset(),
-            links=self._links(ask.links, {row.name_id for row in names.values()}),
+            erased=erased,
+            links=links,
             aspects=self._found(AspectRow, [key[:1] for key in ask.attributes]),
             attributes=self._found(AttributeRow, ask.attributes),
             weights=self._found(AspectWeightRow, ask.weights),
@@ -311,36 +318,11 @@ class UnitOfWork:
         self._rows.fetch(row_type, keys)
         return {key: self._rows.get(row_type, key) for key in keys}
 
-    def _links(
-        self, wanted: Sequence[tuple[str, str]], name_ids: Collection[str]
-    ) -> dict[tuple[str, str], NameLinkRow]:
-        """The wanted links and all others between these names; none unless some are wanted."""
-        if not wanted:
-            return {}
-        self._rows.fetch(NameLinkRow, wanted)
-        found = self._rows.matching(
-            NameLinkRow,
-            *among("name_id", sorted(name_ids)),
-            lambda row: row.name_id in name_ids and row.alias_id in name_ids,
-        )
-        return {(row.name_id, row.alias_id): row for row in found}
-
-    def _erased(self, scope: str) -> frozenset[str]:
-        with self._shard.reading() as reader:
-            return erased_ids(reader, scope)
-
     def _name(self, name_id: str) -> NameRow:
         row = self._rows.get(NameRow, (name_id,))
         if row is None:
             raise AssertionError(f"name {name_id} is known but not stored")
         return row
-
-    def _names_of(self, entity_ids: set[str]) -> list[NameRow]:
-        """All names of these entities, including the batch's changes."""
-        if not entity_ids:
-            return []
-        condition = among("entity_id", sorted(entity_ids))
-        return self._rows.matching(NameRow, *condition, lambda row: row.entity_id in entity_ids)
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -398,24 +380,22 @@ class UnitOfWork:
             self._rows.drop_repeats()
             self._write(progress, until_shown)
             try:
-                self._show(progress)
+                self._note_keys()
+                # Before the sequence number is known: a decision may see more than it says, never
+                # less.
+                self._refresh_indexes()
+                self._removals.show()
+                for row in self._rows.staged(EmbeddingRow):
+                    self._shard.use(row)
+                self._shard.note_progress(progress)
+                # Another stage may have written while this one waited for a model.
+                self._shard.write_seq = max(self.write_seq, self._shard.write_seq)
             except Exception as error:
                 raise CommittedButNotShown(
                     f"a batch of {progress.stage} is stored, but what is cached in memory could not"
                     f" take it ({type(error).__name__}: {error}); start the worker again"
                 ) from error
         self._shard.commits.announce()
-
-    def _show(self, progress: Progress) -> None:
-        self._note_keys()
-        # Before the sequence number is known: a decision may see more than it says, never less.
-        self._refresh_indexes()
-        self._removals.show()
-        for row in self._rows.staged(EmbeddingRow):
-            self._shard.use(row)
-        self._shard.note_progress(progress)
-        # Another stage may have written while this one waited for a model.
-        self._shard.write_seq = max(self.write_seq, self._shard.write_seq)
 
     def _write(self, progress: Progress, until_shown: contextlib.ExitStack) -> None:
         with self._shard.writing() as connection:
@@ -424,8 +404,23 @@ class UnitOfWork:
                 self._shard.short_term.sweep(self._shard.tables, self._rows.expired)
                 self._rows.write(self._shard.tables)
                 drop_repeats(connection, self._shard.folder, self._rows.staged(ArchiveRow))
-                self._write_terms(connection)
-                self._write_vectors()
+                staged = self._rows.staged(MemoryRow)
+                changed = [row for row in staged if self._rows.is_text_changed(row)]
+                if changed:
+                    before = [row for row in changed if self._rows.before(row) is not None]
+                    write_postings(
+                        connection,
+                        self._shard.tables,
+                        changed,
+                        replaced=[row.memory_id for row in before],
+                        language=self._shard.options.search.language,
+                    )
+                known = self._shard.stored_keys(list(self._embeddings))
+                new = [kept for key, kept in self._embeddings.items() if key not in known]
+                if new:
+                    columns = embedding_columns(self.space.options.embedding_model, new)
+                    self._shard.tables.insert_columns("embeddings", columns)
+                self._newly_kept = new
                 self._removals.write(connection)
                 if self.write_seq > self._shard.write_seq:
                     self._shard.keep_write_seq(self.write_seq)
@@ -437,26 +432,6 @@ class UnitOfWork:
                 with contextlib.suppress(duckdb.Error):
                     connection.execute("ROLLBACK")
                 raise
-
-    def _write_terms(self, connection: duckdb.DuckDBPyConnection) -> None:
-        changed = [row for row in self._rows.staged(MemoryRow) if self._rows.is_text_changed(row)]
-        if changed:
-            write_postings(
-                connection,
-                self._shard.tables,
-                changed,
-                replaced=[row.memory_id for row in changed if self._rows.before(row) is not None],
-                language=self._shard.options.search.language,
-            )
-
-    def _write_vectors(self) -> None:
-        known = self._shard.stored_keys(list(self._embeddings))
-        new = [kept for key, kept in self._embeddings.items() if key not in known]
-        if new:
-            self._shard.tables.insert_columns(
-                "embeddings", embedding_columns(self.space.options.embedding_model, new)
-            )
-        self._newly_kept = new
 
     def _note_keys(self) -> None:
         """Publishes the new keys to the shard."""
