@@ -1,4 +1,5 @@
-"""Transcripts with times: SubRip (.srt), WebVTT (.vtt), and lines as `[00:01:02] Ana: Hello`.
+"""Transcripts with times: SubRip (.srt), WebVTT (.vtt), lines as `[00:01:02] Ana: Hello`, and
+paragraphs under a line with a name and a time (`Ana  0:05`, `[Ana] 00:00:05`) or a time alone.
 
 A cue is what fits on a screen, not an utterance: consecutive cues of one speaker are joined while
 they end in the middle of a sentence.
@@ -8,10 +9,11 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Final
+from itertools import pairwise
+from typing import Final, TypeAlias
 
 from palimpsest.ops.ingest.base import (
     Bad,
@@ -40,6 +42,18 @@ _BARE: Final = re.compile(
     rf"(?=[\[(])(?:(?P<open>\[)|(?P<paren>\()){_CLOCK}(?(open)\])(?(paren)\))\s*(?P<text>\S.*)"
 )
 """A line with a time in brackets and no name."""
+_HEAD: Final = re.compile(
+    r"(?:\[(?P<bracketed>[^\[\]\n]{1,60})\] |(?P<name>[^\W\d_][^:\n\t]{0,59}?)(?:  |\t)\s{0,4})"
+    + _CLOCK
+)
+"""A line with a name and the time at which its bearer begins to speak."""
+_ALONE: Final = re.compile(_CLOCK)
+"""A line with just the time of those after it, each of which begins with a name."""
+_PROGRAM: Final = re.compile(
+    r"Transcribed by https?://\S+|Meeting ended after [\d:]+.{0,4}"
+    r"|This editable transcript was computer generated.{0,200}"
+)
+"""Lines of the program."""
 _UNREAD: Final = re.compile(r"[\d:][^\s>]{0,20} *-->")
 """A line that should tell when a cue begins."""
 _BLOCKS: Final = re.compile(r"(?:NOTE|STYLE|REGION)(?:\s.*)?")
@@ -47,6 +61,15 @@ _BLOCKS: Final = re.compile(r"(?:NOTE|STYLE|REGION)(?:\s.*)?")
 _VOICE: Final = re.compile(r"<v(?:\.[^ <>]*)?\s+([^<>]+)>")
 _TAG: Final = re.compile(r"</?[^<>\s][^<>]*>|\{\\[^{}]*\}")
 _SPEAKER: Final = re.compile(r"(?:>> ?|- ?)?([^\W\d_][\w .'’()-]{0,59}): +(.+)", re.DOTALL)
+_ANY_SPEAKER: Final = re.compile(r"(?:>> ?|- ?)?([\w+(][^:<>\n]{0,59}): +(.+)", re.DOTALL)
+"""The same where nearly each cue begins with a name: one with any characters."""
+_MOST: Final = 0.75
+_MOST_REPEATED: Final = 4
+"""Number of lines of a cue that may be those of the one before."""
+_CHANGE: Final = re.compile(r"\s*(?:>>|[-–—](?: |(?=[^\W\d])))")
+"""Before the words of another speaker."""
+_WORD_TIMES: Final = re.compile(r"<\d{2}:\d{2}:\d{2}\.\d{3}>")
+"""In cues that are shown word by word: each repeats the last line of the one before it."""
 _END: Final = re.compile(r"[.!?…。！？][\"'”’)\]]*$")
 MAX_JOINED: Final = 2_000
 """Length, in characters, after which a new turn starts even in the middle of a sentence."""
@@ -60,11 +83,11 @@ class _Cue:
     text: str
     more: list[str] = field(default_factory=list)
     """Further lines of the text, until it is whole."""
+    is_of_several: bool = False
+    """Whether each of its lines begins with a name."""
 
     def whole(self) -> _Cue:
-        return _Cue(
-            self.line, self.begins, self.speaker, "\n".join([self.text, *self.more]).strip()
-        )
+        return replace(self, text="\n".join([self.text, *self.more]).strip(), more=[])
 
 
 def is_captions(text: str) -> bool:
@@ -74,16 +97,33 @@ def is_captions(text: str) -> bool:
     head = [line for line in text.split("\n")[:30] if line.strip()]
     if any(_TIMING.fullmatch(line) for line in head):
         return True
+    if _has_heads(text):
+        return True
     named_lines = sum(1 for line in head if _LINE.fullmatch(line))
     timed = sum(1 for line in head if _LINE.fullmatch(line) or _BARE.fullmatch(line.lstrip()))
     return named_lines > 0 and timed > len(head) / 2
+
+
+def _has_heads(text: str) -> bool:
+    """Whether paragraphs begin with a line of a name and a time, or of a time before names."""
+    lines = [line.strip() for line in text.split("\n")[:60]]
+    heads = sum(_HEAD.fullmatch(line) is not None for line in lines[:-1])
+    times = sum(_is_time(line, after) for line, after in pairwise(lines))
+    return heads > 1 or times > 1
+
+
+def _is_time(line: str, after: str) -> bool:
+    return _ALONE.fullmatch(line) is not None and _ANY_SPEAKER.fullmatch(after) is not None
 
 
 def read_captions(document: Document, options: ReadOptions) -> Iterator[Item]:
     """Yields the utterances in order, each at `options.now` plus its offset. Raises Unreadable if
     there is no cue."""
     found = list(_cues(document.text))
-    cues = list(_joined(_spoken(cue for cue in found if isinstance(cue, _Cue))))
+    if _WORD_TIMES.search(document.text):
+        found = list(_once(found))
+    speaker = _speaker_of(cue for cue in found if isinstance(cue, _Cue))
+    cues = list(_joined(_spoken((c for c in found if isinstance(c, _Cue)), speaker), speaker))
     if not cues:
         raise Unreadable("no transcript: no line with a time (00:01:02,000 --> 00:01:04,000)")
     yield Note(
@@ -113,15 +153,19 @@ def read_captions(document: Document, options: ReadOptions) -> Iterator[Item]:
     yield from said(iter([*left_out, *[LeftOut("cues without words")] * silent]))
 
 
-def _cues(text: str) -> Iterator[_Cue | LeftOut | tuple[int, str]]:
+_Found: TypeAlias = _Cue | LeftOut | tuple[int, str]
+
+
+def _cues(text: str) -> Iterator[_Found]:
     """Yields the cues of all formats, in order; what is no cue; and the lines whose time cannot be
     read, with the reason. A paragraph without a time of its own goes on with the cue before it."""
     cue: _Cue | None = None
     block = False  # in one that is no cue
+    has_heads = "-->" not in text and _has_heads(text)
     lines = text.removeprefix("\ufeff").split("\n")
     for number, raw in enumerate(lines, 1):
         line = raw.rstrip("\r")
-        begins = _TIMING.fullmatch(line) or _LINE.fullmatch(line) or _BARE.fullmatch(line.lstrip())
+        begins = _beginning(line, lines[number : number + 1] if has_heads else None)
         if begins is not None or _UNREAD.match(line.lstrip()):
             block = False
             if cue is not None:
@@ -131,13 +175,16 @@ def _cues(text: str) -> Iterator[_Cue | LeftOut | tuple[int, str]]:
                 cue = _Cue(number, cue.begins if cue else timedelta(), "", "")
                 continue
             cue = _Cue(number, _offset(begins), "", "")
-            if begins.re is not _TIMING:
-                cue.text = begins["text"].strip()
-                cue.speaker = named(begins.groupdict().get("name"))
+            cue.is_of_several = begins.re is _ALONE
+            parts = begins.groupdict()
+            cue.text = (parts.get("text") or "").strip()
+            cue.speaker = named(parts.get("name") or parts.get("bracketed"))
         elif block or _is_block(lines, number):
             block = bool(line.strip())
             if block and number > 1:
                 yield LeftOut("lines of notes and styles")
+        elif has_heads and _PROGRAM.fullmatch(line.strip()):
+            yield LeftOut("lines of the program")
         elif line.strip() and not _is_identifier(lines, number):
             if cue is None:
                 yield LeftOut("lines before the first time")
@@ -145,6 +192,19 @@ def _cues(text: str) -> Iterator[_Cue | LeftOut | tuple[int, str]]:
                 cue.more.append(line)
     if cue is not None:
         yield cue.whole()
+
+
+def _beginning(line: str, following: list[str] | None) -> re.Match[str] | None:
+    """Returns the match of a line with which a cue begins. `following` is the line after it, if
+    heads are to be found."""
+    if begins := _TIMING.fullmatch(line) or _LINE.fullmatch(line) or _BARE.fullmatch(line.lstrip()):
+        return begins
+    if following is None:
+        return None
+    plain = line.strip()
+    if any(_is_time(plain, each.strip()) for each in following):
+        return _ALONE.fullmatch(plain)
+    return _HEAD.fullmatch(plain)
 
 
 def _is_block(lines: list[str], number: int) -> bool:
@@ -180,50 +240,83 @@ def _plain(text: str) -> str:
     return " ".join(html.unescape(_TAG.sub("", text)).split())
 
 
-def _spoken(cues: Iterator[_Cue]) -> Iterator[_Cue]:
+def _once(found: list[_Found]) -> Iterator[_Found]:
+    """Yields cues that are shown word by word without the lines that they repeat."""
+    shown: list[str] = []
+    for each in found:
+        if not isinstance(each, _Cue):
+            yield each
+            continue
+        lines = [line for line in each.text.split("\n") if _plain(line)]
+        plain = [_plain(line) for line in lines]
+        most = min(len(shown), len(plain), _MOST_REPEATED)
+        again = next((n for n in range(most, 0, -1) if plain[:n] == shown[-n:]), 0)
+        shown = plain or shown
+        if again:
+            yield LeftOut("repeated lines")
+        if lines[again:] or not lines:
+            yield replace(each, text="\n".join(lines[again:]))
+
+
+def _spoken(cues: Iterator[_Cue], speaker: re.Pattern[str]) -> Iterator[_Cue]:
     """Yields a cue for each voice in a cue, and for each line that begins with the name of somebody
     who speaks elsewhere, too."""
     listed = list(cues)
     names = {cue.speaker for cue in listed if cue.speaker}
     for cue in listed:
-        spoken = _SPEAKER.fullmatch(_plain(cue.text)) if not cue.speaker else None
+        spoken = speaker.fullmatch(_plain(cue.text)) if not cue.speaker else None
         if spoken is not None:
             names.add(named(spoken[1]))
     for cue in listed:
         rest = _VOICE.split(cue.text)
-        yield from _lines(_Cue(cue.line, cue.begins, cue.speaker, rest[0]), names)
+        yield from _lines(replace(cue, text=rest[0]), names, speaker)
         for name, text in zip(rest[1::2], rest[2::2], strict=True):
             yield _Cue(cue.line, cue.begins, named(name), text)
 
 
-def _lines(cue: _Cue, names: set[str]) -> Iterator[_Cue]:
+def _lines(cue: _Cue, names: set[str], speaker: re.Pattern[str]) -> Iterator[_Cue]:
     """Yields a cue for each speaker in a cue without voices."""
     now = _Cue(cue.line, cue.begins, cue.speaker, "")
     for line in cue.text.split("\n"):
-        spoken = _SPEAKER.fullmatch(line.strip())
-        if (now.text or now.more) and spoken is not None and named(spoken[1]) in names:
+        spoken = speaker.fullmatch(_plain(line))
+        is_known = spoken is not None and (cue.is_of_several or named(spoken[1]) in names)
+        if (now.text or now.more) and spoken is not None and is_known:
             yield now.whole()
             now = _Cue(cue.line, cue.begins, named(spoken[1]), spoken[2])
+        elif (now.text or now.more) and not cue.speaker and _CHANGE.match(line):
+            yield now.whole()
+            now = _Cue(cue.line, cue.begins, "", line)
         elif line.strip():
             now.more.append(line)
     yield now.whole()
 
 
-def _joined(cues: Iterator[_Cue]) -> Iterator[_Cue]:
+def _speaker_of(cues: Iterable[_Cue]) -> re.Pattern[str]:
+    """Returns what a name at the beginning of a cue looks like in these."""
+    texts = [plain for cue in cues if not cue.speaker and (plain := _plain(cue.text))]
+    named_cues = sum(_ANY_SPEAKER.fullmatch(text) is not None for text in texts)
+    return _ANY_SPEAKER if len(texts) > 1 and named_cues >= _MOST * len(texts) else _SPEAKER
+
+
+def _joined(cues: Iterator[_Cue], speaker: re.Pattern[str]) -> Iterator[_Cue]:
     """Yields cues with speaker and clean text; joins sentences that continue in the next cue."""
     before: _Cue | None = None
     speaking = ""
     for cue in cues:
-        text, own = _plain(cue.text), cue.speaker
-        spoken = _SPEAKER.fullmatch(text) if not own else None
+        text, own, changed = _plain(cue.text), cue.speaker, False
+        spoken = speaker.fullmatch(text) if not own else None
         if spoken is not None:
             own, text = named(spoken[1]), spoken[2]
+        elif not own and (change := _CHANGE.match(text)):
+            # Whoever it is, it is not who spoke before.
+            text, speaking, changed = text[change.end() :].strip(), "", True
         if not text:
             continue
         speaking = own or speaking
         now = _Cue(cue.line, cue.begins, speaking, text)
         if (
             before is not None
+            and not changed
             and before.speaker == now.speaker
             and not _END.search(before.text)
             and len(before.text) < MAX_JOINED

@@ -48,6 +48,7 @@ _MARK: Final = re.compile(
     r" ?\ue200(?P<closed>[^\ue200\ue201]*)\ue201"
     r"|\ue200(?:[a-z_]+(?:\ue202[^\s\ue200-\ue2ff]*)*)?"  # cut off
     r"|[\ue200-\ue20f]"
+    r"| ?:contentReference\[oaicite:\d{1,6}\](?:\{[^{}\n]{0,80}\})?"
     r"| ?【[0-9:]{1,12}†[^【】\n]{0,80}】"
 )
 """What the program shows as a source, a card or a highlight; parts are parted by U+E202."""

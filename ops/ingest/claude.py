@@ -3,6 +3,7 @@ and projects are read by `kept`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -40,6 +41,15 @@ ROOT: Final = "00000000-0000-4000-8000-000000000000"
 """What the first message names as the one before it."""
 
 
+SPOKEN: Final = ("text", "voice_note")
+"""Types of parts with the words of who sent the message."""
+_NOT_SHOWN: Final = re.compile(
+    r"(?:```\s{0,4})?This block is not supported on your current device yet\.(?:\s{0,4}```)?\n?"
+)
+"""What the program writes for a part that its export lacks."""
+_THINKING: Final = re.compile(r"</?antThinking>\n?")
+_ARTIFACT: Final = re.compile(r"</?antArtifact(?: [^<>]{0,1000})?>\n?")
+"""Around what an answer shows beside the conversation."""
 OTHER_BRANCHES: Final = "messages of other branches (answers made again, questions edited)"
 
 
@@ -170,13 +180,22 @@ def _words(message: dict[str, object]) -> tuple[str, list[str]]:
     for part in content if isinstance(content, list) else []:
         fields = part if isinstance(part, dict) else {}
         kind, text = fields.get("type", "text"), fields.get("text")
-        if isinstance(part, dict) and kind == "text" and isinstance(text, str):
+        if isinstance(part, dict) and kind in SPOKEN and isinstance(text, str):
             texts.append(text)
         else:
             others.append(f"parts of type {named(kind) if fields else 'unknown'}")
-    whole = "\n".join(text for text in texts if text.strip())
     text = message.get("text")
-    return whole or (text.strip() if isinstance(text, str) else ""), others
+    if not any(text.strip() for text in texts) and isinstance(text, str):
+        texts = [text.strip()]
+    whole = "\n".join(text for text in texts if text.strip())
+    shown = _NOT_SHOWN.sub("", whole)
+    if shown != whole and not others:
+        others.append("parts that the export does not have")
+    if message.get("sender") != "assistant" or "<" not in shown:
+        return (whole if shown == whole else shown.strip()), others
+    said, *inside = _THINKING.split(shown)
+    others += ["parts of type thinking"] * ((len(inside) + 1) // 2)
+    return _ARTIFACT.sub("", said + "".join(inside[1::2])).strip(), others
 
 
 def _attached(message: dict[str, object]) -> tuple[list[tuple[str, str]], list[str]]:

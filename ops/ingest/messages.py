@@ -50,7 +50,7 @@ def is_message(value: object) -> bool:
     return (
         isinstance(value, dict)
         and isinstance(value.get("role"), str)
-        and ("content" in value or "tool_calls" in value)
+        and any(member in value for member in ("content", "parts", "tool_calls"))
         and "turn_id" not in value
     )
 
@@ -154,7 +154,7 @@ def _messages(conversation: _Conversation, options: ReadOptions) -> Found:
             known = ", ".join(ROLES)
             yield Bad(place, f"{message.get('role')!r} is no role; expected one of {known}")
             continue
-        text, others = _words(message.get("content"))
+        text, others = _words(message.get("content", message.get("parts")))
         yield from map(LeftOut, others)
         if message.get("tool_calls"):
             yield LeftOut("calls of tools")
@@ -216,9 +216,11 @@ def _words(content: object) -> tuple[str, list[str]]:
     texts, others = [], []
     for part in content if isinstance(content, list) else [content]:
         fields = part if isinstance(part, dict) else {"text": part}
-        text, kind = fields.get("text"), fields.get("type", "text")
-        if kind in TEXT_PARTS and isinstance(text, str):
+        text, kind = fields.get("text"), fields.get("type")
+        if (kind is None or kind in TEXT_PARTS) and isinstance(text, str):
             texts.append(text)
         elif part is not None:
-            others.append(f"parts of type {named(kind) or 'unknown'}")
+            # Gemini's parts have no type, but a member of its name.
+            name = named(kind) or next((named(each) for each in fields if each != "text"), "")
+            others.append(f"parts of type {name or 'unknown'}")
     return "\n".join(texts), others

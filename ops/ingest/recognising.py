@@ -126,14 +126,15 @@ class _Names:
 
     def _is_same(self, file: list[Named], form: str, name: str) -> bool:
         """Returns whether a file and one that was published begin with the same messages, to the
-        end of the shorter one: of at least two, and where they have times at the same."""
+        end of the shorter one, and where they have times at the same: at least two messages, or one
+        with a time."""
         scope = file[0].scope
         ids = [each.naming.key_as(name) for each in file]
         turns = [hash_of(scope, turn_id) for turn_id in ids]
         published = self._before.of_file(scope, form, name, {*turns})
         both = min(len(turns), len(published))
         return (
-            both > 1
+            both > (0 if file[0].naming.is_dated else 1)
             and turns[:both] == published[:both]
             and all(
                 known is not None and known.at == local_time(from_json(each.value or b""))
@@ -147,6 +148,8 @@ class _Names:
         groups = self._shared[record.scope] if record.naming.is_anywhere else {group}
         names = {name for each in groups if each for name in self._before.names(record.scope, each)}
         names.update(record.naming.former)
+        if record.naming.is_anywhere:  # a chat of two has the name of one, known or erased
+            names.update(groups)
         return {name for name in names if (record.scope, name) not in self._present}
 
     def as_published(self, record: Named) -> Outgoing:

@@ -25,6 +25,7 @@ from palimpsest.ops.ingest.base import (
     Unreadable,
     Utterance,
     decoded,
+    edit_time,
     named,
     said,
     unix_time,
@@ -40,6 +41,11 @@ MOST_DEPTH: Final = 8
 _INLINE: Final = ("rich_text_section", "rich_text_quote", "rich_text_preformatted")
 _TEXTS: Final = ("pretext", "author_name", "title", "text", "value")
 """Fields of blocks and attachments with words, in the order in which they are shown."""
+_NOT_SHOWN: Final = (
+    "This content can't be displayed.",
+    "This message contains interactive elements.",
+)
+"""Texts that stand for blocks."""
 _MENTION: Final = re.compile(r"<(?:@([A-Z0-9]+)|#[A-Z0-9]+|!([a-z]+)[^|>]*)(?:\|([^>]*))?>")
 _LINK: Final = re.compile(r"<((?:https?|mailto|tel):[^|>]+)(?:\|([^>]*))?>")
 
@@ -175,7 +181,11 @@ def _entry(
     subtype, inner = named(message.get("subtype")), message.get("message")
     if subtype == "message_changed" and isinstance(inner, dict):
         for item in _message(known, channel, "", where, inner):
-            yield _Change(item.key, item) if isinstance(item, Utterance) else item
+            if not isinstance(item, Utterance):
+                yield item
+                continue
+            edited = item.revised_at or edit_time(unix_time(message.get("ts")), item.at)
+            yield _Change(item.key, replace(item, revised_at=edited))
     elif subtype == "message_deleted" and isinstance(ts := message.get("deleted_ts"), str):
         yield _Change(_message_key(channel, ts), None)
     else:
@@ -229,12 +239,13 @@ def _words(message: dict[str, object]) -> tuple[str, list[str]]:
     others = ["files" for _ in (files if isinstance(files, list) else [])]
     attached = ["attachments" for _ in (attachments if isinstance(attachments, list) else [])]
     text = message.get("text")
-    if isinstance(text, str) and text.strip():
-        return text, others + attached
+    own = text if isinstance(text, str) and text.strip() else ""
+    if own and own.strip() not in _NOT_SHOWN:
+        return own, others + attached
     text = "\n".join(_lines(message.get("blocks")))
     if text.strip():
         return text, others + attached
-    return "\n".join(_lines(attachments)), others
+    return "\n".join(_lines(attachments)) or own, others
 
 
 def _lines(value: object, depth: int = 0) -> list[str]:
@@ -250,15 +261,33 @@ def _lines(value: object, depth: int = 0) -> list[str]:
         if kind in ("context", "rich_text", "rich_text_list"):
             lines += _lines(each.get("elements"), depth + 1)
             continue
-        for name in _TEXTS:
-            found = each.get(name)
-            found = found.get("text") if isinstance(found, dict) else found
-            if isinstance(found, str) and found.strip():
-                lines.append(found)
-        lines += _lines(each.get("fields"), depth + 1) + _lines(each.get("blocks"), depth + 1)
+        inner = _lines(each.get("fields"), depth + 1) + _lines(each.get("blocks"), depth + 1)
+        inner += _forwarded(each.get("message_blocks"), depth + 1)
+        texts = [text for name in _TEXTS if (text := _text_of(each.get(name)))]
+        # Blocks of a forwarded message say again what its text does.
+        is_again = each.get("text") and each.get("message_blocks")
+        lines += texts if is_again else texts + inner
         if not lines and isinstance(fallback := each.get("fallback"), str) and fallback.strip():
             lines.append(fallback)
     return lines
+
+
+def _text_of(value: object) -> str:
+    """Returns the words of a field of a block; empty if it has none."""
+    text = value.get("text") if isinstance(value, dict) else value
+    return text if isinstance(text, str) and text.strip() else ""
+
+
+def _forwarded(value: object, depth: int) -> list[str]:
+    """Returns the lines of the messages that an attachment forwards."""
+    listed = value if isinstance(value, list) and depth < MOST_DEPTH else []
+    messages = (each.get("message") for each in listed if isinstance(each, dict))
+    return [
+        line
+        for message in messages
+        if isinstance(message, dict)
+        for line in _lines(message.get("blocks"), depth + 1)
+    ]
 
 
 def _inline(section: dict[str, object]) -> str:
@@ -275,6 +304,8 @@ def _inline(section: dict[str, object]) -> str:
             words.append(html.escape(text or named(fields.get("url")), quote=False))
         elif kind == "user":
             words.append(f"<@{named(fields.get('user_id'))}>")
+        elif kind == "date":
+            words.append(html.escape(_date(fields), quote=False))
         elif kind == "broadcast":
             words.append(f"@{named(fields.get('range'))}")
         elif kind == "channel":
@@ -282,6 +313,12 @@ def _inline(section: dict[str, object]) -> str:
         elif kind == "emoji" and name:
             words.append(f":{name}:")
     return "".join(words)
+
+
+def _date(fields: dict[str, object]) -> str:
+    at = unix_time(fields.get("timestamp"))
+    when = "" if at is None else at.isoformat().replace("+00:00", "Z")
+    return named(fields.get("fallback")) or when
 
 
 def _channels(files: Sequence[bytes]) -> tuple[dict[str, str], dict[str, list[str]]]:
@@ -321,7 +358,7 @@ def _profile_name(user: dict[str, object]) -> str:
         named(inner.get("real_name"))
         or named(user.get("real_name"))
         or named(inner.get("display_name"))
-        or named(user.get("name"))
+        or named(user.get("name") or inner.get("name"))
     )
 
 
@@ -329,7 +366,11 @@ def _speaker(message: dict[str, object], known: dict[str, str]) -> str:
     user, profile = message.get("user"), message.get("user_profile")
     told = _profile_name({"profile": profile}) if isinstance(profile, dict) else ""
     by_id = known.get(user) if isinstance(user, str) else None
-    return by_id or told or named(message.get("username")) or named(user)
+    bot = message.get("bot_profile")
+    program = named(message.get("username")) or named(
+        bot.get("name") if isinstance(bot, dict) else ""
+    )
+    return by_id or told or program or named(user) or named(message.get("bot_id"))
 
 
 def _without_words(mark: str) -> str:

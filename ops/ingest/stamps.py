@@ -4,7 +4,7 @@ any script, the words of languages for the halves of a day (those of CLDR), othe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 _LEXICON: Final = Lexicon(__name__, "whatsapp.toml")
 _DATE: Final = r"(?P<date>\d{1,4} ?[./年-] ?\d{1,2} ?[./月-] ?\d{1,4}[.日]?)"
-_TIME: Final = r"(?P<time>\d{1,2}(?:[:.]| ?h ?)\d{2}(?:[:.]\d{2})?)"
+_TIME: Final = (
+    r"(?P<time>\d{1,2}(?::\d{1,2}|(?:\.| ?h ?)\d{2})(?:[:.]\d{1,2}| ?min ?\d{1,2} ?s\b)?)"
+)
 _WORDS: Final = r"[^\d:\[\]/–\n-]{0,24}?"
 _END: Final = r"(?:\] ?| [-–] )(?P<rest>.*)"
 _DATE_FIRST: Final = re.compile(
@@ -29,7 +31,7 @@ _TIME_FIRST: Final = re.compile(
     rf"\[?(?P<before>{_WORDS}){_TIME}(?P<after>{_WORDS}){_DATE}{_END}", re.DOTALL
 )
 _CAPITALS: Final = re.compile(r"\d ?[AP]M\b")
-_APART: Final = re.compile(r"[\s,،、]+")
+_APART: Final = re.compile(r"[\s,،、()]+")
 _OLDEST: Final = 2009
 """The year of the first message that WhatsApp can have carried."""
 _NEW_YEAR_1403: Final = date(2024, 3, 20)
@@ -113,9 +115,12 @@ def _days_before(year: int) -> int:
 
 
 def _hour(hour: int, half: frozenset[int]) -> int:
-    """Returns the hour of the day for one of a half; the earlier where both are in it."""
+    """Returns the hour of the day for one of a half: the earlier where both are in it; where none
+    is, the later if all of it is after noon."""
     early = hour % 12
-    return early if early in half or early + 12 not in half else early + 12
+    if early in half:
+        return early
+    return early + 12 if early + 12 in half or min(half) >= 12 else early
 
 
 def _half(words: str) -> frozenset[int] | None:
@@ -123,7 +128,8 @@ def _half(words: str) -> frozenset[int] | None:
     LookupError for unknown words."""
     parts = [plain for word in _APART.split(words) if (plain := _plain(word))]
     rest = [part for part in parts if part not in _LEXICON.word_set("joining")]
-    for table in (_latin_halves, _halves):  # CLDR is read only for what is not English
+    # CLDR is read only for what is not English, and whole only for a rare language.
+    for table in (_latin_halves, _halves, _rare_halves):
         for joined in ("".join(parts), "".join(rest)):
             if not joined:
                 return None
@@ -133,8 +139,9 @@ def _half(words: str) -> frozenset[int] | None:
 
 
 def _plain(word: str) -> str:
-    """Returns a word as it is compared: without points and marks between them."""
-    return "".join(char for char in word.casefold() if char not in ".\u200c\u200d·")
+    """Returns a word as it is compared: without points, spaces and marks between them."""
+    dropped = ".\u200c\u200d·"
+    return "".join(c for c in word.casefold() if c not in dropped and not c.isspace())
 
 
 @cache
@@ -146,18 +153,41 @@ def _latin_halves() -> dict[str, frozenset[int]]:
 def _halves() -> dict[str, frozenset[int]]:
     """Returns the hours of each word for a part of the day, by CLDR and, for phones with an older
     one, by the words beside this module."""
-    # It takes a second to read, and only chats in some languages need it.
-    from babel import Locale, UnknownLocaleError
-
     found: dict[str, frozenset[int]] = {}
     for name, half in (("before_noon", "am"), ("after_noon", "pm")):
         words = map(_plain, _LEXICON.words(name))
         found |= dict.fromkeys(words, _latin_halves()[half])
-    for language in _LEXICON.words("languages"):
-        with suppress(UnknownLocaleError):
-            for word, hours in _parts_of_day(Locale.parse(language)):
-                found.setdefault(word, hours)
-    return {word.replace(" ", ""): hours for word, hours in found.items()}
+    return found | {
+        word: hours
+        for word, hours in _of_languages(_LEXICON.words("languages")).items()
+        if word not in found
+    }
+
+
+@cache
+def _rare_halves() -> dict[str, frozenset[int]]:
+    """Returns the same by all that CLDR has, the languages before their regions."""
+    from babel import localedata
+
+    names = localedata.locale_identifiers()
+    return _of_languages(sorted(names, key=lambda name: (name.count("_"), name)))
+
+
+def _of_languages(names: Iterable[str]) -> dict[str, frozenset[int]]:
+    """Returns the hours of each word for a part of the day in these languages. A word that several
+    of them have for parts of the day has the hours of all; of a half, those of the first."""
+    # It takes a second or two to read, and only chats in some languages need it.
+    from babel import Locale, UnknownLocaleError
+
+    found: dict[str, frozenset[int]] = {}
+    halves = set(_latin_halves().values())
+    for name in names:
+        with suppress(UnknownLocaleError, ValueError):
+            for word, hours in _parts_of_day(Locale.parse(name)):
+                before = found.setdefault(word, hours)
+                if before not in halves and hours not in halves:
+                    found[word] = before | hours
+    return found
 
 
 def _parts_of_day(locale: Locale) -> Iterator[tuple[str, frozenset[int]]]:

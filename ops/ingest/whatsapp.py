@@ -43,8 +43,22 @@ _OWN: Final = "\u200e"
 """Begins what WhatsApp itself writes in the place of words, and lines with a file."""
 _LABEL: Final = re.compile(rf"{_OWN}\w{{2,20}}(?: \w{{2,20}})?:\s")
 """Before what somebody sent that is no text, but has words: a poll, a place."""
+_MARKED_EDIT: Final = re.compile(rf" ?{_OWN}<[^<>\n:：]{{3,80}}>$")
+"""At the end of an edited message, in any language; a file's has a name after a colon."""
+_MARKED_FILE: Final = re.compile(rf"{_OWN}[^\n]{{1,255}}\.\w{{1,5}} \([^()\n]{{2,60}}\)(?:\n|$)")
+"""A file as phones with Android write it, in any language."""
+_PAGES: Final = re.compile(rf"^[^\n•]{{1,255}} • {_OWN}\d{{1,6}} [^\s{_OWN}]{{1,20}}")
+"""Name and number of pages of a document, before its caption."""
+_FILE_NAME: Final = re.compile(
+    r"_?(?:WhatsApp[ -]+Chat|(?:Chat|Conversa|Discussion|Чат|Czat)(?: d[eo])? WhatsApp)"
+    r"(?: (?:with|mit|con|com|avec|met|с|z)(?= ))?[ -]*",
+    re.I,
+)
+"""What phones write before the name of a chat in that of its file."""
 _SPACES: Final = dict.fromkeys(map(ord, "\u202f\u00a0\u2009"), " ")
-_SPEAKER: Final = re.compile(r"(?P<name>[^:\n\"“”„«»]{1,80}?): ?(?P<text>.*)", re.DOTALL)
+_KOREAN: Final = re.compile(r"\d\d\. ?\d{1,2}\. ?\d{1,2}\.,? 오[전후]")
+"""A stamp whose year comes first and has two digits."""
+_SPEAKER: Final = re.compile(r"(?P<name>[^:\n\"“”„«»「」『』]{1,80}?): ?(?P<text>.*)", re.DOTALL)
 _KINDS: Final = {
     "files": "media",
     "calls": "calls",
@@ -142,24 +156,32 @@ def _named(
 def _words(raw: str, has_file: bool) -> tuple[str, str]:
     """Returns what a person wrote, or else of what kind the entry is."""
     raw = raw.strip()
+    if (unmarked := _MARKED_EDIT.sub("", raw)).strip(_OWN + " "):
+        raw = unmarked
     text = expression("edited").sub("", raw.replace(_OWN, "")).strip()
     for kind, name in _KINDS.items():
         if expression(name).fullmatch(text):
             return "", kind
     if not text:
         return "", "messages without words"
+    is_file = _MARKED_FILE.match(raw) is not None
+    first, _, caption = (part.strip() for part in text.partition("\n"))
+    if caption and (is_file or expression("file").fullmatch(first)):
+        # Some phones repeat the name of a document.
+        return ("", "files") if first.startswith(f"{caption} (") else (caption, "")
     if raw.startswith(_OWN) and not _LABEL.match(raw):
-        return "", "files" if has_file else "notices of WhatsApp"
+        return "", "files" if has_file or is_file else "notices of WhatsApp"
     if (
         has_file and _OWN in raw and not _LABEL.match(raw)
     ):  # a caption, and what stands for the file
-        text = raw.rpartition(_OWN)[0].replace(_OWN, "").strip()
-    return text, ""
+        text = _PAGES.sub("", raw.rpartition(_OWN)[0]).replace(_OWN, "").strip()
+    return (text, "") if text else ("", "files")
 
 
 def _chat(stem: str) -> str:
     """Returns the name of the chat from the name of its file."""
-    stem = re.sub(r"^_?WhatsApp[ -]+Chat( with|( -))?[ -]*", "", stem, flags=re.I)
+    found = _FILE_NAME.match(stem)
+    stem = stem[found.end() :] if found else stem
     return re.sub(r" ?\(\d+\)$", "", stem).strip("_ ")[:200]
 
 
@@ -237,7 +259,7 @@ def _span(entries: Sequence[_Entry], order: DateOrder) -> float:
 
 
 def _orders(entries: Sequence[_Entry]) -> list[DateOrder]:
-    if any(entry.stamp.date[0] > 31 for entry in entries):
+    if any(entry.stamp.date[0] > 31 for entry in entries) or _KOREAN.match(entries[0].stamp.text):
         return ["ymd"]
     return [order for order in get_args(DateOrder) if order != "ymd"]
 

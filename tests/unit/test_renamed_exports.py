@@ -99,6 +99,23 @@ def test_what_was_erased_stays_erased_under_another_name(tmp_path: Path) -> None
     assert standings == ["erased", "known", "known", "new"]
 
 
+@pytest.mark.parametrize("name", ["WhatsApp Chat with Ana.txt", "WhatsApp Chat with Ana Lopez.txt"])
+def test_a_renamed_contact_all_of_whose_messages_were_erased(tmp_path: Path, name: str) -> None:
+    published = Published(None)
+    path = chat(tmp_path, "WhatsApp Chat with Ana.txt", OLD)
+    for each in [item for item in read(path)[1] if isinstance(item, Outgoing)]:
+        raw = json.loads(each.value or b"")
+        if raw["body"]["speaker"] == "Ana":
+            mark = mark_of(turn_memory_id(each.scope, raw["body"]["turn_id"]))
+            raw["body"] |= {"content": mark, "speaker": ""}
+            for gone in ("source_type", "source_id", "metadata"):
+                raw["body"].pop(gone, None)
+        published.standing(Outgoing(each.topic, each.scope, each.key, json.dumps(raw).encode()))
+    standings, names = taken(published, chat(tmp_path, name, NEW, Ana="Ana Lopez"))
+    assert standings == ["erased", "known", "erased", "new"]
+    assert names[3][0] == "Ana Lopez"
+
+
 def workspace(
     path: Path, channel: str, texts: Sequence[str], lists: object = None, notice: str = ""
 ) -> Path:
@@ -192,6 +209,17 @@ def test_a_renamed_file_of_messages(tmp_path: Path, fields: dict[str, object]) -
     assert taken(published, messages(tmp_path, "chat.json", more, **fields))[0] == ["known"] * 4
     # An older and shorter export of it.
     assert taken(published, messages(tmp_path, "old.json", TOLD[:2], **fields))[0] == ["known"] * 2
+
+
+def test_a_renamed_file_with_one_message_of_the_same_time(tmp_path: Path) -> None:
+    published = Published(None)
+    taken(published, messages(tmp_path, "chat.json", TOLD[:1], created_at=dates(1)))
+    later = messages(tmp_path, "later.json", TOLD[:1], created_at=dates(2))
+    assert taken(published, later)[0] == ["new"]
+    copy = messages(tmp_path, "copy.json", TOLD, created_at=dates(1, 2, 3))
+    standings, names = taken(published, copy)
+    assert standings == ["known", "new", "new"]
+    assert {session for _, session in names} == {"chat"}
 
 
 def test_a_renamed_transcript(tmp_path: Path) -> None:

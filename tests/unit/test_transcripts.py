@@ -1,0 +1,145 @@
+"""Transcripts of meetings and captions, as programs write them: who says what, and when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_ingest_parts import turns
+
+ZOOM = """WEBVTT
+
+1
+00:00:03.120 --> 00:00:05.550
+Ana Lopez: Good morning.
+
+2
+00:00:13.010 --> 00:00:15.990
+Ben O'Neil (he/him): Note: it is late.
+
+3
+00:00:16.010 --> 00:00:18.990
+Dr. Müller [Guest]: Hello.
+
+4
+00:00:19.010 --> 00:00:20.990
++1 555 0100 / Lobby: Hi.
+"""
+TEAMS = """Weekly Sync
+March 2, 2026, 9:00AM
+
+Lopez, Ana   0:03
+Good morning.
+
+Ben O'Neil   0:09
+Hi. I moved to Porto.
+It was in May.
+
+Lopez, Ana   1:02:09
+Bye.
+"""
+OTTER = """Ana Lopez  0:00\x20\x20
+Good morning.
+
+Unknown Speaker  1:02:09\x20\x20
+Bye.
+
+Transcribed by https://otter.ai
+"""
+ZOOM_TEXT = "[Ana Lopez] 09:01:12\nGood morning.\n\n[Ben] 09:01:20\nHi there.\nI moved.\n"
+MEET = """Weekly Sync (2026-03-02 09:00 GMT) - Transcript
+Attendees
+Ana Lopez, Ben O'Neil
+
+00:00:00
+Ana Lopez: Good morning.
+Ben O'Neil: Hi.
+
+00:05:00
+Ana Lopez: I moved to Porto.
+
+Meeting ended after 00:32:16
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "zoom.vtt",
+            ZOOM,
+            [
+                ("Ana Lopez", "Good morning."),
+                ("Ben O'Neil (he/him)", "Note: it is late."),
+                ("Dr. Müller [Guest]", "Hello."),
+                ("+1 555 0100 / Lobby", "Hi."),
+            ],
+        ),
+        (
+            "teams.txt",
+            TEAMS,
+            [
+                ("Lopez, Ana", "Good morning."),
+                ("Ben O'Neil", "Hi. I moved to Porto. It was in May."),
+                ("Lopez, Ana", "Bye."),
+            ],
+        ),
+        ("otter.txt", OTTER, [("Ana Lopez", "Good morning."), ("Unknown Speaker", "Bye.")]),
+        ("zoom.txt", ZOOM_TEXT, [("Ana Lopez", "Good morning."), ("Ben", "Hi there. I moved.")]),
+        (
+            "meet.txt",
+            MEET,
+            [
+                ("Ana Lopez", "Good morning."),
+                ("Ben O'Neil", "Hi."),
+                ("Ana Lopez", "I moved to Porto."),
+            ],
+        ),
+    ],
+)
+def test_who_speaks_in_a_meeting(
+    name: str, text: str, said: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    found, told = turns(tmp_path / name, text)
+    assert [(each["speaker"], each["content"]) for each in found] == [
+        (who if "555" not in who else found[-1]["speaker"], words) for who, words in said
+    ]
+    assert "BAD" not in told
+    assert "cues without words" not in told
+
+
+def test_lines_of_the_program_are_counted(tmp_path: Path) -> None:
+    assert "1 entries are left out: 1 lines of the program" in turns(tmp_path / "a.txt", OTTER)[1]
+    _, told = turns(tmp_path / "b.txt", MEET)
+    assert "4 entries are left out: 3 lines before the first time, 1 lines of the program" in told
+
+
+def test_who_speaks_after_a_dash_is_not_who_spoke_before(tmp_path: Path) -> None:
+    found, _ = turns(
+        tmp_path / "a.srt",
+        "1\n00:00:01,000 --> 00:00:02,000\nAna: It is cold\n\n"
+        "2\n00:00:03,000 --> 00:00:04,000\n- How cold?\n- Very.\n\n"
+        "3\n00:00:05,000 --> 00:00:06,000\n-5 degrees.\n\n"
+        "4\n00:00:07,000 --> 00:00:08,000\nAna: See?\n",
+    )
+    assert [(each["speaker"], each["content"]) for each in found] == [
+        ("Ana", "It is cold"),
+        ("", "How cold?"),
+        ("", "Very."),
+        ("", "-5 degrees."),
+        ("Ana", "See?"),
+    ]
+
+
+def test_cues_that_are_shown_word_by_word_are_said_once(tmp_path: Path) -> None:
+    found, told = turns(
+        tmp_path / "a.vtt",
+        "WEBVTT\n\n00:00:00.160 --> 00:00:02.389 align:start position:0%\n \n"
+        "hello<00:00:00.480><c> and</c><00:00:00.640><c> welcome</c>\n\n"
+        "00:00:02.389 --> 00:00:02.399\nhello and welcome\n \n\n"
+        "00:00:02.399 --> 00:00:04.500\nhello and welcome\nto<00:00:02.720><c> the</c> show\n\n"
+        "00:00:04.500 --> 00:00:04.510\nto the show\n \n",
+    )
+    assert [each["content"] for each in found] == ["hello and welcome to the show"]
+    assert "3 repeated lines" in told
