@@ -26,8 +26,10 @@ WORDS: Final = {
     "frozen_set_type": "Input should be a valid array",
     "is_instance_of": "Input is of another kind",
     "json_type": "Input should be JSON",
+    "timezone_aware": "the time has no zone; write for example 2026-03-01T09:30:00Z",
 }
 """Replaces texts of pydantic that are meant for programmers, by type of failure."""
+_NO_TIME: Final = ("datetime_parsing", "datetime_from_date_parsing", "datetime_object_invalid")
 _TYPE_NAMES: Final = frozenset(
     (
         *("str", "int", "float", "bool", "bytes", "none", "decimal", "date", "datetime", "time"),
@@ -84,6 +86,10 @@ def says(failure: ErrorDetails) -> str:
         if kind in ("too_short", "too_long") and limit in context:
             count = context[limit]
             return f"Input should have {name} {count} item{'' if count == 1 else 's'}"
+    if kind in _NO_TIME:
+        why = str(context.get("error", ""))
+        reason = f": {why}" if "range" in why or "zone" in why else ""
+        return f"is no time such as 2026-03-01T09:30:00Z{reason}"
     text = WORDS.get(kind) or failure["msg"]
     text = text.removeprefix("Value error, ").removeprefix("Assertion failed, ")
     return text.replace("valid tuple", "valid array").replace("valid dictionary", "valid object")

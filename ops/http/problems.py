@@ -170,8 +170,8 @@ def _of_validation(error: RequestValidationError) -> Problem:
     """What is wrong in which field, without the values."""
     errors = error.errors()
     if any(each["type"] == "json_invalid" for each in errors):
-        why = str(errors[0].get("ctx", {}).get("error", "it ends too early"))
-        return Problem("malformed", f"the body is no JSON: {why}")
+        why = str(errors[0].get("ctx", {}).get("error", "the body ends too early"))
+        return Problem("malformed", why)
     found = failures(errors)
     detail = "; ".join(f"{where}: {why}" for where, why in found[:5])
     return Problem("invalid", detail, errors=[{"where": at, "why": why} for at, why in found])

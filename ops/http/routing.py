@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import difflib
 import json
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
@@ -17,13 +18,54 @@ from palimpsest.ops.http.problems import KINDS, MEDIA_TYPE, Problem
 
 JSON_TYPE: Final = "application/json"
 NDJSON_TYPE: Final = "application/x-ndjson"
+MOST_DIGITS: Final = 1_000
+"""Of an integer: more of them take longer to read than their number."""
 
 
 class _StrictRequest(Request):
     """Reads the JSON of a body strictly."""
 
     async def json(self) -> Any:
-        return json.loads(without_mark(await self.body()), parse_constant=no_constant)
+        try:
+            return read_json(without_mark(await self.body()))
+        except ValueError as error:
+            raise json.JSONDecodeError(str(error), "", 0) from None  # which the framework expects
+
+
+def read_json(body: bytes) -> object:
+    """Parses JSON strictly. Raises ValueError that says what is wrong with the body."""
+    if not body.strip():
+        raise ValueError("the body is empty; send JSON")
+    try:
+        found: object = json.loads(
+            body.decode("utf-8"),
+            parse_constant=no_constant,
+            parse_int=_number,
+            object_pairs_hook=_members,
+        )
+    except UnicodeDecodeError:
+        raise ValueError("the body is not UTF-8") from None
+    except RecursionError:
+        raise ValueError("the body is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise ValueError(f"the body is no JSON: {error.msg}, at {where}") from None
+    return found
+
+
+def _number(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"the body has a number of more than {MOST_DIGITS} digits")
+    return int(digits)
+
+
+def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        name = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        shown = name.encode("utf-8", "replace").decode()
+        raise ValueError(f"the body has the field {shown} twice in one object; send it once")
+    return members
 
 
 def without_mark(body: bytes) -> bytes:
@@ -32,7 +74,7 @@ def without_mark(body: bytes) -> bytes:
 
 
 def no_constant(name: str) -> float:
-    raise json.JSONDecodeError(f"{name} is no JSON", name, 0)
+    raise ValueError(f"the body has {name}, which is no JSON; send null, or leave it out")
 
 
 class StrictRoute(APIRoute):

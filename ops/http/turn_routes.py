@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from palimpsest.ops.http.routing import (
     WITH_BODY,
     errors,
     media_type,
-    no_constant,
+    read_json,
     router,
     without_mark,
 )
@@ -199,14 +198,9 @@ class _Read:
 
 def _parsed(text: bytes) -> object:
     try:
-        found: object = json.loads(text.decode("utf-8"), parse_constant=no_constant)
-    except UnicodeDecodeError:
-        raise Problem("malformed", "the body is not UTF-8") from None
-    except RecursionError:
-        raise Problem("malformed", "the body is nested too deeply") from None
+        return read_json(text)
     except ValueError as error:
-        raise Problem("malformed", f"the body is no JSON: {error}") from None
-    return found
+        raise Problem("malformed", str(error)) from None
 
 
 # ---- a file ----

@@ -159,7 +159,11 @@ def _record(raw: dict[str, object], place: str, options: ReadOptions, watch: Wat
     if at is None:
         at = later(options.now, watch.untimed * UNTIMED_STEP)
     else:
-        at = _told_at(at, options.zone)
+        try:
+            at = _told_at(at, options.zone)
+        except ValidationError as error:
+            why = describe(error).removeprefix("record: ")
+            raise ValueError(f"occurred_at: {why}") from None
     record = checked(
         turn,
         options.scope or _scope(raw.get("scope")),

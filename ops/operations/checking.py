@@ -56,6 +56,20 @@ def _dated(value: object) -> object:
     return value
 
 
+def _calendar(value: object) -> object:
+    """Refuses numbers, also as texts: pydantic would read them as a Unix time."""
+    if isinstance(value, int | float) or (isinstance(value, str) and value.strip().isdecimal()):
+        raise ValueError("write the time as a text, for example 2026-03-01 or 2026-03-01T09:30:00Z")
+    return _dated(value)
+
+
+def _counted(value: object) -> object:
+    """Refuses true and false, which pydantic would read as 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("Input should be a valid number")
+    return value
+
+
 def _lowered(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
@@ -97,7 +111,7 @@ def field_type(parameter: Parameter) -> Any:
     if doc.model is not None:
         plain = _with_model(plain, doc.model)
     elif plain is datetime:
-        plain = _annotated(AwareDatetime, BeforeValidator(_dated, AwareDatetime | date))
+        plain = _annotated(AwareDatetime, BeforeValidator(_calendar, AwareDatetime | date))
     elif plain == int | datetime:
         plain = _annotated(int | AwareDatetime, BeforeValidator(_dated, int | AwareDatetime | date))
     elif is_text and doc.lower:
@@ -117,6 +131,8 @@ def field_type(parameter: Parameter) -> Any:
         bounds |= {"min_length": doc.min_length, "max_length": doc.max_length}
     limits = {name: value for name, value in bounds.items() if value is not None}
     bounded = _annotated(plain, Field(**limits)) if limits else plain
+    if plain in (int, float):
+        bounded = _annotated(bounded, BeforeValidator(_counted))
     if doc.not_blank:
         shown = Field(json_schema_extra={"pattern": r"\S" if doc.min_length else r"^$|\S"})
         bounded = _annotated(_annotated(bounded, AfterValidator(_not_blank)), shown)

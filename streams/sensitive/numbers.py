@@ -186,6 +186,8 @@ def find_credentials(text: str) -> Iterator[Span]:
 
 def find_emails(text: str) -> Iterator[Span]:
     for match in _EMAIL.finditer(text):
+        if match.group().startswith("git@") and text.startswith(":", match.end()):
+            continue  # of a repository
         yield Span(*match.span(), "email", SURE)
 
 

@@ -15,11 +15,24 @@ _HINTS: Final = (
     *("passw", "p@ssw", "passphrase", "passcode", "pass", "pwd", "pw", "pin", "kennwort", "losung"),
     *("contrase", "clave", "mot de passe", "senha", "parola", "wachtwoord", "парол"),
     *("パスワード", "暗証", "合言葉", "密码", "密碼", "口令", "비밀번호"),
+    *(
+        "лозинка",
+        "lozinka",
+        "geslo",
+        "hasło",
+        "heslo",
+        "şifre",
+        "lösenord",
+        "adgangskode",
+        "passord",
+    ),
+    *("jelszó", "salasana", "slaptažodis", "parolă", "κωδικός", "mật khẩu", "kata sandi"),
+    *("รหัสผ่าน", "كلمة ", "סיסמ", "पासवर्ड", "psw", "identified"),
     *("key", "schlüssel", "キー", "secret", "token", "トークン"),
 )
 _NAME: Final = expression("name")
 _HINTED: Final = re.compile("|".join(_HINTS))
-_LAST_WORDS: Final = ("key", "schlüssel", "キー", "pass")
+_LAST_WORDS: Final = ("key", "schlüssel", "キー", "pass", "secret", "token")
 """Hints that a name may end with."""
 _NAME_CHARACTERS: Final = 16
 """Of what a name has before its last word, at most."""
@@ -33,9 +46,20 @@ _OPTIONS_OF: Final = {
     "sshpass": re.compile(r"(?<![\w-])-p ?['\"]?([^\s\"'=-][^\s\"']{2,127})"),
     "docker": re.compile(r"(?<![\w-])-p ([^\s\"'=\d-][^\s\"':]{2,127})(?![^\s])"),
     "redis-cli": re.compile(r"(?<![\w-])-a ([^\s\"'=-][^\s\"']{2,127})"),
+    "htpasswd": re.compile(r"htpasswd(?: -\w{1,8}){1,4} \S{1,128} \S{1,64} ([^\s\"']{3,128})"),
+    "chpasswd": re.compile(
+        r"(?<![^\s\"'])\w{1,32}:([^\s\"':]{3,128})[\"']?\s?\|\s?(?:sudo )?chpasswd"
+    ),
+    "sudo -s": re.compile(r"echo [\"']?([^\s\"'$]{3,128})[\"']?\s?\|\s?sudo -S"),
+    "net use": re.compile(r"/user:\S{1,64} ([^\s/\"'*][^\s\"']{2,127})", re.IGNORECASE),
+    "securestring": re.compile(
+        r"ConvertTo-SecureString (?:-String )?[\"']([^\"'\n$]{3,128})[\"']", re.IGNORECASE
+    ),
+    "jdbc:oracle": re.compile(r"jdbc:oracle:\w{1,8}:[^\s/@:]{1,64}/([^\s@/]{1,128})@"),
+    "wifi:": re.compile(r"WIFI:[^\n]{0,100}?[;:]P:((?:\\.|[^;\\\s]){3,64});", re.IGNORECASE),
     "net user": re.compile(r"net user \S{1,64} ([^\s/\"'*][^\s\"']{2,127})", re.IGNORECASE),
 }
-"""Of programs whose short options bear a password."""
+"""Of programs and notations that have a password in a place of their own, by what they contain."""
 _QUOTES: Final = {
     **{'"': '"', "'": "'", "`": "`", "“": "”", "„": "“", "‘": "’", "«": "»", "「": "」"},
     "『": "』",
@@ -54,6 +78,8 @@ _WHERE: Final = expression("where")
 _NUMBERS: Final = ("card number", "ssn", "social security number", "iban", "account number")
 _NUMBER_NAME: Final = re.compile("|".join(_NUMBERS), re.IGNORECASE)
 _DATE_OR_VERSION: Final = expression("date_or_version")
+_ADDRESS: Final = re.compile(r"0x[0-9A-Fa-f]{40}")
+"""Of a contract, which a token of a blockchain has."""
 _PAGING: Final = ("page", "next", "sync", "continuation", "cursor", "max", "csrf", "public")
 
 
@@ -63,8 +89,7 @@ def find_passwords(text: str, lowered: str) -> Iterator[Span]:
         yield from _named(text, lowered)
         if not text.isascii():
             yield from _asian(text)
-    if " -" in text or text.startswith("-") or "net user" in lowered:
-        yield from _options(text, lowered)
+    yield from _options(text, lowered)
     if "/" in text:
         for match in expression("pair").finditer(text):
             if _has_the_look(match[1], 5):
@@ -129,9 +154,10 @@ def _asian(text: str) -> Iterator[Span]:
 
 
 def _options(text: str, lowered: str) -> Iterator[Span]:
-    for match in expression("flag").finditer(text):
-        if not _NO_VALUE.match(match["value"]):
-            yield Span(*match.span("value"), "password", TOLD)
+    if " -" in text or text.startswith("-"):
+        for match in expression("flag").finditer(text):
+            if not _NO_VALUE.match(match["value"]):
+                yield Span(*match.span("value"), "password", TOLD)
     for program, pattern in _OPTIONS_OF.items():
         if program in lowered:
             for match in pattern.finditer(text):
@@ -167,6 +193,8 @@ def _in_element(text: str, name: re.Match[str]) -> Span | None:
     element = expression("element").match(text, name.end())
     if element is None or not _is_quoted_value(element["value"], str(name.lastgroup), "sign"):
         return None
+    if name.lastgroup == "pin" and _is_postal(text, name.start(), *element.span("value")):
+        return None
     return Span(*element.span("value"), _kind(name), TOLD)
 
 
@@ -184,13 +212,12 @@ def _value(text: str, name: re.Match[str], link: re.Match[str]) -> Span | None:
         return None
     start = link.end()
     how = "sign" if link["sign"] or link["paired"] else "said" if link["said"] else "beside"
-    close = _QUOTES.get(text[start : start + 1])
-    if close is not None:
-        end = text.find(close, start + 1, start + 258)
-        least = 4 if link["paired"] else 1
-        if end >= start + 1 + least and _is_quoted_value(text[start + 1 : end], named, how):
-            return Span(start + 1, end, kind, TOLD)
+    if link["listed"]:
+        how = "listed"
+    elif link["beside"] and "\n" in link["beside"] and not _is_own_line(text, name.start(), start):
         return None
+    if text[start : start + 1] in _QUOTES:
+        return _quoted(text, name, start, how, 4 if link["paired"] else 1)
     if named == "password" and how != "beside":
         phrase = expression("phrase").match(text, start)
         if phrase is not None and _is_phrase(phrase.group(), name.group(), text[: phrase.start()]):
@@ -200,6 +227,8 @@ def _value(text: str, name: re.Match[str], link: re.Match[str]) -> Span | None:
     if not found or _NO_VALUE.match(found):
         return None
     end = start + len(found)
+    if name.group().lower() == "pass" and found.isdecimal() and len(found) < 4:
+        return None  # a number of tests
     if how != "sign" and _is_of_another_pass(found, name.group(), link["said"] or ""):
         return None
     if not _is_value(found, named, how, text, end):
@@ -207,6 +236,25 @@ def _value(text: str, name: re.Match[str], link: re.Match[str]) -> Span | None:
     if named == "pin" and _is_postal(text, name.start(), start, end):
         return None
     return Span(start, end, kind, GUESSED if how == "beside" else TOLD)
+
+
+def _quoted(text: str, name: re.Match[str], start: int, how: str, least: int) -> Span | None:
+    """The value in quotes, of `least` characters."""
+    named = str(name.lastgroup)
+    end = text.find(_QUOTES[text[start]], start + 1, start + 258)
+    if end < start + 1 + least or not _is_quoted_value(text[start + 1 : end], named, how):
+        return None
+    if named == "pin" and _is_postal(text, name.start(), start + 1, end):
+        return None
+    return Span(start + 1, end, _kind(name), TOLD)
+
+
+def _is_own_line(text: str, name: int, start: int) -> bool:
+    """Whether the name and the value behind it are the whole of a line each, as they are copied
+    from a form."""
+    end = text.find("\n", start, start + 258)
+    value = text[start : start + 257 if end < 0 else end].strip()
+    return text[name - 1 : name] in ("", "\n") and " " not in value
 
 
 def _is_phrase(found: str, name: str, before: str) -> bool:
@@ -223,6 +271,8 @@ def _is_phrase(found: str, name: str, before: str) -> bool:
 def _is_quoted_value(found: str, named: str, how: str) -> bool:
     if "\n" in found or _NO_VALUE.match(found) or found.lower() in _STOP_WORDS:
         return False
+    if named == "password" and how == "listed":
+        return _has_the_look(found, 6)
     if named == "password":
         return how != "beside" or not found.isalpha()
     if named == "pin":
@@ -245,6 +295,8 @@ def _is_of_another_pass(found: str, name: str, said: str) -> bool:
 
 
 def _is_value(found: str, named: str, how: str, text: str, end: int) -> bool:
+    if named == "token" and _ADDRESS.fullmatch(found):
+        return False
     if named == "pin":
         return found.isdecimal() and 3 <= len(found) <= 8 and how != "beside"
     if named in ("api_key", "token"):
@@ -307,13 +359,15 @@ def _is_postal(text: str, name: int, start: int, end: int) -> bool:
     """Whether the value of a PIN is the number of a place, as in India: it has its six digits, a
     place is named in the same sentence, and nothing says that it is a person's or a card's."""
     number = expression("postal").match(text, start)
-    if number is None or number.end() < end or "PIN" not in text[name:start].upper():
+    said = text[name:start]
+    if number is None or number.end() < end or "PIN" not in said.upper():
         return False
     before = _SENTENCE_END.split(text[max(0, name - _NEAR) : name])[-1]
     after = _SENTENCE_END.split(text[number.end() : number.end() + _NEAR])[0]
-    said = text[name:start]
     if any(map(expression("whose_pin").search, (before, said))):
         return False
+    if expression("pincode").match(said):
+        return True
     return any(map(expression("place").search, (before, said, after)))
 
 

@@ -64,3 +64,27 @@ def test_a_byte_order_mark_is_no_part_of_a_body(client: httpx.Client) -> None:
         "/api/turns", content=lines, headers={"content-type": "application/x-ndjson"}
     )
     assert sent.json()["accepted"] == 2
+
+
+@pytest.mark.parametrize("path", ["/api/turns", "/api/memory/recall", "/api/memory/remember"])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b" ", "the body is empty; send JSON"),
+        (b"{", "the body is no JSON: "),
+        (b'{"query": NaN}', "the body has NaN, which is no JSON; send null, or leave it out"),
+        (b'{"query": -Infinity}', "the body has -Infinity, which is no JSON"),
+        (b'{"query": "a", "query": "b"}', "the body has the field query twice in one object"),
+        (b'{"metadata": {"\\ud83d": 1, "\\ud83d": 2}}', "the body has the field ? twice"),
+        (b'{"limit": ' + b"9" * 5_000 + b"}", "the body has a number of more than 1000 digits"),
+        (b"[" * 9_999, "the body is nested too deeply"),
+        ("{}".encode("utf-16"), "the body is not UTF-8"),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_refused_in_plain_words(
+    client: httpx.Client, path: str, body: bytes, said: str
+) -> None:
+    answer = client.post(path, content=body, headers={"content-type": "application/json"})
+    detail = problem(answer, 400, "malformed")["detail"]
+    assert detail.startswith(said)
+    assert not [hint for hint in ("char 0", "sys.", "codec", "Exceeds") if hint in detail]

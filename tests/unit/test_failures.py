@@ -93,3 +93,25 @@ def test_no_operation_tells_of_python(name: str) -> None:
             except RequestError as error:
                 told = str(error)
                 assert not [hint for hint in HINTS if hint in told], (each.name, value, told)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("2024-05-25T10:00:00", "the time has no zone"),
+        ("yesterday", "is no time such as 2026-03-01T09:30:00Z"),
+        ("2024-02-30", "is no time such as 2026-03-01T09:30:00Z: day value is outside"),
+        ("", "is no time such as"),
+        (5, "write the time as a text, for example 2026-03-01"),
+        (True, "write the time as a text"),
+        ("1716631200", "write the time as a text"),
+    ],
+)
+def test_what_is_no_time_is_refused_with_an_example_of_one(value: object, said: str) -> None:
+    with pytest.raises(RequestError, match=rf"^since: {said}"):
+        checked(OPERATIONS["recall"], {"query": "x", "since": value})
+
+
+def test_true_is_no_number() -> None:
+    with pytest.raises(RequestError, match=r"^limit: Input should be a valid number"):
+        checked(OPERATIONS["recall"], {"query": "x", "limit": True})
