@@ -158,7 +158,10 @@ def _readings(words: tuple[str, ...], holds: bool) -> list[Form]:
 def base_form(word: str) -> str:
     """A word in the form in which "smokes", "smoke" and "smoking" meet."""
     word = _IRREGULAR.get(word, word)
-    return word if len(word) < 4 else _DOUBLED.sub(r"\1", _VERB.sub("", word))
+    if len(word) < 4:
+        return word
+    stem = _DOUBLED.sub(r"\1", _VERB.sub("", word))
+    return f"{stem[:-1]}i" if stem.endswith("y") else stem  # "study" as in "studies"
 
 
 _LIKED, _ENJOYED = base_form("like"), base_form("enjoy")
@@ -360,17 +363,19 @@ def is_other_attribute(new: str, known: str) -> bool:
     name (an exam, a class), so the day of most is another only where it is said to have moved."""
     if _is_other_partner(new, known):
         return True
+    said = _folded(new)
+    lately = said.endswith(" now")
     for shape in (*_ADDRESSES, _EVENT):
-        one = shape.fullmatch(_folded(new))
+        one = shape.fullmatch(said.removesuffix(" now"))
         if one is None:
             continue
-        other = shape.fullmatch(_folded(known))
+        other = shape.fullmatch(_folded(known).removesuffix(" now"))
         if other is None or one["holder"] != other["holder"] or _key(one) != _key(other):
             continue
         if shape is not _EVENT:
             return _is_another(one["value"], other["value"])
         same_shape = one["value"][0].isdigit() == other["value"][0].isdigit()
-        moved = one["news"] is not None or _ONE_DAY.fullmatch(one["key"]) is not None
+        moved = lately or one["news"] is not None or _ONE_DAY.fullmatch(one["key"]) is not None
         return moved and same_shape and one["value"] != other["value"]
     return False
 
@@ -515,7 +520,7 @@ def _stated(statement: str) -> Stated | None:
     recent = expression("recent").search(said)
     dated = recent or expression("dated").search(said)
     if dated is not None:
-        if slot not in _DATED_SLOTS:
+        if slot not in _DATED_SLOTS and claim.slot != "event":
             return None
         said = said[: dated.start()]
     said = _COMPANY.sub("", said) if slot == "home" else said

@@ -17,6 +17,7 @@ from palimpsest.streams.claims.subjects import (
     FAMILY,
     PEOPLE,
     PLURALS,
+    TITLE_DOT,
     Subject,
     attribute_claim,
     in_third_person,
@@ -110,9 +111,7 @@ def claim_of(statement: str, speaker: str = USER) -> Claim | None:
     if len(text) > MAX_CLAUSE_CHARACTERS or not text:
         return None
     plain = expanded(_AS_OF.sub("", text).rstrip(".!"))
-    if any(mark in plain for mark in '?!:;"\n') or ". " in plain.replace("Dr. ", "").replace(
-        "St. ", ""
-    ):
+    if any(mark in plain for mark in '?!:;"\n') or ". " in TITLE_DOT.sub(r"\1 ", plain):
         return None
     found = clause_claim(plain, speaker, None)
     return None if found is None else found._replace(text=text)
@@ -130,7 +129,7 @@ def clause_claim(clause: str, speaker: str, today: date | None) -> Claim | None:
             clause = clause[lead.end() :]
     found = (
         reversed_claim(clause, speaker)
-        if " is my " in clause or "'s " in clause or " are my " in clause
+        if any(map(clause.__contains__, (" is my ", "'s ", " are my ", " my favo")))
         else None
     )
     if found is not None:
@@ -244,10 +243,10 @@ def _is_left_out(reading: _Reading, today: date | None) -> bool:
         return True
     if pattern.dated and not reading.has(*_DATES.get(pattern.slot, _HABITUAL)):
         return True
-    if said.negated and (pattern.slot in ("occupation", "event") or said.verb == "prefer"):
+    if said.negated and _says_little(said, pattern):
         return True
-    if said.negated and said.tense in ("past", "perfect") and pattern.slot != "home":
-        return True  # what did not happen says little
+    if not said.negated and value.startswith("any "):
+        return True  # agreed to, "do you have any allergies?" names none
     if said.verb == "get" and pattern.slot == "likes" and value.startswith(("a ", "an ", "the ")):
         return True  # "got into a fight"
     if pattern.key == "year" and any(
@@ -262,6 +261,15 @@ def _is_left_out(reading: _Reading, today: date | None) -> bool:
         return reading.has("point")  # "I'm working in the bakery today"
     # To an assistant this picks one of what it named.
     return said.verb == "like" and subject.holder == USER and is_name(value) and today is not None
+
+
+def _says_little(denied: Predicate, pattern: Pattern) -> bool:
+    """What did not happen, and what somebody is not, unless they were it before."""
+    if denied.tense in ("past", "perfect") and pattern.slot != "home":
+        return True
+    if pattern.slot == "occupation":
+        return not denied.ended
+    return pattern.slot == "event" or denied.verb == "prefer"
 
 
 def _claim(reading: _Reading, today: date | None) -> Claim | None:

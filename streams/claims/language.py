@@ -30,6 +30,7 @@ class English(TypedDict):
     first_person: list[tuple[str, str]]
     wordings: list[tuple[str, str]]
     bare: dict[str, str]
+    consumed: dict[str, str]
     headings: dict[str, str]
     frames: dict[str, str]
     sought: dict[str, str]

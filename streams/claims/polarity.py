@@ -1,15 +1,16 @@
 """Whether two statements say of one thing that it holds of somebody, and that it does not. Pure.
 
 Wider than what `conflict` finds sure: a part of a list, other words for liking, a kind of what is
-denied ("no children", "a daughter"), a retraction with more in its source. What is found here is
-for a person to judge. Two that are surely compatible are not found: where only a kind of the thing
+denied ("no children", "a daughter"; "no alcohol", "red wine"), a retraction with more in its
+source, an end that is told of another thing ("Rex died"). What is found here is for a person to
+judge. Two that are surely compatible are not found: where only a kind of the thing
 is denied ("tea", "not green tea"), or with a time, a frequency, a place or a companion beside it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -23,9 +24,15 @@ from palimpsest.streams.claims.conflict import (
 )
 from palimpsest.streams.claims.english import third_person
 from palimpsest.streams.claims.grammar import claim_of
-from palimpsest.streams.claims.language import expression, word_set
-from palimpsest.streams.claims.subjects import PETS
-from palimpsest.streams.claims.values import liked_by, without_determiner
+from palimpsest.streams.claims.language import ENGLISH, expression, word_set
+from palimpsest.streams.claims.subjects import PETS, PLURALS
+from palimpsest.streams.claims.succession import is_single, succeeds
+from palimpsest.streams.claims.values import (
+    is_activity,
+    is_name,
+    liked_by,
+    without_determiner,
+)
 
 MAX_TOPICS: Final = 8
 
@@ -48,17 +55,28 @@ _LATELY: Final = re.compile(r" (?:now|again)$")
 _USED_TO: Final = re.compile(r"(?P<verb>[a-z]+)(?P<rest>(?: .+)?)")
 
 
+_ENDS: Final = frozenset("had owned employed".split())
+"""What ends once and may begin again: who sold a car, and bought one later, says nothing
+contrary."""
+
+
 def opposes(new: str, known: str, known_on: date | None = None) -> bool:
-    """Whether one of the two says what the other denies, or each names another favourite.
+    """Whether one of the two says what the other denies, or each names another favourite, or the
+    new one probably takes the place of the other.
 
     `known` was stated on `known_on`: what ended before that day denies nothing."""
-    return is_unlike_favourite(new, known) or any(
-        one.holds != other.holds
-        and (one.holder, one.matter) == (other.holder, other.matter)
-        and (_denies(one, other) if other.holds else _denies(other, one))
-        and not _is_before(one.when, known_on)
-        for one in sides(new)
-        for other in sides(known)
+    return (
+        is_unlike_favourite(new, known)
+        or succeeds(new, known)
+        or any(
+            one.holds != other.holds
+            and (one.holder, one.matter) == (other.holder, other.matter)
+            and not (one.holds and one.matter in _ENDS)
+            and (_denies(one, other) if other.holds else _denies(other, one))
+            and not _is_before(one.when, known_on)
+            for one in sides(new)
+            for other in sides(known)
+        )
     )
 
 
@@ -70,9 +88,26 @@ def _denies(denial: Side, said: Side) -> bool:
 
 def _is_kind_of(topic: str, denied: str, matter: str) -> bool:
     """Whether a topic is a kind of a denied one: of what somebody may be allergic to any that is
-    called after it, of all else those of some adjectives ("hot dogs" are no dogs)."""
+    called after it, of all else those of some adjectives ("hot dogs" are no dogs); and what is
+    listed as one ("red wine" is alcohol)."""
     kind = topic.removesuffix(f" {denied}")
-    return kind != topic and (matter == "allergy" or kind in _KINDS_OF)
+    if kind != topic:
+        return matter == "allergy" or kind in _KINDS_OF
+    return denied in _generals(topic)
+
+
+def _generals(topic: str) -> frozenset[str]:
+    """What a food or drink is a kind of; of what only stands in for it ("oat milk") nothing."""
+    words = topic.split()
+    if not words or not _SUBSTITUTES.isdisjoint(words):
+        return frozenset()
+    found = _GENERALS.get(topic) or _GENERALS.get(words[-1]) if _is_plainly_called(words) else None
+    return found or frozenset()
+
+
+def _is_plainly_called(words: list[str]) -> bool:
+    """Whether the last of the words tells the kind: in "red wine", and not in "ginger beer"."""
+    return len(words) == 1 or " ".join(words) in _GENERALS or {*words[:-1]} <= _KINDS_OF
 
 
 def _is_before(when: tuple[int, ...], known_on: date | None) -> bool:
@@ -81,11 +116,23 @@ def _is_before(when: tuple[int, ...], known_on: date | None) -> bool:
     return when < (known_on.year, known_on.month, known_on.day)[: len(when)]
 
 
+def may_be_opposed(statement: str) -> bool:
+    """Whether another statement may oppose this one."""
+    return bool(sides(statement)) or is_single(statement)
+
+
 def words_of_its_topics(statement: str) -> str:
     """Words by which to find what is known of the same things; empty where it takes no side."""
-    return " ".join(
-        sorted({word for side in sides(statement) for word in (side.holder, *side.topics)})
-    )
+    if not may_be_opposed(statement):
+        return ""
+    words = set(re.findall(r"[\w']+", statement))
+    for side in sides(statement):
+        words |= {side.holder, *side.topics}
+        for topic in side.topics:
+            # The thing itself, what it is a kind of, and its kinds.
+            words |= {*_generals(topic), *_NAMED_AFTER.get(topic, ())}
+        words |= set(_SOUGHT.get(side.matter, ()))
+    return " ".join(sorted(words))
 
 
 @lru_cache(CACHED_STATEMENTS)
@@ -93,6 +140,7 @@ def sides(statement: str) -> tuple[Side, ...]:
     """The sides that a statement takes; none where it is not one plain claim."""
     plain = _LATELY.sub("", statement.rstrip(" .!"))
     plain, when = time_beside(plain)
+    plain = _HOW_WELL.sub("", plain)
     claim = claim_of(plain)
     if claim is None:
         return ()
@@ -101,9 +149,31 @@ def sides(statement: str) -> tuple[Side, ...]:
         does = "" if was is None else f"{third_person(was['verb'])}{was['rest']}"
         claim = claim_of(f"{claim.holder} {does}")
         claim = None if claim is None else claim._replace(holds=not claim.holds)
-    if claim is None or claim.qualified or not _ends_with(plain, claim.value):
+    if claim is None:
         return ()
-    return tuple(_sides(claim, when))
+    implied = tuple(_implied(claim, when))
+    if claim.qualified or not _ends_with(plain, claim.value):
+        return implied
+    return (*implied, *_sides(claim, when))
+
+
+def _implied(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
+    """Whose dog is black has a dog; whose dog died had one."""
+    relative = _OWNER.match(claim.holder)
+    is_loss = claim.slot == "event" and claim.key == "loss"
+    if relative is None:
+        if is_loss and claim.value in _DIED:
+            yield Side(claim.holder.casefold(), "lives", _ALIVE, False, when)
+        return
+    relation, name = relative["relation"].casefold(), (relative["name"] or "").casefold()
+    owner = relative["owner"].casefold()
+    if not is_loss:
+        key = _topic(relation)
+        yield Side(owner, "has", _KINDS.get(relation, frozenset()) | {key}, True, when)
+    elif name:
+        yield Side(name, "lives", _ALIVE, False, when)
+    elif relation in PETS and relation not in PLURALS:
+        yield Side(owner, "had", frozenset((_topic(relation),)), False, when)
 
 
 def _ends_with(statement: str, value: str) -> bool:
@@ -116,16 +186,9 @@ def _ends_with(statement: str, value: str) -> bool:
 def _sides(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
     holder = claim.holder.casefold()
     if claim.slot in ("family", "pet"):
-        has_none = _NONE_OF.match(claim.value) is not None
-        holds, key = claim.holds and not has_none, _topic(claim.key)
-        kinds = frozenset() if holds else _KINDS.get(claim.key, frozenset())
-        # Whose husband is not Tom may have one.
-        if holds or has_none or _topic(claim.value) == key:
-            yield Side(holder, "has", kinds | {key}, holds, when)
-    if claim.slot == "relationship" and claim.holds and claim.key == "partner":
-        yield Side(holder, "has", frozenset(("partner",)), True, when)
-    elif claim.slot == "relationship" and claim.holds and claim.value.casefold() == "single":
-        yield Side(holder, "has", _PARTNERS, False, when)
+        yield from _of_kin(holder, claim, when)
+    elif claim.slot in _MORE_SIDES:
+        yield from _MORE_SIDES[claim.slot](holder, claim, when)
     matter = f"{claim.slot}_{claim.key}" if claim.key else claim.slot
     if matter not in _MATTERS:
         return
@@ -140,9 +203,173 @@ def _sides(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
     if claim.slot == "likes" and claim.holds:
         # Who does not drink coffee any more hardly likes drinking it.
         for topic, found in zip(topics, done, strict=True):
-            if found is not None and topic:
-                deed = "hobby" if found["deed"].lower() == "playing" else "diet"
+            if topic and (found is not None or _is_consumed(topic)):
+                played = found is not None and found["deed"].lower() == "playing"
+                deed = "hobby" if played else "diet"
                 yield Side(holder, deed, frozenset((topic,)), True, when)
+
+
+def _of_kin(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
+    has_none = _NONE_OF.match(claim.value) is not None
+    holds, key = claim.holds and not has_none, _topic(claim.key)
+    if claim.is_news and not claim.holds:  # "sold their horse"
+        yield Side(holder, "had", frozenset((key,)), False, when)
+        return
+    kinds = frozenset() if holds else _KINDS.get(claim.key, frozenset())
+    # Whose husband is not Tom may have one.
+    if holds or has_none or _topic(claim.value) == key:
+        yield Side(holder, "has", kinds | {key}, holds, when)
+    if not holds:
+        return
+    if claim.slot == "pet":
+        if claim.key.rpartition(" ")[2] not in PLURALS:
+            yield Side(holder, "had", frozenset((key,)), True, when)
+        named = _NAMED.search(claim.value)
+        name = claim.value if is_name(claim.value) else "" if named is None else named["name"]
+        if name:
+            yield Side(name.casefold(), "lives", _ALIVE, True, when)
+    elif base_form(claim.key.rpartition(" ")[2]) in _PARTNERS and is_name(claim.value):
+        yield Side(holder, "with", frozenset((claim.value.casefold(),)), True, when)
+
+
+def _of_partners(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
+    if claim.holds and claim.key == "partner":
+        yield Side(holder, "has", frozenset(("partner",)), True, when)
+        yield Side(holder, "with", frozenset((claim.value.casefold(),)), True, when)
+    elif claim.holds and claim.value.casefold() == "single":
+        yield Side(holder, "has", _PARTNERS, False, when)
+    status = _STATUS.fullmatch(claim.text.casefold().rstrip(".!"))
+    if status is not None:
+        yield Side(holder, "status", frozenset((status["status"],)), claim.holds, when)
+
+
+def _of_work(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
+    if claim.key == "status":
+        if claim.holds and claim.value.casefold() in _IDLE:
+            yield Side(holder, "employed", _JOB, False, when)
+            yield Side(holder, "employer", _JOB, False, when)
+    elif claim.holds and not claim.key:
+        yield Side(holder, "employed", _JOB, True, when)
+        yield Side(holder, "employer", _JOB, True, when)
+    elif claim.value == "my job":
+        yield Side(holder, "employed", _JOB, False, when)
+
+
+def _of_goods(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
+    topic = "car" if claim.key == "car" else _topic(claim.value)
+    has_none = _NONE_OF.match(claim.value) is not None
+    if has_none:
+        topic = _topic(claim.value.partition(" ")[2])
+    if claim.holds and not has_none:
+        yield Side(holder, "owns", frozenset((topic,)), True, when)
+        yield Side(holder, "owned", frozenset((topic,)), True, when)
+    else:
+        is_end = claim.is_news and not has_none
+        yield Side(holder, "owned" if is_end else "owns", frozenset((topic,)), False, when)
+
+
+def _of_taste(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
+    """ "Prefers tea over coffee" denies that they prefer coffee over tea."""
+    order = _OVER.fullmatch(claim.value.casefold())
+    if order is None or claim.key != "preference":
+        return
+    more, less = _topic(order["more"]), _topic(order["less"])
+    yield Side(holder, "prefers", frozenset((f"{more} over {less}",)), claim.holds, when)
+    yield Side(holder, "prefers", frozenset((f"{less} over {more}",)), not claim.holds, when)
+
+
+def _of_diet(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
+    if claim.key == "kind" and claim.holds:
+        without = _WITHOUT.get(claim.value.casefold())
+        if without is not None:
+            yield Side(holder, "diet", without, False, when)
+    elif is_activity(claim.value) and not claim.holds:  # "gave up running"
+        topics = frozenset((_topic(claim.value),))
+        for matter in ("likes", "hobby", "does"):
+            yield Side(holder, matter, topics, False, when)
+
+
+def _of_deeds(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
+    """What ended, or began: a job, a relationship, the life of a pet, a habit."""
+    value = claim.value.casefold()
+    if claim.key == "breakup" and value != "up":
+        yield Side(holder, "with", frozenset((value,)), False, when)
+    elif (claim.key == "job" and value in _DISMISSED) or claim.key == "retired":
+        yield Side(holder, "employed", _JOB, False, when)
+    elif claim.key == "loss" and value in PETS and value not in PLURALS:
+        yield Side(holder, "had", frozenset((_topic(value),)), False, when)
+    elif claim.key == "started":
+        yield Side(holder, "does", frozenset((_topic(value),)), True, when)
+        yield Side(holder, "health", frozenset((_topic(value),)), True, when)
+    elif (left := _LEFT.fullmatch(claim.text.rstrip(".!"))) is not None:
+        yield Side(holder, "work", frozenset((_topic(left["what"]),)), False, when)
+
+
+def _of_favourites(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
+    yield Side(holder, f"favourite {claim.key}", frozenset((_topic(claim.value),)), claim.holds, ())
+
+
+def _of_plans(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
+    holds = claim.holds != (" decided not to " in claim.text)
+    yield Side(holder, claim.slot, frozenset((_topic(claim.value),)), holds, ())
+
+
+_MORE_SIDES: Final[dict[str, Callable[[str, Claim, tuple[int, ...]], Iterator[Side]]]] = {
+    "relationship": _of_partners,
+    "work": _of_work,
+    "possession": _of_goods,
+    "likes": _of_taste,
+    "diet": _of_diet,
+    "event": _of_deeds,
+    "decision": _of_plans,
+    "favourite": _of_favourites,
+}
+_OWNER: Final = expression("owner_of_kin")
+_ALIVE: Final = frozenset(("alive",))
+_DIED: Final = ("die", "pass", "away", "died", "passed")
+_NAMED: Final = re.compile(r" (?:named|called) (?P<name>[^\W\d_a-z][\w'-]*)$")
+_STATUS: Final = re.compile(
+    r"(?!my |our ).{1,60}? is (?:no longer |not )?(?P<status>married|engaged|dating)(?: .{1,60})?"
+)
+_IDLE: Final = frozenset(("unemployed", "retired", "between jobs", "out of work"))
+_DISMISSED: Final = ("laid off", "fired")
+_JOB: Final = frozenset(("job",))
+_OVER: Final = re.compile(r"(?P<more>.{1,40}?) (?:over|to|rather than) (?P<less>.{1,40})")
+_LEFT: Final = re.compile(r".{1,60}? (?:left|quit) (?P<what>[^\W\d_a-z].{1,60})")
+_HOW_WELL: Final = re.compile(r" (?:fluently|well|natively|at home)$")
+_WITHOUT: Final = {
+    "vegan": frozenset(map(base_form, ("meat", "fish", "dairy", "egg"))),
+    "vegetarian": frozenset(("meat", "fish")),
+    "pescatarian": frozenset(("meat",)),
+}
+_GENERALS: Final[dict[str, frozenset[str]]] = {}
+for _general, _listed in ENGLISH["consumed"].items():
+    for _each in _listed.replace("_", " ").split(", "):
+        _name = " ".join(map(base_form, _each.split()))
+        _GENERALS[_name] = _GENERALS.get(_name, frozenset()) | {base_form(_general)}
+_NAMED_AFTER: Final = {
+    base_form(general): tuple(listed.replace(",", " ").split())
+    for general, listed in ENGLISH["consumed"].items()
+}
+"""The kinds of what is consumed, as they are written."""
+_ANIMALS: Final = frozenset(map(base_form, PETS | word_set("eaten_animals")))
+_SUBSTITUTES: Final = frozenset(map(base_form, word_set("substitutes")))
+_SOUGHT: Final = {
+    "employed": ("works", "working", "job"),
+    "employer": ("works", "working", "job", "unemployed", "retired"),
+    "diet": ("vegan", "vegetarian", "pescatarian", "eat", "drink"),
+    "lives": ("died", "passed", "dog", "cat"),
+    "owns": ("car", "drives"),
+    "with": ("broke", "split", "dating", "married", "girlfriend", "boyfriend"),
+    "has": ("single", "only", "child", "no"),
+    "status": ("married", "engaged", "dating"),
+}
+"""By matter, words of statements that share no topic with this one."""
+
+
+def _is_consumed(topic: str) -> bool:
+    """Whether who likes it likes to eat or drink it: chickens may be liked otherwise."""
+    return topic not in _ANIMALS and (bool(_generals(topic)) or topic in _NAMED_AFTER)
 
 
 _KINDS: Final = {

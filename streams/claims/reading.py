@@ -77,7 +77,8 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
         clause = f"{when}{_without_lead(part.strip(' ,)'))}"
         when = f"{clause}, " if LEADING_TIME.sub("", f"{clause}, I") == "I" else ""
         if beside:
-            clause = clause if _TOGETHER.search(clause) else f"{clause}{beside}"
+            is_said = _TOGETHER.search(clause) and not _PARTED.search(clause)
+            clause = clause if is_said else f"{clause}{beside}"
             beside = ""
         pronoun, _, predicate = clause.partition(" ")
         if pronoun.lower() in ("he", "she"):
@@ -146,6 +147,7 @@ _VOWEL: Final = re.compile(r"[aeio]|u(?!k|ni|s)|[AEIO]", re.ASCII)
 _NUMBERED: Final = re.compile(r"two |three |four |five ")
 _TOGETHER: Final = re.compile(r"\bwith\b|\bmarried|\bengaged|\bdivorced|\bdating|\bbr(?:eak|oke)\b")
 """Two who did something together, of whom the speaker is one."""
+_PARTED: Final = re.compile(r" (?:broke|broken|split) up$")
 _GONE: Final = expression("gone")
 _KINDRED: Final = expression("kindred")
 _NOT_KEPT: Final = expression("not_kept")
@@ -239,6 +241,8 @@ def _claim(clause: str, speaker: str, today: date) -> Claim | None:
     if found is None:
         return None
     if found.holder.startswith(speaker) or found.slot in word_set("named_slots"):
+        return found
+    if (found.slot, found.key) == ("event", "loss"):
         return found
     words = clause.split()
     is_taste = len(words) <= MAX_TASTE_WORDS and words[1] in _TASTES

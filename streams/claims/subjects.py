@@ -68,6 +68,8 @@ def subject_of(text: str, speaker: str) -> tuple[Subject, str] | None:
     return _any_name(text)
 
 
+TITLE_DOT: Final = re.compile(r"\b(Dr|Prof|Mr|Mrs|Ms|St)\. ")
+"""A full stop that ends no sentence."""
 _SPEAKING: Final = frozenset("I i We we My my Our our".split())
 
 
@@ -78,18 +80,20 @@ def _any_name(text: str) -> tuple[Subject, str] | None:
         last = words[count - 1]
         if last in _SPEAKING:
             return None  # "Assume I am vegan": what comes before is no name
-        name = " ".join(words[:count])
+        name = TITLE_DOT.sub(r"\1 ", " ".join(words[:count]))
+        written = " ".join(words[:count])
         if last.endswith(("'s", "’s")):
-            name = name[:-2]
-            if _NAMES.fullmatch(name) is None:
+            if _NAMES.fullmatch(name[:-2]) is None:
                 return None
-            return _named(name, text[len(name) :])
+            return _named(written[:-2], text[len(written) - 2 :])
+        if TITLE_DOT.fullmatch(f"{written} ") is not None:
+            continue
         if _NAMES.fullmatch(name) is None:
             return None
         if words[count].lower() in FINITE:
             if not name[0].isupper() and count > 1:
                 return None
-            return _named(name, text[len(name) :])
+            return _named(written, text[len(written) :])
     return None
 
 
@@ -173,8 +177,9 @@ def named_relative(subject: Subject, said: Predicate) -> Claim | None:
     """ "My dog is called Rex", "my sister is named Rita", "my wife is Nadia"."""
     if subject.kind != "relative" or said.verb != "be" or said.tense != "present":
         return None
-    name = _CALLED.sub("", said.rest)
-    if name == said.rest and (subject.name or not _is_only_a_name(name, subject.relation)):
+    rest = said.rest.removesuffix(" now")
+    name = _CALLED.sub("", rest)
+    if name == rest and (subject.name or not _is_only_a_name(name, subject.relation)):
         return None
     if said.negated or not is_name(name):
         return None
@@ -206,8 +211,11 @@ def relative_claim(owner: str, relation: str, name: str) -> Claim:
 
 def reversed_claim(clause: str, speaker: str) -> Claim | None:
     """ "Rita is my sister", "Emma is my favourite book"."""
-    found = expression("reversed").fullmatch(clause)
-    if found is None:
+    denied = _NO_MORE.search(clause)
+    if denied is not None:
+        clause = f"{clause[: denied.start()]} is {clause[denied.end() :].removesuffix(' anymore')}"
+    found = expression("reversed").fullmatch(clause.removesuffix(" now"))
+    if found is None or (denied is not None and found["relation"]):
         return None
     owner = speaker if found["my"] else found["owner"]
     value = found["value"]
@@ -221,9 +229,10 @@ def reversed_claim(clause: str, speaker: str) -> Claim | None:
         return None
     if value.partition(" ")[0].lower() in _POINTING:
         return None
-    return _favourite(owner, found["favourite"], value, False)
+    return _favourite(owner, found["favourite"], value, False, holds=denied is None)
 
 
+_NO_MORE: Final = re.compile(r" is (?:no longer|not) (?=(?:my|our|\w+'s) (?:all-time )?favou?rite)")
 _POINTING: Final = frozenset("it this that these those which he she they what".split())
 _KIND_OF_FAVOURITE: Final = re.compile(r"^.*?favou?rite (?P<kind>.+)$")
 
@@ -231,22 +240,33 @@ _KIND_OF_FAVOURITE: Final = re.compile(r"^.*?favou?rite (?P<kind>.+)$")
 _NO_KINDS: Final = ("thing", "part", "one", "things", "place", "places", "is", "parts", "ones")
 
 
-def _favourite(owner: str, attribute: str, value: str, news: bool) -> Claim | None:
+def _favourite(
+    owner: str, attribute: str, value: str, news: bool, *, holds: bool = True
+) -> Claim | None:
     kind = _KIND_OF_FAVOURITE.match(attribute)
     if kind is None or kind["kind"].split()[0] in _NO_KINDS:
         return None
-    text = f"{owner}'s {attribute} is {value}."
+    text = f"{owner}'s {attribute} is {'' if holds else 'no longer '}{value}."
     key = kind["kind"].lower().replace("color", "colour")
     return Claim(
-        "favourite", owner, key, without_determiner(value), True, news, False, in_third_person(text)
+        "favourite",
+        owner,
+        key,
+        without_determiner(value),
+        holds,
+        news,
+        False,
+        in_third_person(text),
     )
 
 
 def attribute_claim(subject: Subject, said: Predicate) -> Claim | None:
     """ "My favourite colour is teal", "my name is Ana", "my birthday is on 3 May"."""
-    if said.verb != "be" or said.tense not in ("present", "perfect") or said.negated:
+    if said.verb != "be" or said.tense not in ("present", "perfect"):
         return None
     name, value = subject.attribute.lower(), said.rest.rstrip(" ,.")
+    if said.negated and not (said.ended and ("favourite" in name or "favorite" in name)):
+        return None
     news = said.is_news or value.endswith(" now")
     value = value.removesuffix(" now")
     if "favourite" in name or "favorite" in name:
@@ -256,7 +276,8 @@ def attribute_claim(subject: Subject, said: Predicate) -> Claim | None:
             or is_listed(value)
             or is_noun_phrase(value, definite=True)
         ):
-            return _favourite(subject.owner, subject.attribute, value, news)
+            holds = not said.negated
+            return _favourite(subject.owner, subject.attribute, value, news, holds=holds)
         return None
     if fits("figure", value) and subject.attribute not in ("age",):
         key = subject.attribute.lower()

@@ -8,6 +8,7 @@ from datetime import date, datetime
 from typing import Final
 
 from palimpsest.streams.claims.claim import Claim
+from palimpsest.streams.claims.english import past_of
 from palimpsest.streams.claims.language import ENGLISH, expression, rewritings, word_set
 from palimpsest.streams.claims.reading import claims_in, is_fiction
 from palimpsest.streams.rules.quotes import QUOTED, masked
@@ -167,8 +168,14 @@ def in_first_person(sentence: str) -> str:
         helper = asked["helper"].lower()
         kept = "" if helper in ("do", "did", "does") else f"{helper} "
         if helper in ("did", "does"):
-            return ""  # the verb's form is not known here
-        text = f"{asked['subject'].strip()} {kept}{asked['rest']}"
+            verb, _, rest = asked["rest"].partition(" ")
+            past = past_of(verb) if helper == "did" else None
+            if past is None:
+                return ""  # the verb's form is not known here
+            asked_rest = f"{past} {rest}"
+        else:
+            asked_rest = asked["rest"]
+        text = f"{asked['subject'].strip()} {kept}{asked_rest}"
     if not text.lower().startswith(("you", "my", "i ")):
         return ""
     for second, first in _FIRST_PERSON:

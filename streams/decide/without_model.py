@@ -100,7 +100,7 @@ def decided_by_rules(
         found = proposed(fact, "UPDATE", candidates, reason, target, risk=True)
         others = _ids(each for each in excluded if each is not target)
         return found.model_copy(update={"ends": others})
-    opposed = _opposed(occurred_at, fact, candidates)
+    opposed = _opposed(occurred_at, stated or fact.content, candidates, later or {})
     if opposed is not None:
         return proposed(fact, "UPDATE", candidates, MAY_EXCLUDE, opposed, risk=True)
     return proposed(fact, "ADD", candidates, "similar, yet not the same")
@@ -137,15 +137,19 @@ def _ids(candidates: Iterable[ScoredCandidate]) -> tuple[str, ...] | None:
 
 
 def _opposed(
-    occurred_at: datetime, fact: Fact, candidates: tuple[ScoredCandidate, ...]
+    occurred_at: datetime,
+    stated: str,
+    candidates: tuple[ScoredCandidate, ...],
+    later: Mapping[str, str],
 ) -> ScoredCandidate | None:
-    """Returns the first candidate that may not hold beside the fact, whichever was said later."""
+    """Returns the first candidate that may not hold beside the fact as it was `stated`, whichever
+    was said later; what was said later counts as its sources state it, where they do."""
     for candidate in candidates:
         when = candidate.occurred_at
         is_later = when is not None and when > occurred_at
-        new, known, at = fact.content, candidate.content, when
+        new, known, at = stated, candidate.content, when
         if is_later:
-            new, known, at = known, new, occurred_at
+            new, known, at = later.get(candidate.memory_id, known), new, occurred_at
         others = _contents(candidates, candidate)
         if opposes(new, known, None if at is None else at.date()) and not is_ambiguous(new, others):
             return candidate
@@ -180,7 +184,10 @@ def _is_near(fact: Fact, candidate: ScoredCandidate, near: float) -> bool:
 
 def may_meet(one: str, other: str) -> bool:
     """Whether two statements are compared however far apart they are in meaning."""
-    return are_of_one_slot(one, other) or opposes(one, other)
+    return are_of_one_slot(one, other) or any(
+        opposes(f"{new.rstrip(' .!')} now.", known) or opposes(new, known)
+        for new, known in ((one, other), (other, one))
+    )
 
 
 def _contents(candidates: tuple[ScoredCandidate, ...], without: ScoredCandidate) -> Iterable[str]:

@@ -1,0 +1,143 @@
+"""Whether a statement tells of something that probably takes the place of what is known. Pure.
+
+Wider than what `conflict` finds sure, and no denial as in `polarity`: another value of what most
+people have one of at a time, told with "now"; a move to a place that is in no list; another number
+of what is counted or measured. What is found here is for a person to judge.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from palimpsest.streams.claims.claim import Claim
+from palimpsest.streams.claims.conflict import (
+    CACHED_STATEMENTS,
+    COUNTED,
+    are_two_names,
+    base_form,
+    time_beside,
+)
+from palimpsest.streams.claims.grammar import claim_of
+from palimpsest.streams.claims.language import word_set
+from palimpsest.streams.claims.subjects import PLURALS
+from palimpsest.streams.claims.values import apart, is_known, is_name
+
+_ONE_AT_A_TIME: Final = word_set("one_at_a_time")
+_ONE_PERSON: Final = word_set("one_person")
+_LATELY: Final = re.compile(r" (?:now|again)$")
+_MOVED: Final = re.compile(r" (?:moved|relocated) to ")
+_NUMBER: Final = re.compile(r"\d[\d,.:]*")
+_NATIVE: Final = re.compile(r" (?:is from|is originally from|comes from) | born in ")
+
+
+def succeeds(new: str, known: str) -> bool:
+    """Whether `new` probably tells what came after `known`; both are about one holder."""
+    one = _claim(new)
+    other = None if one is None else _claim(known)
+    if one is None or other is None or one.holder.casefold() != other.holder.casefold():
+        return False
+    if not (one.holds and other.holds) or one.slot != other.slot:
+        return False
+    return (
+        _is_next(one, other)
+        or _is_moved(one, other)
+        or _is_recounted(one, other)
+        or _is_from_elsewhere(one, other)
+    )
+
+
+def is_single(statement: str) -> bool:
+    """Whether the statement tells something that another one may take the place of."""
+    claim = _claim(statement)
+    return claim is not None and (
+        _matter(claim) in _ONE_AT_A_TIME
+        or claim.slot in ("home", "figure", "origin")
+        or _last_word(claim.key) in _ONE_PERSON
+        or COUNTED.fullmatch(claim.value) is not None
+    )
+
+
+@lru_cache(CACHED_STATEMENTS)
+def _claim(statement: str) -> Claim | None:
+    """The claim that is all of the statement, with whether it is told with "now"."""
+    plain, _ = time_beside(statement.rstrip(" .!"))
+    without = _LATELY.sub("", plain)
+    claim = claim_of(without)
+    if claim is None or claim.qualified:
+        return None
+    return claim._replace(is_news=claim.is_news or without != plain)
+
+
+def _matter(claim: Claim) -> str:
+    return f"{claim.slot}_{claim.key}" if claim.key else claim.slot
+
+
+def _last_word(text: str) -> str:
+    return text.rpartition(" ")[2]
+
+
+def _is_next(new: Claim, known: Claim) -> bool:
+    """ "Studies law now", where "studies biology" is known."""
+    if not new.is_news:
+        return False
+    if new.slot in ("family", "people"):
+        relations = {_last_word(each.key) for each in (new, known)}
+        names = (new.value, known.value)
+        return (
+            len(relations) == 1
+            and relations <= _ONE_PERSON
+            and all(map(is_name, names))
+            and are_two_names(*(name.casefold() for name in names))
+        )
+    if "teaches " in new.text or "teaches " in known.text:
+        return False  # what a teacher does
+    matters = {_matter(new), _matter(known)}
+    return len(matters) == 1 and matters <= _ONE_AT_A_TIME and _share_nothing(new, known)
+
+
+def _share_nothing(new: Claim, known: Claim) -> bool:
+    values = [{base_form(word) for word in each.value.casefold().split()} for each in (new, known)]
+    return values[0].isdisjoint(values[1])
+
+
+def _is_moved(new: Claim, known: Claim) -> bool:
+    """A move between places of which one is in no list: one may still lie in the other."""
+    if new.slot != "home" or new.key or known.key or _MOVED.search(new.text) is None:
+        return False
+    values = [each.value.casefold() for each in (new, known)]
+    return (
+        is_name(new.value)
+        and is_name(known.value)
+        and not all(map(is_known, values))
+        and are_two_names(*values)
+    )
+
+
+def _is_recounted(new: Claim, known: Claim) -> bool:
+    """Another number of what somebody has, or of what is measured in one unit."""
+    if new.slot == "figure":
+        return (
+            new.key == known.key
+            and _NUMBER.sub("#", new.value) == _NUMBER.sub("#", known.value)
+            and _NUMBER.findall(new.value) != _NUMBER.findall(known.value)
+        )
+    if new.slot not in ("pet", "family"):
+        return False
+    counts = [COUNTED.fullmatch(each.value) for each in (new, known)]
+    one, other = (("", "") if found is None else found.groups() for found in counts)
+    return one[1] == other[1] and one[1] in PLURALS and one[0] != other[0]
+
+
+def _is_from_elsewhere(new: Claim, known: Claim) -> bool:
+    if new.slot != "origin" or new.key or known.key:
+        return False
+    verbs = [_NATIVE.search(each.text) for each in (new, known)]
+    one, other = verbs
+    return (
+        one is not None
+        and other is not None
+        and one.group() == other.group()
+        and apart(new.value.casefold(), known.value.casefold())
+    )
