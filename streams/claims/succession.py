@@ -28,6 +28,10 @@ _ONE_AT_A_TIME: Final = word_set("one_at_a_time")
 _ONE_PERSON: Final = word_set("one_person")
 _LATELY: Final = re.compile(r" (?:now|again)$")
 _MOVED: Final = re.compile(r" (?:moved|relocated) to ")
+_ALONGSIDE: Final = re.compile(
+    r" (?:teaches|volunteers|volunteering|coaches|coaching) | (?:part|member) of | part-time"
+)
+"""What somebody does beside their work, or as a part of it."""
 _NUMBER: Final = re.compile(r"\d[\d,.:]*")
 _NATIVE: Final = re.compile(r" (?:is from|is originally from|comes from) | born in ")
 
@@ -91,8 +95,8 @@ def _is_next(new: Claim, known: Claim) -> bool:
             and all(map(is_name, names))
             and are_two_names(*(name.casefold() for name in names))
         )
-    if "teaches " in new.text or "teaches " in known.text:
-        return False  # what a teacher does
+    if any(_ALONGSIDE.search(each.text) for each in (new, known)):
+        return False
     matters = {_matter(new), _matter(known)}
     return len(matters) == 1 and matters <= _ONE_AT_A_TIME and _share_nothing(new, known)
 

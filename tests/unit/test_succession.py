@@ -135,6 +135,8 @@ COMPATIBLE = [
     ("Ana does not have a car.", "Ana's dad drives a Fiat."),
     ("Ana is not moving to Spain.", "Ana is moving to Italy in April 2021."),
     ("Boris lives in Berlin.", "Boris lives in Neukölln now."),
+    ("John is volunteering as a mentor for a school.", "John is now part of the fire brigade."),
+    ("John is a nurse.", "John is coaching a football team now."),
 ]
 
 
