@@ -55,8 +55,7 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
             for claim in claims_in(part, speaker, today, about)
         ]
     is_question = "?" in text
-    text = expression("subject_dropped").sub("I ", text)
-    text = expanded(text).rstrip(" .!?~")
+    text = expanded(expression("subject_dropped").sub("I ", text)).rstrip(" .!?~")
     text = _GIVEN.sub("", _without_lead(_without_asides(text)))
     by_the_way = [] if expression("invented").search(text) else _mentioned(text, speaker, today)
     found: list[Claim] = []

@@ -9,7 +9,7 @@ import pytest
 
 from palimpsest.streams.sensitive.detection import redacted
 
-ALPHANUMERIC = string.ascii_letters + string.digits
+ALPHANUMERIC = string.digits + string.ascii_lowercase + string.ascii_uppercase
 HEX = "0123456789abcdef"
 UPPER = string.ascii_uppercase + "234567"
 RANDOM = random.Random(7)
