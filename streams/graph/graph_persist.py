@@ -28,6 +28,7 @@ from palimpsest.schemas.rows.graph import (
 )
 from palimpsest.schemas.rows.pipeline import CommandRow
 from palimpsest.schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
+from palimpsest.streams.claims.denial import stated_clauses
 from palimpsest.streams.graph.classified import (
     NOT_CLASSIFIED,
     attribute_keys,
@@ -516,4 +517,5 @@ def _mention(work: _Work, memory_id: str, text: MemoryText, name: NameRow, spell
             scope=work.message.scope,
             mention_text=spelling,
             confidence=1.0,
+            stated=stated_clauses(text.text, spelling),
         )

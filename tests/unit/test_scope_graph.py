@@ -162,6 +162,7 @@ class History:
             memory_id=memory_id, text_key=text_key, name_id=name.name_id, scope=SCOPE,
             mention_text=self.chance.choice((name.name, name.canonical_name)),
             confidence=self.chance.choice((0.5, 0.8, 1.0)),
+            stated=self.chance.choice((-1, -1, 0, 1, 2, 3)),
         )  # fmt: skip
 
 
