@@ -125,7 +125,7 @@ def _begins_clause(joint: re.Match[str], rest: str) -> bool:
     words = rest.lower().split()[:3]
     first = words[0] if words else ""
     if joint["word"]:
-        return first != "not" and first != "now" and _is_conjunction(first)
+        return first not in ("not", "now") and _is_conjunction(first)
     verbs = words[:2] if joint["and"] else words
     return _is_conjunction(first) or first in _PRONOUNS or not FINITE.isdisjoint(verbs)
 
