@@ -49,7 +49,8 @@ def stated_clauses(text: str, name: str) -> int:
     if not any(clause.denies for clause in clauses):
         return EVERY_CLAUSE
     named, bits, is_subject = False, 0, False
-    wanted = re.compile(rf"(?<!\w){re.escape(expanded(name))}(?!\w)", re.IGNORECASE)
+    spelled = re.escape(expanded(name.translate(_APOSTROPHES)))
+    wanted = re.compile(rf"(?<!\w){spelled}(?!\w)", re.IGNORECASE)
     for number, clause in enumerate(clauses):
         found = wanted.search(clause.text)
         if clause.begins and not clause.continues:
@@ -89,12 +90,16 @@ def _may_deny(text: str) -> bool:
 
 
 def _denies(clause: str) -> bool:
-    """Whether a clause says that something is not, or no longer, so: "never left" does not."""
+    """Whether a clause says that something is not, or no longer, so: "never left" does not, nor
+    does "not on Fridays"."""
     if expression("undecided").search(clause):
         return False
     sure = expression("not_yet_ended").sub(" ", clause)
     denials = len(expression("denied_word").findall(sure))
-    return (denials + len(expression("ended_word").findall(sure))) % 2 == 1
+    ends = len(expression("ended_word").findall(sure))
+    if not ends and expression("at_times").search(sure) and not expression("no_more").search(sure):
+        return False
+    return (denials + ends) % 2 == 1
 
 
 def _has_subject(clause: str) -> bool:
