@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from palimpsest.streams.claims.conflict import CACHED_STATEMENTS
 from palimpsest.streams.claims.english import FINITE, expanded, is_english
 from palimpsest.streams.claims.language import expression
 from palimpsest.streams.rules.quotes import masked
@@ -22,6 +21,8 @@ EVERY_CLAUSE: Final = -1
 MAX_CHARACTERS: Final = 1_000
 """Length of a text that is read; a longer one denies nothing."""
 MAX_CLAUSES: Final = 60
+CACHED_TEXTS: Final = 256
+"""All names of a text are looked for at once."""
 
 _SENTENCE: Final = re.compile(r"(?<=[.!?;])\s+")
 _JOINT: Final = re.compile(r"(?P<mark>, | - | \u2013 | \u2014 )|(?P<and> and )|(?P<word> (?=\S))")
@@ -45,7 +46,7 @@ def stated_clauses(text: str, name: str) -> int:
     """A bit for each clause of the text that states something of the name, as it is spelled there:
     two names without a common bit are named together only in what is denied. All bits where the
     text denies nothing, or where the name is not in it."""
-    clauses = _clauses(text)
+    clauses = () if len(text) > MAX_CHARACTERS else _clauses(text)
     if not any(clause.denies for clause in clauses):
         return EVERY_CLAUSE
     named, bits, is_subject = False, 0, False
@@ -62,11 +63,11 @@ def stated_clauses(text: str, name: str) -> int:
     return bits if named else EVERY_CLAUSE
 
 
-@lru_cache(CACHED_STATEMENTS)
+@lru_cache(CACHED_TEXTS)
 def _clauses(text: str) -> tuple[_Clause, ...]:
-    """The clauses of a text; none where it is too long, or has no word that denies."""
+    """The clauses of a text; none where it has no word that denies."""
     plain = text.translate(_APOSTROPHES)
-    if len(plain) > MAX_CHARACTERS or not _may_deny(plain):
+    if not _may_deny(plain):
         return ()
     found: list[_Clause] = []
     for sentence in _SENTENCE.split(masked(" ".join(plain.split())).text):
