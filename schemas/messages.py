@@ -189,7 +189,8 @@ class CommandIntent(Frozen):
     forgets is hidden in the texts that stated it, and what it recovers is shown there. Older
     records have no such mark and did nothing of the kind, nor do they in a rebuild. `guards`: no
     machine pins a memory or gives it more than the usual importance, and a cascade is carried out
-    as a whole or not at all; older records have no such mark either."""
+    as a whole or not at all; older records have no such mark either. `supersedes`: a memory whose
+    text it changes gets an edge to its state of before, which older records do not leave."""
 
     intent: Literal["command"] = "command"
     command: Command | None = None
@@ -198,6 +199,7 @@ class CommandIntent(Frozen):
     digest: str | None = None
     hides: bool | None = None
     guards: bool | None = None
+    supersedes: bool | None = None
 
 
 class DocumentTextIntent(Frozen):

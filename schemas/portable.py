@@ -242,6 +242,13 @@ class PortableMention(Frozen):
     name: str
     mention_text: str
     confidence: float = 1.0
+    stated: int = Field(
+        default=-1,
+        ge=-1,
+        lt=2**63,
+        description="a bit for each clause of the text that states something of the name; -1 where"
+        " the text denies nothing",
+    )
 
 
 class PortableAspect(Frozen):

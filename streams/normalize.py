@@ -182,6 +182,7 @@ def _command(message: Message, body: MemoryCommand, refused: bool) -> Step:
         digest=digest,
         hides=hides,
         guards=True if is_cascade or body.actor.type != "human" else None,
+        supersedes=True if isinstance(command, ModifyCommand) else None,
     )
     emits = [_write(intent)]
     if error is None:

@@ -96,8 +96,9 @@ class Extraction(Answer):
 
 
 class MemoryEdge(Answer):
-    """An edge to another memory: `relation` is supersedes, temporal, entity or causal;
-    `direction` as seen from the memory explained."""
+    """An edge to another memory, or to an earlier state of one (`id` is then `id@version`):
+    `relation` is supersedes, temporal, entity or causal; `direction` as seen from the memory
+    explained."""
 
     direction: Literal["out", "in"]
     relation: str
@@ -153,7 +154,7 @@ class Explain(Read[Provenance]):
             "before": _before(shard, memory),
             "decisions": _decisions(shard, memory_id),
             "entities": rows(shard, _ENTITIES, [memory_id]),
-            "edges": rows(shard, _EDGES, {"id": memory_id, "scope": memory["scope"]}),
+            "edges": _edges(shard, memory),
             "history": _events(sources, partition, memory_id, _MOST_EVENTS),
         }
 
@@ -163,15 +164,30 @@ SELECT e.name, e.entity_type AS type, m.mention_text AS mention, m.confidence
 FROM memory_entity_mentions m JOIN known_entities e USING (entity_id)
 WHERE m.memory_id = ? ORDER BY e.name
 """
-_EDGES = """
-SELECT CASE WHEN e.source_id = $id THEN 'out' ELSE 'in' END AS direction,
-    e.relation_type AS relation, e.predicate, m.memory_id AS id, m.type, m.content, e.confidence,
-    e.evidence
-FROM memory_edges e JOIN memory_rows m ON m.scope = e.scope
-    AND m.memory_id = CASE WHEN e.source_id = $id THEN e.target_id ELSE e.source_id END
-WHERE e.scope = $scope AND (e.source_id = $id OR e.target_id = $id)
-    AND e.relation_type <> 'derived_from' AND NOT m.is_deleted
-ORDER BY e.relation_type, e.confidence DESC, m.memory_id LIMIT 50
+# An edge may end at an archived state, `id@version`. That of a forgotten memory is not shown.
+_EDGES = r"""
+WITH edges AS (
+    SELECT 'out' AS direction, target_id AS other, * FROM memory_edges
+    WHERE scope = $scope AND source_id = $id AND relation_type <> 'derived_from'
+    UNION ALL
+    SELECT 'in', source_id, * FROM memory_edges
+    WHERE scope = $scope AND source_id <> $id AND relation_type <> 'derived_from'
+        AND (target_id = $id OR (starts_with(target_id, $id || '@')
+            AND regexp_full_match(substr(target_id, length($id) + 2), '\d+')))),
+ends AS (
+    SELECT memory_id AS id, type, content FROM memory_rows
+    WHERE scope = $scope AND memory_id IN (SELECT other FROM edges) AND NOT is_deleted
+    UNION ALL
+    SELECT a.memory_id || '@' || a.version, a.type, a.content
+    FROM archived_states a JOIN memory_rows m USING (scope, memory_id)
+    WHERE a.scope = $scope
+        AND a.memory_id IN (SELECT regexp_replace(other, '@\d+$', '') FROM edges)
+        AND a.memory_id || '@' || a.version IN (SELECT other FROM edges)
+        AND (NOT m.is_deleted OR starts_with(a.reason, $deleted_by)))
+SELECT e.direction, e.relation_type AS relation, e.predicate, o.id, o.type, o.content,
+    e.confidence, e.evidence
+FROM edges e JOIN ends o ON o.id = e.other
+ORDER BY e.relation_type, e.confidence DESC, o.id LIMIT 50
 """
 _FACTS_OF_TURNS = """
 SELECT f.turn_memory_id, f.model, f.item_id, f.content, f.type, f.confidence,
@@ -257,6 +273,13 @@ def _unread(sources: Sources, partition: int, memory_id: str) -> dict[str, Row]:
                 row = asdict(history_row(message, event))
                 found[event.event_id] = {name: plain(row[name]) for name in _SHOWN}
     return found
+
+
+def _edges(shard: Shard, memory: Row) -> list[Row]:
+    from palimpsest.stores.recall.marks import DELETED_BY
+
+    values = {"id": memory["id"], "scope": memory["scope"], "deleted_by": DELETED_BY}
+    return rows(shard, _EDGES, values)
 
 
 def _related(sources: Sources, shard: Shard, memory_id: str, own: str, other: str) -> list[Row]:

@@ -81,7 +81,8 @@ class RelationRow(
 class MentionRow(
     Row, table="mention_rows", key=("memory_id", "text_key", "name_id"), indexed=False
 ):
-    """A text of a memory has a name, written as `mention_text`."""
+    """A text of a memory has a name, written as `mention_text`. Two names whose `stated` share no
+    bit stand together only in what the text denies: it supports no relation between them."""
 
     memory_id: MemoryId
     text_key: Annotated[str, "the `embedding_key` of the text"]
@@ -89,6 +90,13 @@ class MentionRow(
     scope: Scope
     mention_text: Annotated[str, "how the memory names it"]
     confidence: Annotated[float, "how sure it is that the entity is meant, from 0 to 1"]
+    stated: Annotated[
+        int,
+        "a bit for each clause of the text that states something of it; -1 where the text denies"
+        " nothing",
+        NOT_KNOWN_BEFORE,
+        Since(33),
+    ] = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,8 @@ INTERNAL_GRAPH_VIEWS: dict[str, str] = {
            WHERE r.is_deleted OR r.embedding_key <> m.text_key OR r.valid_until <= now()""",
     # Relations as they are shown: while a memory supports them, where one ever did, as in
     # `stores.index.scope_graph`. `lost`: lost texts that mention both ends of a relation, `by_fact`
-    # where not only turns do. `supported`: those that a living memory supports all the same.
+    # where not only turns do. `supported`: those that a living memory supports all the same, unless
+    # its text has both ends only in what it denies.
     "living_relations": f"""WITH gone AS MATERIALIZED (FROM internal.lost_mentions),
            lost AS MATERIALIZED (
                SELECT e.scope, e.source_name_id, e.target_name_id, e.relation_type,
@@ -69,7 +70,8 @@ INTERNAL_GRAPH_VIEWS: dict[str, str] = {
                UNION SELECT scope, target_id FROM lost),
            told AS (
                SELECT r.memory_id, r.scope, r.content, r.type = 'episodic' AS is_turn,
-                   n.entity_id, bool_or(contains(r.content, m.mention_text)) AS stands
+                   n.entity_id, bool_or(contains(r.content, m.mention_text)) AS stands,
+                   bit_or(m.stated) AS stated
                FROM ends JOIN internal.name_rows n USING (entity_id, scope)
                    JOIN internal.mention_rows m ON m.name_id = n.name_id
                    JOIN internal.memory_rows r ON r.memory_id = m.memory_id
@@ -80,7 +82,7 @@ INTERNAL_GRAPH_VIEWS: dict[str, str] = {
                    q.target_id, a.memory_id, contains(lower(a.content), q.relation_key) AS tells
                FROM lost q JOIN told a ON a.scope = q.scope AND a.entity_id = q.source_id
                    JOIN told b ON b.scope = q.scope AND b.entity_id = q.target_id
-                       AND b.memory_id = a.memory_id
+                       AND b.memory_id = a.memory_id AND a.stated & b.stated <> 0
                WHERE CASE WHEN a.is_turn THEN NOT q.by_fact ELSE a.stands AND b.stands END),
            supported AS (
                SELECT DISTINCT source_name_id, target_name_id, relation_type FROM tells

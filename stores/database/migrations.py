@@ -193,6 +193,7 @@ MIGRATIONS: Final = (
             "ALTER TABLE embeddings ADD COLUMN passages BLOB",
         ),
     ),
+    Migration(33, "denied-mentions"),
 )
 """Append only: one that was released is never edited."""
 

@@ -36,10 +36,11 @@ MENTION = np.dtype(
         ("text", "i8"),
         ("confidence", "f8"),
         ("words", "i4"),
+        ("stated", "i8"),
     ]
 )
 """A mention: `memory` by its number in the graph, `text` by its digest, `name` (its id) and `words`
-by their numbers in the index."""
+by their numbers in the index; `stated` as in its row."""
 
 Stated = tuple[int, float]
 """How often a relation was stated, and its confidence."""
@@ -154,7 +155,7 @@ class ScopeGraph:
         number, text = self._number_of(row.memory_id), digest(row.text_key)
         others = held[(held["memory"] != number) | (held["text"] != text)]
         of = self._interned.of
-        new = of(row.name_id), number, text, row.confidence, of(row.mention_text)
+        new = of(row.name_id), number, text, row.confidence, of(row.mention_text), row.stated
         self._mentions[row.name_id] = np.append(others, np.array([new], MENTION))
         self._all_mentions = None
 
@@ -182,14 +183,15 @@ class ScopeGraph:
         self._all_mentions = None
 
     def load_mentions(self, rows: pa.Table) -> None:
-        """`memory_id`, `text_key`, `name_id`, `confidence`, `mention_text` and `is_turn` of
-        mentions, ordered by name; none is known yet."""
+        """`memory_id`, `text_key`, `name_id`, `confidence`, `mention_text`, `stated` and `is_turn`
+        of mentions, ordered by name; none is known yet."""
         made = np.zeros(rows.num_rows, MENTION)
         made["memory"] = _coded(rows["memory_id"], self._number_of)
         made["text"] = _coded(rows["text_key"], digest)
         made["name"] = _coded(rows["name_id"], self._interned.of)
         made["words"] = _coded(rows["mention_text"], self._interned.of)
         made["confidence"] = rows["confidence"].to_numpy()
+        made["stated"] = rows["stated"].to_numpy()
         turns = np.frombuffer(self._turns, dtype=np.int8)
         turns[made["memory"]] = rows["is_turn"].to_numpy()
         starts = np.flatnonzero(np.diff(made["name"], prepend=-1, append=-1)).tolist()
@@ -301,28 +303,33 @@ class ScopeGraph:
         return found
 
     def texts_naming(self, a: str, b: str, with_turns: bool, now: int) -> list[str]:
-        """The texts of living memories that name both entities, those of turns too or not. That of
-        a fact must have both names in words."""
+        """The texts of living memories that name both entities, and not only in what they deny;
+        those of turns too or not. That of a fact must have both names in words."""
         first, second = self._words_in_texts(a, now), self._words_in_texts(b, now)
         found = []
         for number in first.keys() & second.keys():
             slot = self._slots[number]
             text = self._segments[slot & 1].contents[slot >> 1]
-            if slot & 1:
-                names_both = all(any(w in text for w in each[number]) for each in (first, second))
+            (words, stated), (others, also_stated) = first[number], second[number]
+            if not stated & also_stated:
+                names_both = False
+            elif slot & 1:
+                names_both = all(any(w in text for w in each) for each in (words, others))
             else:
                 names_both = with_turns
             if names_both:
                 found.append(text)
         return found
 
-    def _words_in_texts(self, entity_id: str, now: int) -> dict[int, list[str]]:
-        """By the number of a living memory the words by which its text names the entity."""
+    def _words_in_texts(self, entity_id: str, now: int) -> dict[int, tuple[list[str], int]]:
+        """By the number of a living memory the words by which its text names the entity, and the
+        clauses that state something of it."""
         held = self._mentions_by(self._names_of.get(entity_id, ()))
         held = held[self._having(held, now)]
-        found: dict[int, list[str]] = {}
-        for number, words in zip(held["memory"].tolist(), held["words"].tolist(), strict=True):
-            found.setdefault(number, []).append(self._interned.name(words))
+        found: dict[int, tuple[list[str], int]] = {}
+        for number, words, stated in held[["memory", "words", "stated"]].tolist():
+            known, clauses = found.get(number, ([], 0))
+            found[number] = ([*known, self._interned.name(words)], clauses | stated)
         return found
 
     def _mentions_by(self, name_ids: Collection[str]) -> MentionTable:
@@ -412,7 +419,7 @@ RELATIONS = (
     " FROM relation_rows WHERE scope = $scope"
 )
 MENTIONS = (
-    "SELECT m.memory_id, m.text_key, m.name_id, m.confidence, m.mention_text,"
+    "SELECT m.memory_id, m.text_key, m.name_id, m.confidence, m.mention_text, m.stated,"
     " CAST(coalesce(r.type = 'episodic', false) AS TINYINT) AS is_turn"
     " FROM mention_rows m LEFT JOIN memory_rows r USING (memory_id) WHERE m.scope = $scope"
     " ORDER BY m.name_id"

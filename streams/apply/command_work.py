@@ -33,6 +33,7 @@ from palimpsest.schemas.rows.graph import MentionRow
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.rows.pipeline import CommandRow, OutcomeRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES, MEMORY_WRITES
+from palimpsest.streams.claims.denial import stated_clauses
 from palimpsest.streams.memory_rows import (
     answer_row,
     archived,
@@ -391,6 +392,7 @@ def mention_row(row: MemoryRow, name_id: str, shown: str) -> MentionRow:
         scope=row.scope,
         mention_text=shown,
         confidence=1.0,
+        stated=stated_clauses(linked_text(row.type, row.who, row.content), shown),
     )
 
 

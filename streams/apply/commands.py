@@ -94,7 +94,13 @@ from palimpsest.streams.apply.upkeep import (
 from palimpsest.streams.claims.grammar import USER, claim_of
 from palimpsest.streams.claims.reading import claims_in
 from palimpsest.streams.claims.triples import triples_of
-from palimpsest.streams.memory_rows import CONFIRMED_DECAY_RATE, protected, with_content
+from palimpsest.streams.memory_rows import (
+    CONFIRMED_DECAY_RATE,
+    archived_id,
+    edge,
+    protected,
+    with_content,
+)
 from palimpsest.streams.privacy import (
     load_about,
     refuse_about_private,
@@ -166,6 +172,9 @@ def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
             return {"id": row.memory_id, "status": "duplicate_content_hash", "duplicate_of": other}
     archive = "modified" if (updated.who, updated.content) != (row.who, row.content) else ""
     updated = work.change(row, updated, "modified", patch.reason or reason, archive=archive)
+    if updated.content != row.content and work.intent.supersedes:
+        past = edge(row.memory_id, archived_id(row), "supersedes", row.scope)
+        work.writes.append(Put(past))
     if updated.content != row.content and row.type not in SOURCE_TYPES:
         known = work.graph.triples if work.graph is not None else ()
         speaker = _speaker(row, work.intent.actor.id)

@@ -257,6 +257,12 @@ def _other_status(new: Stated, known: Stated) -> bool:
     return partners and one == other and _other_name(new, known)
 
 
+def _denies_status(new: Stated, known: Stated) -> bool:
+    """Whether a denied status ("no longer married") is that of the known partner."""
+    is_status = new.slot == "relationship" and new.claim.key == "status"
+    return is_status and known.claim.key == "partner" and "" != _status(new) == _status(known)
+
+
 def _status(stated: Stated) -> str:
     found = (kept for words, kept in _STATUSES.items() if f" {words} " in f"{stated.said} ")
     return next(found, "")
@@ -500,7 +506,9 @@ def _competes(new: str, known: str, known_on: date | None) -> bool:
         return False
     if (one.slot, one.holder) != (other.slot, other.holder) or not _is_later(one.when, known_on):
         return False
-    return excludes(one, other) if one.claim.holds else one.value == other.value
+    if one.claim.holds:
+        return excludes(one, other)
+    return one.value == other.value or _denies_status(one, other)
 
 
 @lru_cache(CACHED_STATEMENTS)

@@ -28,6 +28,7 @@ from palimpsest.schemas.rows.graph import (
 )
 from palimpsest.schemas.rows.pipeline import CommandRow
 from palimpsest.schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
+from palimpsest.streams.claims.denial import stated_clauses
 from palimpsest.streams.graph.classified import (
     NOT_CLASSIFIED,
     attribute_keys,
@@ -81,7 +82,10 @@ def graph_persist_stage(extraction_writes: bool) -> Stage:
             given.command_id,
             erased=given.imported is not None,
             links=tuple(dict.fromkeys(_link_key(message.scope, *pair) for pair in _pairs(given))),
-            attributes=attribute_keys(message.scope, given.classified or NOT_CLASSIFIED),
+            attributes=(
+                *attribute_keys(message.scope, given.classified or NOT_CLASSIFIED),
+                *_authored_keys(message.scope, given),
+            ),
             weights=tuple((each.aspect_id,) for each in given.weighed or ()),
         )
         known = (dict(graph.names), dict(graph.relations), dict(graph.links))
@@ -238,26 +242,39 @@ def _attribute(work: _Work, attribute: StructuredAttribute) -> None:
     owner = _named(work, attribute.entity, "unknown")
     if owner is None:
         return
-    aspect = AspectRow(
-        aspect_id=aspect_id(owner.name_id, canonical_name(attribute.aspect)),
-        name_id=owner.name_id,
-        scope=work.message.scope,
-        name=attribute.aspect,
-        canonical_name=canonical_name(attribute.aspect),
-        updated_at=work.message.recorded,
-    )
-    work.structure.append(Put(aspect))
-    work.structure += [
-        Put(
-            AttributeRow(
-                aspect_id=aspect.aspect_id,
+    found = _aspect_of(work.message.scope, attribute)
+    if work.graph.aspects.get((found,)) is None:  # else it keeps its name and its weight
+        aspect = AspectRow(
+            aspect_id=found,
+            name_id=owner.name_id,
+            scope=work.message.scope,
+            name=attribute.aspect,
+            canonical_name=canonical_name(attribute.aspect),
+            updated_at=work.message.recorded,
+        )
+        work.structure.append(Put(aspect))
+    for memory_id in work.memory_ids:
+        before = work.graph.attributes.get((found, memory_id))
+        if before is None or before.text_key is not None:
+            row = AttributeRow(
+                aspect_id=found,
                 memory_id=memory_id,
                 scope=work.message.scope,
                 kind=attribute.kind,
             )
-        )
-        for memory_id in work.memory_ids
-    ]
+            work.structure.append(Put(row))
+
+
+def _authored_keys(scope: str, given: GraphWork) -> Iterator[tuple[str, str]]:
+    """The keys of authored attributes; that of an aspect alone where there is no memory."""
+    for attribute in given.attributes:
+        for memory_id in given.memory_ids or ("",):
+            yield _aspect_of(scope, attribute), memory_id
+
+
+def _aspect_of(scope: str, attribute: StructuredAttribute) -> str:
+    owner = entity_id(scope, _canonical(attribute.entity))
+    return aspect_id(owner, canonical_name(attribute.aspect))
 
 
 def _named(work: _Work, given: str, entity_type: str) -> NameRow | None:
@@ -513,4 +530,5 @@ def _mention(work: _Work, memory_id: str, text: MemoryText, name: NameRow, spell
             scope=work.message.scope,
             mention_text=spelling,
             confidence=1.0,
+            stated=stated_clauses(text.text, spelling),
         )

@@ -19,7 +19,7 @@ from palimpsest.schemas.commands import (
 from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.identity import command_memory_id
 from palimpsest.schemas.messages import CommandIntent, MemoryChange, MemoryWrite
-from palimpsest.schemas.rows.memories import ArchiveRow, MemoryRow
+from palimpsest.schemas.rows.memories import ArchiveRow, EdgeRow, MemoryRow
 from palimpsest.schemas.rows.pipeline import CommandRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
 from palimpsest.streams.apply.apply_writes import apply_writes_stage
@@ -28,7 +28,7 @@ from palimpsest.streams.apply.remember import inferred_type, parse_prefix
 from palimpsest.streams.store_port import KeepVector
 from tests.harness import pipeline_settings
 from tests.unit.by_hand import Driven, Store, context, drive, memory, write_message
-from tests.unit.commands_by_hand import CAKE, TEA, carry_out, result
+from tests.unit.commands_by_hand import CAKE, HUMAN, TEA, carry_out, result
 
 
 def test_every_command_has_a_handler_for_its_type() -> None:
@@ -193,6 +193,21 @@ def test_new_content_archives_the_old() -> None:
         "Ana likes black tea",
         "better",
     )
+
+
+def test_new_content_leaves_an_edge_to_the_old() -> None:
+    """Not where the record is older than these edges: a rebuild makes what was there."""
+    patches = (
+        MemoryPatch(memory_id="tea", content="Ana likes black tea"),
+        MemoryPatch(memory_id="cake", importance=0.1),
+    )
+    command = ModifyCommand(patches=patches, reason="better")
+    for marked, expected in ((True, [("tea", "tea@3", "supersedes")]), (None, [])):
+        intent = CommandIntent(command=command, actor=HUMAN, supersedes=marked)
+        message = write_message(MemoryWrite(write=intent), causation_id="c1")
+        process = apply_writes_stage(pipeline_settings()).process(message, context())
+        edges = drive(process, Store.of(TEA, CAKE)).rows(EdgeRow)
+        assert [each.key for each in edges] == expected
 
 
 def test_other_fields_leave_content_and_archive_alone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -329,6 +330,23 @@ def test_authored_structure() -> None:
     assert aspect.aspect_id == aspect_id(row.name_id, "diet")
     [attribute] = driven.rows(AttributeRow)
     assert (attribute.memory_id, attribute.kind, attribute.status) == ("m1", "constraint", "active")
+
+
+def test_an_authored_attribute_leaves_a_known_aspect_as_it_is() -> None:
+    """Its name, and the weight that an import brought; what a person says takes the place of what a
+    model said, and stays."""
+    given = work(attributes=(StructuredAttribute(entity="Ana", aspect="Diet", kind="constraint"),))
+    [found] = persist(given).rows(AspectRow)
+    [said] = persist(given).rows(AttributeRow)
+    heavy = replace(found, name="diet", weight=0.9)
+    by_model = replace(said, kind="attribute", text_key="t")
+    for before, expected in ((None, [said]), (by_model, [said]), (said, [])):
+        graph = replace(
+            known(), aspects={heavy.key: heavy}, attributes={(heavy.aspect_id, "m1"): before}
+        )
+        driven = persist(given, graph)
+        assert driven.rows(AspectRow) == []
+        assert driven.rows(AttributeRow) == expected
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,7 @@ class History:
             memory_id=memory_id, text_key=text_key, name_id=name.name_id, scope=SCOPE,
             mention_text=self.chance.choice((name.name, name.canonical_name)),
             confidence=self.chance.choice((0.5, 0.8, 1.0)),
+            stated=self.chance.choice((-1, -1, 0, 1, 2, 3)),
         )  # fmt: skip
 
 
@@ -224,6 +225,42 @@ def test_a_mention_that_the_tables_replace_is_replaced(tmp_path: Path) -> None:
     [found] = mentioning(shard.indexes.get(SCOPE).graph, one.named, 3, everything)
     assert found == ("m1", ["O'Brien"], 1.0)
     shard.close()
+
+
+@pytest.mark.parametrize(
+    ("clauses", "is_living"),
+    [((-1, -1), True), ((1, 1), True), ((3, 2), True), ((-1, 2), True), ((0, 0), False),
+     ((1, 2), False), ((-1, 0), False)],
+)  # fmt: skip
+def test_a_text_supports_no_relation_that_it_only_denies(
+    tmp_path: Path, clauses: tuple[int, int], is_living: bool
+) -> None:
+    shard = open_shard(tmp_path)
+    shard.indexes.get(SCOPE)
+    before = memory("m1", "ana likes ben")
+    after = replace(said_anew(before, "ana no longer likes ben"), version=2, write_seq=2)
+    relation = RelationRow(
+        source_name_id="n-ana", target_name_id="n-ben", relation_type="likes", scope=SCOPE,
+        confidence=0.9,
+    )  # fmt: skip
+    commit(shard, [named("ana"), named("ben"), relation, before])
+    commit(shard, [said(before, name, name, 0.9) for name in ("ana", "ben")])
+    assert living(shard) == {"n-ben"}
+    commit(shard, [after])
+    texts = zip(("ana", "ben"), clauses, strict=True)
+    commit(shard, [replace(said(after, name, name, 0.9), stated=each) for name, each in texts])
+    assert living(shard) == ({"n-ben"} if is_living else set())
+    shard.indexes.clear()
+    assert living(shard) == ({"n-ben"} if is_living else set())
+    shard.close()
+
+
+def living(shard: Shard) -> set[str]:
+    """What Ana is related to, by the tables and by the graph in memory."""
+    graphs = (shard.indexes.get(SCOPE).graph, StoredGraph(shard.reading, SCOPE))
+    one, other = ({entity for entity, _ in graph.related(["n-ana"])} for graph in graphs)
+    assert one == other
+    return one
 
 
 def said(row: MemoryRow, canonical: str, text: str, confidence: float) -> MentionRow:
