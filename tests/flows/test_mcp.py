@@ -312,4 +312,4 @@ def test_a_port_that_is_taken_is_told(program: Program) -> None:
     with over_http(program) as address:
         port = address.rpartition(":")[2].partition("/")[0]
         told = program.fails("mcp", "--http", "--port", port)
-    assert f"cannot listen at 127.0.0.1:{port}" in told
+    assert f"cannot listen at 127.0.0.1:{port}: another program uses this port" in told
