@@ -190,8 +190,12 @@ WORDS: Final[Mapping[str, Words]] = {
             ),
             "who": Argument("Only statements of this person."),
             "entity_name": Argument("Only memories that name this."),
-            "after": Argument("Stated at this time or later.", "since"),
-            "before": Argument("Stated before this time.", "until"),
+            "after": Argument(
+                "Stated at this time or later; dates, today, yesterday, last_week and last_month"
+                " are in UTC.",
+                "since",
+            ),
+            "before": Argument("Stated before this time, given as `after` is.", "until"),
             "categories": Argument("Only these, for example family, work, food."),
             "valid_at": Argument("Without what was no longer true then."),
             "metadata": Argument("Only memories with these, each key=value."),
