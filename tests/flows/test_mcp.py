@@ -190,7 +190,8 @@ async def explains(agent: Agent) -> None:
     assert [each["content"] for each in explained["drawn_from"]] == [SAID[1]]
     assert explained["decisions"][0]["action"] == "ADD"
     assert (await agent.use("weak_facts"))["memories"] == []
-    weak = await agent.use("weak_facts", below=1.0)
+    weak = await agent.use("weak_facts", below=1.0, days=1)
+    assert all(each["fades_at"] > each["occurred_at"] for each in weak["memories"])
     assert any("Lisbon" in each["content"] for each in weak["memories"])
     assert (await agent.use("memory_stats"))["turns"] == len(SAID) + 1
     assert (await agent.use("graph_stats"))["entities"] > 0
@@ -286,6 +287,18 @@ async def test_no_summary_stands_for_what_is_to_be_remembered(program: Program) 
             assert "update_short_term_memory" not in shown["text"]
         person.wait_until_processed()
         person.forget([memory_id], reason="only tried", cascade=True)
+
+
+async def test_an_entity_has_its_attributes(program: Program) -> None:
+    rule = {"entity": "Kiosk", "aspect": "opening hours", "kind": "constraint"}
+    hours = "The kiosk is closed on Mondays"
+    with Memory(program.data, scope="ana", settings={"embedding.provider": "hashing"}) as person:
+        made = person.remember(hours, structured={"attributes": [rule]})
+        person.wait_until_processed()
+        async with agent_over("stdio", program) as agent:
+            kiosk = await agent.use("get_entity_info", name="kiosk")
+            assert kiosk["attributes"] == [f"opening hours (constraint): {hours}"]
+        person.forget([made.id], reason="only tried")
 
 
 async def test_two_clients_share_a_folder(program: Program) -> None:
