@@ -17,6 +17,7 @@ from palimpsest.ops.parts import (
     check_stages,
     embedding_warnings,
     follow_language,
+    graph_warnings,
     known_private,
     model_stages,
     note_embedding,
@@ -147,6 +148,7 @@ async def application(
             log, chosen, len(shards), runner, settings.worker, asking, after_batch
         )
         joined.warnings += await embedding_warnings(joined.embedding)
+        joined.warnings += graph_warnings(settings)
         keep_index_settings(settings)
         for shard in shards.values():
             joined.warnings += note_embedding(shard, joined.embedding.model)

@@ -85,6 +85,7 @@ Kind = Literal[
     "confirmation_required",
     "confirm_mismatch",
     "idempotency_conflict",
+    "remember_instead",
     "forbidden",
     "frozen",
     "pii_rejected",

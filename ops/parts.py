@@ -34,6 +34,9 @@ EMBEDDING_STAGES = ("decide", "apply-writes")
 LOCK_PATIENCE_SECONDS = 1.0
 """A reader may hold a shard for a moment; who wants it for long waits that long for it."""
 EMBEDDING_STATE = "embedding_model"
+GRAPH_IS_ONLY_READ = (
+    "the graph is searched, but turns add nothing to it: graph.extraction_writes_enabled is off"
+)
 
 
 class SetupError(Exception):
@@ -172,6 +175,11 @@ async def embedding_warnings(model: EmbeddingModel) -> list[str]:
         "vectors wait, all else runs, and keywords find what has none: the embedding model"
         f" {model.model} cannot be used: {wrong}"
     ]
+
+
+def graph_warnings(settings: Settings) -> list[str]:
+    """What a process says that searches the graph but does not fill it from turns."""
+    return [GRAPH_IS_ONLY_READ] if settings.graph.is_only_read else []
 
 
 @dataclass(slots=True)

@@ -437,11 +437,13 @@ class SessionEndCommand(Frozen):
 class UpdateShortTermCommand(Frozen):
     """Keep a summary of a session for some hours, in the place of the one before. `turns`: it was
     made by a model from these (their memories, oldest first), and is kept only where none of them
-    was forgotten, nobody else wrote one and the user's last turn is no wish to be remembered."""
+    was forgotten, nobody else wrote one and the user's last turn is no wish to be remembered.
+    `yields_to_wish`: it is refused where that turn is one."""
 
     command: Literal["update-short-term-memory"] = "update-short-term-memory"
     session_id: str = Field(max_length=256)
     summary: str
+    yields_to_wish: bool | None = None
     turns: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=500)
 
 

@@ -23,8 +23,8 @@ RECOVERED: Final = 0.5
 
 
 def shown_importance(importance: float, rate: float, pinned: bool, days: float) -> float:
-    """importance x rate ^ days; a pinned memory keeps its own."""
-    return importance if pinned else importance * rate ** max(days, 0.0)
+    """importance x rate ^ days; 1 for a pinned memory."""
+    return 1.0 if pinned else importance * rate ** max(days, 0.0)
 
 
 def reinforced(row: MemoryRow, times: int, at: datetime) -> MemoryRow:

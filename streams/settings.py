@@ -253,6 +253,10 @@ class GraphSettings(Section):
     def takes_from_turns(self) -> bool:
         return self.enabled and self.extraction_writes_enabled
 
+    @property
+    def is_only_read(self) -> bool:
+        return self.enabled and not self.extraction_writes_enabled
+
 
 class WorkerSettings(Section):
     batch_records: int = Field(

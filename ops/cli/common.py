@@ -35,12 +35,16 @@ T = TypeVar("T")
 
 
 def parse_time(text: str) -> datetime:
-    """An RFC 3339 time or a date; one without a zone is in UTC."""
+    """An RFC 3339 time, a date, or a word such as `last_week`; one without a zone is in UTC."""
+    from palimpsest.ops.operations.shared import time_of_word
+
+    if (found := time_of_word(text)) is not None:
+        return found
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text} is not a time, for example 2026-03-01 or 2026-03-01T10:00:00Z"
+            f"{text} is not a time, for example 2026-03-01T10:00:00Z, 2026-03-01 or last_week"
         ) from None
     return found.replace(tzinfo=found.tzinfo or UTC)
 

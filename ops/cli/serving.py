@@ -69,7 +69,7 @@ def serve(
     stages and forwards requests to the workers. SIGTERM or Ctrl-C finishes running requests. Needs
     the extra `serve`.
 
-    Example: palimpsest serve --port 3850
+    Example: palimpsest serve --port 7245
     """
 
     import asyncio
@@ -290,7 +290,7 @@ def mcp(
     ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port for --http; 0 picks a free one.")
-    ] = 3851,
+    ] = 7246,
 ) -> None:
     """Serve one memory space to agents as tools, over the Model Context Protocol.
 
@@ -324,7 +324,7 @@ async def _serve_mcp(
     memory: AsyncMemory, agent: AgentPlace, settings: Settings, host: str, port: int
 ) -> None:
     from palimpsest.ops.mcp.server import serve_http
-    from palimpsest.ops.service.server import listening
+    from palimpsest.ops.service.server import listening, why_not_listening
     from palimpsest.ops.transport.sending import is_loopback
 
     http = settings.http.model_copy(update={"host": host, "port": port})
@@ -333,7 +333,7 @@ async def _serve_mcp(
     try:
         listener = listening(host, port)
     except OSError as error:
-        raise not_done(f"cannot listen at {host}:{port}: {error.strerror}; name another") from None
+        raise not_done(why_not_listening(host, port, error)) from None
     await serve_http(memory, listener, lambda at: warn(f"serving {at}"), agent, *guards)
 
 

@@ -62,7 +62,7 @@ def settings(
 def doctor(cli: Cli, json: AsJson = False) -> None:
     """Check the set-up, and explain how to fix each problem.
 
-    Checks the data folder, disk, log, stores, language model, embedding model and versions.
+    Checks the data folder, disk, log, stores, graph, language model, embedding model and versions.
 
     Example: palimpsest doctor
     """

@@ -2,7 +2,7 @@
 
 Over HTTP, by the events of one scope, or on Kafka, by the topic `cache-invalidations` of all:
 
-    python context_cache.py http://127.0.0.1:3850 SCOPE QUESTION [HOST:PORT]
+    python context_cache.py http://127.0.0.1:7245 SCOPE QUESTION [HOST:PORT]
 
 asks the question once a line of standard input, and says whether the cache had the answer. Both
 words come after the change is stored, never before: who asks again at once sees it.

@@ -264,8 +264,11 @@ def _graph(checkup: Checkup, reader: duckdb.DuckDBPyConnection) -> Counts:
     )
     counts = checkup.row(reader, f"SELECT {tables}, {unnamed}, {found}")
     links = missing_links(reader, checkup.scope, LINKS_LOOKED_AT)
+    graph = checkup.settings.graph
     return {
         **counts,
+        "enabled": int(graph.enabled),
+        "extraction_writes_enabled": int(graph.extraction_writes_enabled),
         "sampled": links.looked_at,
         "unlinked": len({mention.memory_id for mention in links.missing}),
     }

@@ -31,6 +31,8 @@ FULL_BYTES: Final = 1024 * 1024
 """Free bytes of the disk below which it is nearly full, and full."""
 LONGEST_CHARACTERS: Final = 2_000
 """Maximum length of an extracted memory: a longer one is not a single fact."""
+ENTITIES_EXPECTED: Final = 20
+"""Extracted memories of which at least one should name an entity."""
 HYGIENE: Final = 0.5
 """The lowest score of a domain that says how memories are used: nothing is broken there."""
 
@@ -38,6 +40,8 @@ _MERGED: Final[Mapping[str, Callable[[Iterable[int]], int]]] = {
     "oldest_seconds": max,
     "stale_days": max,
     "free_bytes": min,
+    "enabled": min,
+    "extraction_writes_enabled": min,
 }
 """How a count of several partitions is made, other than by addition."""
 
@@ -138,11 +142,17 @@ def _is_swept(counts: Counts) -> bool:
     return _share(counts["tombstones"], counts["stored"]) > TOMBSTONE_SHARE
 
 
+def _is_empty(counts: Counts) -> bool:
+    """Whether a graph that is searched has nothing to be found, despite many memories."""
+    return counts["enabled"] > 0 and not counts["names"] and counts["unnamed"] >= ENTITIES_EXPECTED
+
+
 def _graph_score(counts: Counts) -> float:
     rows = counts["names"] + counts["relations"] + counts["mentions"]
     # 1 % of wrong rows is as bad as 1 % of dead letters.
     wrong = 20.0 * _share(counts["orphans"] + counts["dangling"] + counts["miscounted"], rows)
-    return 1.0 - max(wrong, _share(counts["unlinked"], counts["sampled"]))
+    score = 1.0 - max(wrong, _share(counts["unlinked"], counts["sampled"]))
+    return min(score, DEGRADED) if _is_empty(counts) else score
 
 
 def _graph_reason(counts: Counts) -> str:
@@ -150,7 +160,20 @@ def _graph_reason(counts: Counts) -> str:
     if counts["unlinked"]:
         found += f" to names in them, of {counts['sampled']} looked at"
     whole = f"{_n(counts['names'], 'name')} and {_n(counts['relations'], 'relation')}, all in order"
-    return f"{found or whole}; {_n(counts['unnamed'], 'extracted memory')} without any entity"
+    unnamed = f"{_n(counts['unnamed'], 'extracted memory')} without any entity"
+    only_read = counts["enabled"] and not counts["extraction_writes_enabled"]
+    off = "; turns add nothing: graph.extraction_writes_enabled is off" if only_read else ""
+    return f"{found or whole}; {unnamed}{off}"
+
+
+def _graph_remedy(counts: Counts) -> str | None:
+    if any(counts[each] for each in _GRAPH):
+        return "palimpsest repair graph"
+    if not _is_empty(counts):
+        return None
+    if not counts["extraction_writes_enabled"]:
+        return "turn on graph.extraction_writes_enabled, or write entities by `structured`"
+    return "extract with a language model: see `palimpsest doctor`"
 
 
 def _providers_score(counts: Counts) -> float:
@@ -190,17 +213,16 @@ def _repaired(
     wrong: Sequence[str],
     whole: str,
     reason: Callable[[Counts], str],
-    score: Callable[[Counts], float] | None = None,
 ) -> Domain:
     """A domain that `palimpsest repair` mends: its score is the share of `whole` that is not
-    `wrong`, where it has no other."""
+    `wrong`."""
 
     def found(counts: Counts) -> int:
         return sum(counts[each] for each in wrong)
 
     return Domain(
         weight,
-        score or (lambda counts: 1.0 - _share(found(counts), counts[whole])),
+        lambda counts: 1.0 - _share(found(counts), counts[whole]),
         reason,
         lambda counts: f"palimpsest repair {name}" if found(counts) else None,
         lambda counts: found(counts) > 0,
@@ -234,7 +256,13 @@ DOMAINS: Final[Mapping[str, Domain]] = {
         ),
     ),
     "storage": Domain(2.0, _storage_score, _storage_reason, _storage_remedy, _is_swept),
-    "graph": _repaired("graph", 2.0, [*_GRAPH], "", _graph_reason, _graph_score),
+    "graph": Domain(
+        2.0,
+        _graph_score,
+        _graph_reason,
+        _graph_remedy,
+        lambda counts: any(counts[each] for each in _GRAPH),
+    ),
     "providers": Domain(
         3.0,
         _providers_score,

@@ -40,7 +40,7 @@ UNPROCESSABLE: Final = 422
 CONFLICTS: Final = (
     *("version_conflict", "duplicate_content_hash", "deleted", "not_deleted", "retention_expired"),
     *("pinned", "confirmation_required", "confirm_mismatch", "idempotency_conflict"),
-    "command_failed",
+    *("remember_instead", "command_failed"),
 )
 """Reasons for refusing a command that a changed request may avoid."""
 

@@ -37,7 +37,13 @@ from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.local import serving_reads
 from palimpsest.ops.service.queries import Queries
 from palimpsest.ops.service.routing import RoutedQueries
-from palimpsest.ops.service.server import ConnectionLimits, listening, served, with_file_descriptors
+from palimpsest.ops.service.server import (
+    ConnectionLimits,
+    listening,
+    served,
+    why_not_listening,
+    with_file_descriptors,
+)
 from palimpsest.ops.settings.sections import HttpSettings, Settings
 from palimpsest.ops.transport.base import Transport
 from palimpsest.ops.transport.sending import is_loopback
@@ -125,10 +131,7 @@ def _listener(http: HttpSettings) -> socket.socket:
     try:
         return listening(http.host, http.port)
     except OSError as error:
-        raise SetupError(
-            f"cannot listen at {http.host}:{http.port}: {error.strerror}; choose another address"
-            " with --host and --port"
-        ) from error
+        raise SetupError(why_not_listening(http.host, http.port, error)) from error
 
 
 _Parts = tuple[Service, Application | None, Callable[[], Awaitable[None]] | None]

@@ -28,6 +28,7 @@ from palimpsest.ops.parts import (
     check_stages,
     embedding_warnings,
     follow_language,
+    graph_warnings,
     known_private,
     model_stages,
     note_embedding,
@@ -312,6 +313,7 @@ async def kafka_application(
         log = undo.enter_context(KafkaLog(settings.cluster))
         joined = KafkaApplication(settings, log, clock, undo, names, patient)
         joined.warnings += await embedding_warnings(joined.embedding)
+        joined.warnings += graph_warnings(settings)
         if not patient:
             await asyncio.to_thread(log.check)
         if STATELESS in names:

@@ -147,14 +147,14 @@ class AsyncClient(AsyncMethods):
     Raises the RequestErrors of the library, and UnavailableError, UnauthorizedError, ForbiddenError
     and RateLimitedError. A service requires whole ids.
 
-        async with AsyncClient("http://127.0.0.1:3850", scope="ana") as memory:
+        async with AsyncClient("http://127.0.0.1:7245", scope="ana") as memory:
             await memory.add("I moved to Lisbon.", speaker="Ana")
             found = await memory.recall("where does Ana live?")
     """
 
     def __init__(
         self,
-        base_url: str = "http://127.0.0.1:3850",
+        base_url: str = "http://127.0.0.1:7245",
         *,
         token: str | None = None,
         scope: str = "default",

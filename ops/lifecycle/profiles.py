@@ -35,7 +35,8 @@ MOST_AT_ONCE: Final = 200
 """Entities of a run on a partition, the most mentioned first."""
 _ACTIVE: Final = f"NOT m.is_deleted AND m.type NOT IN {SOURCE_LIST}"
 _FACTS: Final = f"""
-SELECT n.scope, n.entity_id, m.memory_id, m.version, m.content, m.importance, m.occurred_at
+SELECT n.scope, n.entity_id, m.memory_id, m.version, m.content, m.occurred_at,
+    greatest(m.importance, m.pinned::DOUBLE) AS importance
 FROM present_mentions n JOIN memory_rows m ON m.memory_id = n.memory_id
 WHERE {_ACTIVE} AND coalesce(n.scope = $scope, true)"""
 # A profile that stands needs none; one that a person forgot while all its sources stood neither.

@@ -21,6 +21,7 @@ from palimpsest.ops.maintenance.full_disk import full_disk
 from palimpsest.ops.opening import check_shard, open_log
 from palimpsest.ops.parts import (
     EMBEDDING_STATE,
+    GRAPH_IS_ONLY_READ,
     SetupError,
     embedding_choice,
     embedding_model,
@@ -69,6 +70,7 @@ async def examine(settings: Settings) -> list[Finding]:
         "disk": lambda: _disk(settings.data_dir, _writable(settings.data_dir)),
         "log": lambda: _log(settings),
         "stores": lambda: _stores(settings),
+        "graph": lambda: _graph(settings),
         "language model": lambda: _model(settings.llm.model_name, language, None),
         "embedding model": lambda: _model(
             settings.embedding_model, embedding, embedding_choice(settings)
@@ -230,6 +232,12 @@ def _store(settings: Settings, folder: Path, model: EmbeddingModel) -> int:
             " run` embed it again",
         )
     return lacking
+
+
+def _graph(settings: Settings) -> str:
+    if settings.graph.is_only_read:
+        return f"warning: {GRAPH_IS_ONLY_READ}"
+    return "searched, and written from turns" if settings.graph.enabled else "off: graph.enabled"
 
 
 def _lost(settings: Settings, there: set[int]) -> list[int]:

@@ -68,6 +68,20 @@ class Memories:
 
 
 @dataclass(frozen=True)
+class WeakMemory(FoundMemory):
+    """A memory that is uncertain, and when it will have faded if nothing returns it until then."""
+
+    fades_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class WeakMemories:
+    """Uncertain memories, the least certain first."""
+
+    memories: tuple[WeakMemory, ...]
+
+
+@dataclass(frozen=True)
 class Done:
     """The effect of a change. `already_known`: it was remembered before. `protected`: from now on
     only a person may change it."""
@@ -110,19 +124,25 @@ class Explained:
 
 @dataclass(frozen=True)
 class EntityInfo:
-    """The entity with a name: its relations as sentences, and its memories."""
+    """The entity with a name: its relations as sentences, what is said of its aspects, those that
+    matter most first, and its memories."""
 
     name: str
     type: str
     aliases: tuple[str, ...]
     summary: str | None
     relations: tuple[str, ...]
+    attributes: tuple[str, ...]
     memories: tuple[FoundMemory, ...]
 
 
 def found_memory(memory: Any) -> FoundMemory:
     """A stored memory, or a result of a recall."""
     return shape(FoundMemory, memory, no_longer=tuple(map(described, memory.marks)))  # type: ignore[no-any-return]
+
+
+def weak_memory(memory: Any) -> WeakMemory:
+    return shape(WeakMemory, memory, no_longer=tuple(map(described, memory.marks)))  # type: ignore[no-any-return]
 
 
 async def _search(memory: AsyncMethods, arguments: dict[str, Any]) -> Memories:
@@ -159,8 +179,14 @@ def _explained(found: Provenance) -> Explained:
 
 def _entity(found: Entity) -> EntityInfo:
     relations = tuple(_sentence(found.name, each) for each in found.relations)
+    attributes = tuple(
+        f"{each['aspect']}{' (constraint)' if each['kind'] == 'constraint' else ''}:"
+        f" {each['content']}"
+        for each in found.attributes
+    )
     memories = tuple(map(found_memory, found.memories))
-    return shape(EntityInfo, found, relations=relations, memories=memories)  # type: ignore[no-any-return]
+    others = {"relations": relations, "attributes": attributes, "memories": memories}
+    return shape(EntityInfo, found, **others)  # type: ignore[no-any-return]
 
 
 def _sentence(name: str, relation: dict[str, Any]) -> str:
@@ -190,8 +216,12 @@ WORDS: Final[Mapping[str, Words]] = {
             ),
             "who": Argument("Only statements of this person."),
             "entity_name": Argument("Only memories that name this."),
-            "after": Argument("Stated at this time or later.", "since"),
-            "before": Argument("Stated before this time.", "until"),
+            "after": Argument(
+                "Stated at this time or later; dates, today, yesterday, last_week and last_month"
+                " are in UTC.",
+                "since",
+            ),
+            "before": Argument("Stated before this time, given as `after` is.", "until"),
             "categories": Argument("Only these, for example family, work, food."),
             "valid_at": Argument("Without what was no longer true then."),
             "metadata": Argument("Only memories with these, each key=value."),
@@ -260,7 +290,8 @@ WORDS: Final[Mapping[str, Words]] = {
         done,
     ),
     "get_entity_info": Words(
-        "Return the entity with a name: other names, relations, and its memories, newest first.",
+        "Return the entity with a name: other names, relations, attributes and constraints, and its"
+        " memories, newest first.",
         {"name": Argument("A person, place, organization or thing.")},
         EntityInfo,
         _entity,
@@ -276,14 +307,15 @@ WORDS: Final[Mapping[str, Words]] = {
         _explained,
     ),
     "weak_facts": Words(
-        "List uncertain, unconfirmed memories, the least certain first: ask the user about them,"
-        " then confirm, correct or forget them.",
+        "List uncertain, unconfirmed memories and those that fade soon, the least certain first:"
+        " ask the user about them, then confirm, correct or forget them.",
         {
-            "below": Argument("Only with a confidence below this."),
+            "below": Argument("With a confidence below this."),
+            "days": Argument("Or that will have faded within these days."),
             "limit": Argument("Maximum number of results.", le=MOST),
         },
-        Memories,
-        lambda found: Memories(tuple(map(found_memory, found.memories))),
+        WeakMemories,
+        lambda found: WeakMemories(tuple(map(weak_memory, found.memories))),
     ),
 }
 """By the names of tools."""

@@ -33,9 +33,9 @@ class PastRecall(Answer):
 class StoredMemory(Answer):
     """A memory with all its fields. The type `episodic` is a turn, and `role` the role of its
     speaker (empty when unknown). `marks` list what no longer holds. `shown_importance` is the
-    importance less what it lost since the last access; `fades_at` is when the memory will have
-    faded without a further one, None if it does not fade. `recalls`, of a single memory: the newest
-    reads that returned it, newest first."""
+    importance less what it lost since the last access, 1 where pinned; `fades_at` is when the
+    memory will have faded without a further one, None if it does not fade. `recalls`, of a single
+    memory: the newest reads that returned it, newest first."""
 
     id: str
     scope: str

@@ -198,7 +198,7 @@ class _OneMemory(Write[Change]):
 
 
 class Pin(_OneMemory):
-    """Pin a memory: machines may not change or forget it, and its importance does not decay.
+    """Pin a memory: machines may not change or forget it, and its importance is 1 while pinned.
 
     Example: palimpsest pin 1f0c9a52
     """

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time
-from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -18,14 +18,18 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     TypeAdapter,
     ValidationError,
     create_model,
+    model_validator,
 )
+from pydantic_core import CoreSchema
 
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.changing import Modify
 from palimpsest.ops.operations.operation import Operation, Parameter, parameters
+from palimpsest.ops.operations.shared import TimeWord, time_of_word
 
 T = TypeVar("T")
 O = TypeVar("O", bound=Operation[Any])  # noqa: E741
@@ -34,10 +38,44 @@ O = TypeVar("O", bound=Operation[Any])  # noqa: E741
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
+SPELLINGS: Final[Mapping[str, str]] = {"type": "types", "importance_min": "min_importance"}
+"""Other spellings of fields that JSON requests may use, instead of the field's own name."""
+
+
 class Strict(BaseModel):
     """Base of request models. Refuses unknown fields: a misspelled filter would have no effect."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    spellings: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _respelled(cls, values: object) -> object:
+        if not isinstance(values, Mapping) or values.keys().isdisjoint(cls.spellings):
+            return values
+        # With both, the other spelling stays and is refused as an unknown field.
+        names = {k: k if cls.spellings.get(k, k) in values else cls.spellings[k] for k in values}
+        return {names[key]: value for key, value in values.items()}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Adds the other spellings, of which a request has one at most."""
+        schema = handler(core)
+        found = handler.resolve_ref_schema(schema)
+        for other, name in cls.spellings.items():
+            about = {"description": f"another spelling of `{name}`"}
+            found["properties"][other] = {**found["properties"][name], **about}
+            is_required = name in found.get("required", ())
+            if is_required:
+                found["required"].remove(name)
+            one, both = (
+                [{"required": [each]} for each in (name, other)],
+                {"required": [name, other]},
+            )
+            found.setdefault("allOf", []).append({"oneOf": one} if is_required else {"not": both})
+        return schema
 
 
 def _listed(value: object) -> object:
@@ -45,7 +83,9 @@ def _listed(value: object) -> object:
 
 
 def _dated(value: object) -> object:
-    """A date is its first moment in UTC."""
+    """A date is its first moment in UTC; a word (`shared.TimeWord`) is relative to now."""
+    if isinstance(value, str) and (time_then := time_of_word(value)) is not None:
+        return time_then
     if isinstance(value, str) and _DATE.fullmatch(value.strip()):
         try:
             value = date.fromisoformat(value.strip())
@@ -111,9 +151,13 @@ def field_type(parameter: Parameter) -> Any:
     if doc.model is not None:
         plain = _with_model(plain, doc.model)
     elif plain is datetime:
-        plain = _annotated(AwareDatetime, BeforeValidator(_calendar, AwareDatetime | date))
+        plain = _annotated(
+            AwareDatetime, BeforeValidator(_calendar, AwareDatetime | date | TimeWord)
+        )
     elif plain == int | datetime:
-        plain = _annotated(int | AwareDatetime, BeforeValidator(_dated, int | AwareDatetime | date))
+        plain = _annotated(
+            int | AwareDatetime, BeforeValidator(_dated, int | AwareDatetime | date | TimeWord)
+        )
     elif is_text and doc.lower:
         plain = _annotated(str, BeforeValidator(_lowered, str))
     bounds = {name: getattr(doc, name) for name in ("ge", "le")}
@@ -186,7 +230,13 @@ def _model_of(kind: Any, leave_out: tuple[str, ...], surface: Any) -> type[Stric
             continue
         about = Field(... if each.required else each.default, description=each.doc.text)
         definitions[each.name] = (field_type(each), about)
-    return create_model(kind.__name__, __base__=Strict, __doc__=kind.__doc__, **definitions)
+    made = create_model(kind.__name__, __base__=Strict, __doc__=kind.__doc__, **definitions)
+    made.spellings = {
+        other: name
+        for other, name in SPELLINGS.items()
+        if name in definitions and other not in definitions
+    }
+    return made
 
 
 def checked(kind: type[O], values: Mapping[str, Any]) -> O:
@@ -244,3 +294,4 @@ Patch: type[Strict] = create_model(
     reason=(Reason | None, Field(default=None, description="why; else that of all")),
 )
 """The change of one memory in `modify_many`."""
+Patch.spellings = {"id": "memory_id"}

@@ -76,9 +76,9 @@ class Recall(Read[Recalled]):
     who: shared.Who = None
     roles: shared.Roles = ()
     pinned: Annotated[bool | None, Doc("only pinned, or only unpinned memories")] = None
-    min_importance: Annotated[float | None, Doc("minimum importance, from 0 to 1", ge=0, le=1)] = (
-        None
-    )
+    min_importance: Annotated[
+        float | None, Doc("minimum importance, from 0 to 1; that of a pinned one is 1", ge=0, le=1)
+    ] = None
     project: Annotated[str | None, Doc("of this project", max_length=256)] = None
     session_id: shared.SessionId = None
     since: shared.Since = None

@@ -11,12 +11,14 @@ from palimpsest.ops.errors import NotFoundError
 from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Applied, StoredMemory
 from palimpsest.ops.operations.memories import List
-from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface, Write
+from palimpsest.ops.operations.operation import Answer, Ask, Doc, Json, Read, Surface, Write
 from palimpsest.ops.operations.rows import cursor, no_cursor, plain, rfc3339, rows
 from palimpsest.stores.recall.query import Mark
 
 if TYPE_CHECKING:
+    from palimpsest.ops.settings.sections import Settings
     from palimpsest.ops.sources import Sources
+    from palimpsest.schemas.commands import Command
 
 _SESSION = partial(Surface, tag="sessions")
 _CHANGE = partial(_SESSION, panel="Change", permission="remember")
@@ -277,7 +279,8 @@ class SummaryKept(Applied, kw_only=True):
 
 
 class UpdateShortTermMemory(Write[SummaryKept]):
-    """Store a summary of a session for some hours; it replaces the previous one.
+    """Store a summary of a session for some hours; it replaces the previous one. Refused while the
+    user's last turn asks to remember something permanently: `remember` is for that.
 
     Example: palimpsest session-summary chat-17 "Ana plans a trip to Oslo" --scope support
     """
@@ -286,10 +289,16 @@ class UpdateShortTermMemory(Write[SummaryKept]):
     summary: Annotated[str, shared.text_doc("what the session is about so far", argument=True)]
     scope: shared.Scope = ""
 
-    body: ClassVar = "UpdateShortTermCommand"
     surface: ClassVar = _CHANGE(
         ("PUT", "/api/sessions/{session_id:path}/memory"), command="session-summary"
     )
+
+    async def command(self, ask: Ask, settings: Settings) -> Command:
+        from palimpsest.schemas.commands import UpdateShortTermCommand
+
+        return UpdateShortTermCommand(
+            session_id=self.session_id, summary=self.summary, yields_to_wish=True
+        )
 
 
 class EndedSession(Applied, kw_only=True):

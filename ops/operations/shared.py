@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from datetime import datetime
-from typing import Annotated, Final
+from datetime import UTC, datetime
+from typing import Annotated, Final, Literal, get_args
 
 from palimpsest.ops.operations.operation import Doc, Pairs, Texts
 
@@ -98,8 +98,29 @@ MetadataFilter = Annotated[
     ),
 ]
 SessionId = Annotated[str | None, Doc("of this session", max_length=256)]
-Since = Annotated[datetime | None, Doc("stated at this time or later")]
-Until = Annotated[datetime | None, Doc("stated before this time")]
+TimeWord = Literal["today", "yesterday", "last_week", "last_month"]
+_WORDS: Final[frozenset[str]] = frozenset(get_args(TimeWord))
+
+
+def time_of_word(text: str, now: datetime | None = None) -> datetime | None:
+    """The time that a `TimeWord` stands for, as in a query: the beginning of today or yesterday, in
+    UTC; 7 days before `now`, or a month. None for any other text."""
+    word = text.strip().lower()
+    if word not in _WORDS:
+        return None
+    from palimpsest.stores.recall.time_words import read_times
+
+    return read_times(word, now or datetime.now(UTC)).since
+
+
+Since = Annotated[
+    datetime | None,
+    Doc(
+        "stated at this time or later: a time, or in UTC a date, today, yesterday, last_week or"
+        " last_month"
+    ),
+]
+Until = Annotated[datetime | None, Doc("stated before this time, given as `since` is")]
 ValidAt = Annotated[datetime | None, Doc("omit what had ceased to be true by this time")]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -160,6 +161,19 @@ def listening(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def why_not_listening(host: str, port: int, error: OSError) -> str:
+    """Returns what a person can do about the error of `listening`."""
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"cannot listen at {host}:{port}: another program uses this port; stop it, or choose"
+            " another port with --port (0 picks a free one)"
+        )
+    return (
+        f"cannot listen at {host}:{port}: {error.strerror}; choose another address with --host and"
+        " --port"
+    )
 
 
 @contextlib.asynccontextmanager

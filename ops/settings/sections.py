@@ -51,7 +51,7 @@ class HttpSettings(Section):
         default="127.0.0.1",
         description="address that `palimpsest serve` listens on; any but loopback needs tokens",
     )
-    port: int = Field(default=3850, ge=0, le=65535, description="its port; 0 selects a free one")
+    port: int = Field(default=7245, ge=0, le=65535, description="its port; 0 selects a free one")
     allowed_hosts: tuple[str, ...] = Field(
         default=(),
         description="names that the Host header may have beside localhost on loopback; elsewhere,"

@@ -109,7 +109,7 @@ def service_url(base_url: str) -> httpx.URL:
         raise RequestError(f"base_url: {error}") from None
     if url.scheme not in ("http", "https") or not url.host:
         raise RequestError(
-            f"base_url: {base_url!r} is not a valid URL, for example http://127.0.0.1:3850"
+            f"base_url: {base_url!r} is not a valid URL, for example http://127.0.0.1:7245"
         )
     return url
 

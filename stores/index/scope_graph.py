@@ -57,7 +57,7 @@ def name_row(values: Sequence[object]) -> NameRow:
 class Mentions:
     """The memories whose present texts mention some entities, each memory once per entity, as
     columns (n,): `entities` are places among the requested ones, `memories` numbers, whose ids are
-    `ids`. `column` returns the "importance" or "occurred" of memories by number."""
+    `ids`. `column` returns "importance", "pinned" or "occurred" of memories by number."""
 
     entities: NDArray[np.intp]
     memories: MemoryNumbers

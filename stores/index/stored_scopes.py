@@ -123,7 +123,8 @@ WHERE r.scope = $scope AND NOT list_contains($ids, n.entity_id)
 _MENTIONED = """
 WITH wanted AS (SELECT unnest($ids) AS entity_id, generate_subscripts($ids, 1) - 1 AS entity)
 SELECT w.entity, m.memory_id, max(m.confidence) AS confidence,
-    any_value(r.importance) AS importance, any_value(epoch_us(r.occurred_at)) AS occurred
+    any_value(r.importance) AS importance, any_value(r.pinned::DOUBLE) AS pinned,
+    any_value(epoch_us(r.occurred_at)) AS occurred
 FROM present_mentions m JOIN wanted w USING (entity_id) JOIN memory_rows r USING (memory_id)
 WHERE m.scope = $scope AND r.scope = $scope GROUP BY w.entity, m.memory_id"""
 _DERIVED = (
@@ -182,7 +183,8 @@ class StoredGraph:
             rows = read(reader, _MENTIONED, values).combine_chunks()
         memories = rows["memory_id"].combine_chunks().dictionary_encode()
         numbers = memories.indices.to_numpy(zero_copy_only=False).astype(np.int32)
-        columns = {name: np.zeros(len(memories.dictionary)) for name in ("importance", "occurred")}
+        names = ("importance", "pinned", "occurred")
+        columns = {name: np.zeros(len(memories.dictionary)) for name in names}
         for name, column in columns.items():
             column[numbers] = rows[name].to_numpy()
         return Mentions(

@@ -96,7 +96,8 @@ FILTERS: Final[Mapping[str, Filter]] = {
     ),
     "pinned": Filter(lambda rows, value: rows.column("pinned") == value, "m.pinned = $pinned"),
     "min_importance": Filter(
-        lambda rows, least: rows.column("importance") >= least, "m.importance >= $min_importance"
+        lambda rows, least: (rows.column("importance") >= least) | rows.column("pinned"),
+        "(m.importance >= $min_importance OR m.pinned)",
     ),
     "since": Filter(
         lambda rows, time: rows.column("occurred") >= microseconds(time), "m.occurred_at >= $since"

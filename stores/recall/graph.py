@@ -146,7 +146,7 @@ def mentioning(
     columns = (
         -np.bincount(at, minlength=len(numbers)).astype(np.float64),
         -surest,
-        -found.column(numbers, "importance"),
+        -np.maximum(found.column(numbers, "importance"), found.column(numbers, "pinned")),
         -found.column(numbers, "occurred"),
     )
     ids = [found.ids[number] for number in numbers.tolist()]

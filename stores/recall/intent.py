@@ -201,17 +201,15 @@ class Exemplars:
 
 @dataclass(frozen=True, slots=True)
 class Complexity:
-    """How far a search goes: graph `depth` in edges, `limit` in results, `budget` in tokens of
-    context."""
+    """How far a search goes: graph `depth` in edges, `budget` in tokens of context."""
 
     name: Literal["simple", "complex"]
     depth: int
-    limit: int
     budget: int
 
 
-SIMPLE: Final = Complexity("simple", depth=2, limit=5, budget=1_000)
-COMPLEX: Final = Complexity("complex", depth=4, limit=20, budget=3_000)
+SIMPLE: Final = Complexity("simple", depth=2, budget=1_000)
+COMPLEX: Final = Complexity("complex", depth=4, budget=3_000)
 SIMPLE_WORDS: Final = 10
 SIMPLE_CONJUNCTIONS: Final = 2
 BROAD: Final = frozenset(

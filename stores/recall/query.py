@@ -83,10 +83,11 @@ class Query:
     The filters (`stores.recall.filters`) apply to the search and to everything shown, also to
     neighbours, what the intent adds and evidence: any of `types`; any of `tags`, all of `all_tags`,
     any of `categories`; said by `who`, or derived from something said by them (ignoring case);
-    `pinned`; at least `min_importance`; `project` and `session_id` (empty: without one); every
-    `key=value` of `metadata` (as in `METADATA_PASSES`); stated at or after `since` and before
-    `until`. `as_of` leaves out what was not yet stored then, and the results have their texts of
-    then; `valid_at` leaves out what ended by then. Times have a zone.
+    `pinned`; at least `min_importance`, as which a pinned one counts 1; `project` and `session_id`
+    (empty: without one); every `key=value` of `metadata` (as in `METADATA_PASSES`); stated at or
+    after `since` and before `until`. `as_of` leaves out what was not yet stored then, and the
+    results have their texts of then; `valid_at` leaves out what ended by then. Times have a
+    zone.
 
     `group`: a turn and the facts derived from it are one result. `explain` adds the parts of each
     score. `neighbours`: number of turns of the session on each side, returned with a result that is

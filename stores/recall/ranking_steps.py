@@ -276,7 +276,8 @@ def weigh_profile(rows: Ranking, context: RankingContext) -> None:
     rows.recency = recency(age, parameters.recency_half_life_days)
     if weights.recency or weights.importance or weights.frequency:
         often = frequency(meta["accesses"], parameters.frequency_full)
-        scores = profile(rows.scores, rows.recency, meta["importance"], often, weights)
+        important = np.maximum(meta["importance"], meta["pinned"])
+        scores = profile(rows.scores, rows.recency, important, often, weights)
         # What matches nothing is not found for being new.
         rows.rescore("profile", np.where(rows.scores > 0.0, scores, 0.0))
 

@@ -110,9 +110,9 @@ WHERE t.scope = $scope AND t.kind = 'constraint' AND t.status = 'active'
     AND (r.valid_until IS NULL OR r.valid_until > $now)
     AND NOT EXISTS (SELECT 1 FROM memory_edges e WHERE e.scope = $scope
         AND e.relation_type = 'supersedes' AND e.target_id = r.memory_id)
-GROUP BY r.memory_id, r.content, r.who, r.occurred_at, r.importance
-ORDER BY bool_or(t.text_key IS NULL) DESC, r.importance DESC, max({WEIGHT}) DESC,
-    r.occurred_at DESC, r.memory_id
+GROUP BY r.memory_id, r.content, r.who, r.occurred_at, r.importance, r.pinned
+ORDER BY bool_or(t.text_key IS NULL) DESC, greatest(r.importance, r.pinned::DOUBLE) DESC,
+    max({WEIGHT}) DESC, r.occurred_at DESC, r.memory_id
 LIMIT $limit"""
 MAX_CONSTRAINTS: Final = 50
 """Maximum number of constraints that a context may have."""

@@ -350,7 +350,8 @@ def end_session(work: Work, command: SessionEndCommand) -> Asking[JsonValue]:
 
 def update_short_term(work: Work, command: UpdateShortTermCommand) -> Asking[JsonValue]:
     """Stores a summary of a session, replacing the previous one. The session need not exist yet:
-    its turns may still be in flight."""
+    its turns may still be in flight. Commands of earlier releases were also accepted after a wish
+    to have something remembered, and a rebuild accepts them again."""
     yield from work.begin(command.turns or (), Load(work.scope, session_id=command.session_id))
     refuse_frozen(work)
     refuse_in_private_scope(work)
@@ -359,6 +360,11 @@ def update_short_term(work: Work, command: UpdateShortTermCommand) -> Asking[Jso
         raise Refused(
             f"invalid_request: the summary has {len(command.summary)} characters, more than the"
             f" {settings.characters} allowed (setting short_term.characters); shorten it"
+        )
+    if command.yields_to_wish and _is_wish(work):
+        raise Refused(
+            "remember_instead: the user's last turn of this session asks to remember something,"
+            " which a summary forgets within hours: remember it, as `remember` does"
         )
     why_void = None if command.turns is None else _why_void(work, command.turns)
     if why_void is not None:
@@ -379,6 +385,12 @@ def update_short_term(work: Work, command: UpdateShortTermCommand) -> Asking[Jso
         "session_id": row.session_id,
         "expires_at": row.summary_expires_at.isoformat(),
     }
+
+
+def _is_wish(work: Work) -> bool:
+    """Whether the last turn of the session's user asks to have something remembered."""
+    known = alive(work.loaded.short_term, work.at)
+    return known is not None and known.explicit_intent
 
 
 def _why_void(work: Work, turns: Sequence[str]) -> str | None:

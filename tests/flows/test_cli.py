@@ -343,12 +343,24 @@ def test_a_data_folder_that_is_a_file_is_told(program: Program) -> None:
 def test_doctor_and_settings(told: Program) -> None:
     findings = told.json("doctor")
     assert all(finding["ok"] for finding in findings)
+    graph = {finding["check"]: finding["found"] for finding in findings}["graph"]
+    assert graph == "searched, and written from turns"
     settings = told.json("settings")
     assert settings["embedding.provider"] == {
         "value": "hashing",
         "source": "environment PALIMPSEST_EMBEDDING__PROVIDER",
     }
     assert "did you mean" in told.fails("status", "--set", "llm.modle=x")
+
+
+def test_a_graph_that_is_only_read_is_warned_of(program: Program) -> None:
+    warning = "the graph is searched, but turns add nothing to it"
+    setting = ("--set", "graph.extraction_writes_enabled=false")
+    program.turns("Ana lives in Oslo")
+    assert warning in program.run("run", "--once", *setting).stderr
+    assert warning not in program.run("run", "--once").stderr
+    findings = program.json("doctor", *setting)
+    assert any(warning in finding["found"] for finding in findings)
 
 
 SERVERS = {"uvicorn", "starlette", "fastapi", "mcp", "onnxruntime", "palimpsest.ops.http.service"}

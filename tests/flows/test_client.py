@@ -274,7 +274,7 @@ def test_a_token_is_sent_and_a_wrong_one_is_told(
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"base_url": "localhost:3850"}, "not a valid URL"),
+        ({"base_url": "localhost:7245"}, "not a valid URL"),
         ({"base_url": "http://"}, "not a valid URL"),
         ({"base_url": "http://x:port"}, "base_url"),
         ({"token": ""}, "token"),

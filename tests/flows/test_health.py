@@ -18,6 +18,7 @@ from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import ForgetCommand, Merge, RememberCommand, RepairCommand
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.runtime.model_port import Outage
+from palimpsest.streams.settings import GraphSettings
 from tests.fault.test_broken_stages import raising
 from tests.harness import Pipeline, differing
 from tests.rebuilding import opened, rebuilt, settings_of
@@ -412,6 +413,25 @@ def test_a_provider_that_does_not_answer(pipeline: Pipeline) -> None:
     seen = diagnosed(pipeline, "providers", outages={"embedding": Outage("refused", 3)})
     assert (seen["score"], seen["recommendation"]) == (0.5, "palimpsest doctor")
     assert "1 of 2 models do not answer" in seen["reason"]
+
+
+def test_a_graph_that_nothing_is_written_to(pipeline: Pipeline) -> None:
+    seen = diagnosed(pipeline, "graph")
+    assert (seen["counts"]["enabled"], seen["counts"]["extraction_writes_enabled"]) == (1, 1)
+    assert "turns add nothing" not in seen["reason"]
+    graph = GraphSettings(extraction_writes_enabled=False)
+    pipeline.settings = pipeline.settings.model_copy(update={"graph": graph})
+    seen = diagnosed(pipeline, "graph")
+    assert (seen["score"], seen["counts"]["extraction_writes_enabled"]) == (1.0, 0)
+    assert "turns add nothing: graph.extraction_writes_enabled is off" in seen["reason"]
+    pipeline.command(
+        *(RememberCommand(content=f"it rained {n} times") for n in range(20)), first=90
+    )
+    pipeline.run()
+    change(pipeline, *(f"DELETE FROM {name}_rows" for name in ("mention", "relation", "name")))
+    seen = diagnosed(pipeline, "graph")
+    assert (seen["score"], seen["status"]) == (0.5, "degraded")
+    assert "turn on graph.extraction_writes_enabled" in seen["recommendation"]
 
 
 def test_a_scope_of_its_own(pipeline: Pipeline) -> None:

@@ -149,7 +149,8 @@ def test_others_than_this_machine_need_tokens(tmp_path: Path) -> None:
 def test_an_address_that_is_taken_is_told(tmp_path: Path) -> None:
     with server(tmp_path) as served:
         port = served.address.rpartition(":")[2]
-        with pytest.raises(SetupError, match="cannot listen"):
+        reason = f"cannot listen at 127.0.0.1:{port}: another program uses this port; .* --port"
+        with pytest.raises(SetupError, match=reason):
             server(tmp_path / "other", f"http.port={port}").__enter__()
 
 

@@ -47,9 +47,13 @@ RECALL = "/api/memory/recall"
 GIVEN: list[tuple[str, str, dict[str, Any], int]] = [
     ("POST", RECALL, {"json": {"query": "coffee", "scope": "never seen"}}, 200),
     ("POST", RECALL, {"json": {"query": "x", "types": "fact", "tags": ["a"]}}, 200),
+    ("POST", RECALL, {"json": {"query": "x", "type": "fact", "importance_min": 0.1}}, 200),
+    ("POST", RECALL, {"json": {"query": "x", "type": "fact", "types": "fact"}}, 422),
     ("POST", RECALL, {"json": {"query": "x", "kind": "fact"}}, 422),
     ("POST", RECALL, {"json": {"query": "x", "scope": " "}}, 422),
     ("POST", RECALL, {"json": {"query": "x", "since": "2026-03-01"}}, 200),
+    ("POST", RECALL, {"json": {"query": "x", "since": "last_week", "until": "today"}}, 200),
+    ("POST", RECALL, {"json": {"query": "x", "since": "last year"}}, 422),
     ("POST", RECALL, {"json": ["x"]}, 422),
     ("POST", RECALL, {"content": b"", "headers": JSON}, 422),
     ("POST", RECALL, {"content": b"\xff\xfe", "headers": JSON}, 400),

@@ -50,6 +50,17 @@ def test_a_session_from_its_first_turn_to_its_end(served: Served, client: httpx.
     problem(client.post("/api/sessions/never/end", json=scope), 404, "not_found")
 
 
+def test_a_summary_is_refused_after_a_wish_to_be_remembered(
+    served: Served, client: httpx.Client
+) -> None:
+    wish = said(9, "Please remember that I moved to Porto.", session_id="wish", scope="ben")
+    client.post("/api/turns", json=wish)
+    served.settle(client)
+    summary = {"summary": "Of Porto.", "scope": "ben"}
+    refused = client.put("/api/sessions/wish/memory", json=summary)
+    assert "remember" in problem(refused, 409, "remember_instead")["detail"]
+
+
 def test_the_end_of_a_session_is_an_event(served: Served, client: httpx.Client) -> None:
     with client.stream("GET", "/api/events", params={"scope": "followed"}) as answer:
         lines = answer.iter_lines()

@@ -190,7 +190,8 @@ async def explains(agent: Agent) -> None:
     assert [each["content"] for each in explained["drawn_from"]] == [SAID[1]]
     assert explained["decisions"][0]["action"] == "ADD"
     assert (await agent.use("weak_facts"))["memories"] == []
-    weak = await agent.use("weak_facts", below=1.0)
+    weak = await agent.use("weak_facts", below=1.0, days=1)
+    assert all(each["fades_at"] > each["occurred_at"] for each in weak["memories"])
     assert any("Lisbon" in each["content"] for each in weak["memories"])
     assert (await agent.use("memory_stats"))["turns"] == len(SAID) + 1
     assert (await agent.use("graph_stats"))["entities"] > 0
@@ -202,6 +203,9 @@ async def test_errors_say_what_to_do(program: Program) -> None:
         assert "did you mean Lisbon" in await agent.fails("get_entity_info", name="Lisbn")
         assert "query: must not be blank" in await agent.fails("search_memory", query=" ")
         assert "or equal to 1" in await agent.fails("search_memory", query="x", limit=0)
+        for after in ("last_week", "yesterday", "2026-03-01"):
+            assert await agent.use("search_memory", query="x", after=after)
+        assert "after" in await agent.fails("search_memory", query="x", after="last year")
         assert "zone" in await agent.fails("search_memory", query="x", after="2026-01-01T00:00:00")
         assert "memory_id" in await agent.fails("forget_fact", reason="x")
 
@@ -285,6 +289,18 @@ async def test_no_summary_stands_for_what_is_to_be_remembered(program: Program) 
         person.forget([memory_id], reason="only tried", cascade=True)
 
 
+async def test_an_entity_has_its_attributes(program: Program) -> None:
+    rule = {"entity": "Kiosk", "aspect": "opening hours", "kind": "constraint"}
+    hours = "The kiosk is closed on Mondays"
+    with Memory(program.data, scope="ana", settings={"embedding.provider": "hashing"}) as person:
+        made = person.remember(hours, structured={"attributes": [rule]})
+        person.wait_until_processed()
+        async with agent_over("stdio", program) as agent:
+            kiosk = await agent.use("get_entity_info", name="kiosk")
+            assert kiosk["attributes"] == [f"opening hours (constraint): {hours}"]
+        person.forget([made.id], reason="only tried")
+
+
 async def test_two_clients_share_a_folder(program: Program) -> None:
     """As two desktop programs do, each with a server of its own, which come and go."""
     async with agent_over("stdio", program) as first:
@@ -312,4 +328,4 @@ def test_a_port_that_is_taken_is_told(program: Program) -> None:
     with over_http(program) as address:
         port = address.rpartition(":")[2].partition("/")[0]
         told = program.fails("mcp", "--http", "--port", port)
-    assert f"cannot listen at 127.0.0.1:{port}" in told
+    assert f"cannot listen at 127.0.0.1:{port}: another program uses this port" in told

@@ -25,7 +25,7 @@ DOCS = ROOT / "ops" / "docs"
 PAGE = (DOCS / "recipes.md").read_text(encoding="utf-8")
 HOOKS = ROOT / "ops" / "examples" / "coding_agent_hooks.py"
 INSTALLING = "pip install .   # in the folder of the checkout\n"
-SERVICE = "http://127.0.0.1:3850"
+SERVICE = "http://127.0.0.1:7245"
 EACH_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
@@ -134,11 +134,11 @@ def test_the_page_of_the_client_tells_its_arguments() -> None:
 def test_curl_gets_what_the_page_shows(tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("there is no curl")
-    shown = [each for each in examples("sh") if each.code.count("localhost:3850")]
+    shown = [each for each in examples("sh") if each.code.count("localhost:7245")]
     assert len(shown) == 6
     with a_service(tmp_path) as address:
         for example in shown:
-            code = example.code.replace("localhost:3850", address.removeprefix("http://"))
+            code = example.code.replace("localhost:7245", address.removeprefix("http://"))
             assert told(printed(tmp_path, "bash", "-eu", "-c", code)) == told(example.printed)
 
 

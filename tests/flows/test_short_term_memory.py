@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -304,6 +305,36 @@ def test_no_summary_is_asked_for_when_something_is_to_be_remembered(pipeline: Pi
     assert context(pipeline)["offers_summary"] is True
     # The question itself may be the wish, before its turn is published.
     assert context(pipeline, "please remember that I like milk")["offers_summary"] is False
+
+
+def test_no_summary_is_stored_in_the_place_of_what_is_to_be_remembered(pipeline: Pipeline) -> None:
+    numbers = itertools.count(1)
+
+    def status(yields_to_wish: bool | None = True) -> str:
+        """What becomes of a summary, by a command of this or of an earlier release."""
+        number = next(numbers)
+        command = UpdateShortTermCommand(
+            session_id="s1", summary=f"Tea {number}", yields_to_wish=yields_to_wish
+        )
+        pipeline.command(command, first=number)
+        pipeline.run()
+        error, done = pipeline.result(number)
+        return str(error).partition(":")[0] if error else str(done["status"])
+
+    assert status() == "updated"  # the session's turns may be on their way
+    pipeline.say("Remember that I like tea")
+    pipeline.say("I will.", role="assistant", speaker="Bot", first=2)
+    pipeline.run()
+    assert status() == "remember_instead"
+    assert kept(pipeline)["summary"]["text"] == "Tea 1"
+    assert status(yields_to_wish=None) == "updated"
+    pipeline.say("Where do we go?", first=3)
+    pipeline.run()
+    assert status() == "updated"
+    pipeline.say("Please remember that, too", first=4)
+    pipeline.run()
+    pipeline.clock.advance(hours=25)
+    assert status() == "updated"  # nothing is kept of the session any more
 
 
 def test_without_a_session_a_context_is_as_it_was(pipeline: Pipeline) -> None:

@@ -102,5 +102,5 @@ def test_a_confirmed_memory_goes_on_no_night() -> None:
 def test_shown_importance() -> None:
     assert shown_importance(0.8, 0.95, False, 0.0) == 0.8
     assert math.isclose(shown_importance(0.8, 0.95, False, 10.0), 0.8 * 0.5987369392383787)
-    assert shown_importance(0.8, 0.95, True, 1_000.0) == 0.8
+    assert shown_importance(0.8, 0.95, True, 1_000.0) == 1.0
     assert shown_importance(0.8, 0.95, False, -3.0) == 0.8  # another clock is ahead

@@ -69,7 +69,10 @@ FILTERS: dict[str, tuple[dict[str, object], Passes]] = {
     ),
     "pinned": ({"pinned": True}, lambda row, by: row.pinned),
     "unpinned": ({"pinned": False}, lambda row, by: not row.pinned),
-    "min_importance": ({"min_importance": 0.7}, lambda row, by: row.importance >= 0.7),
+    "min_importance": (
+        {"min_importance": 0.7},
+        lambda row, by: row.importance >= 0.7 or row.pinned,
+    ),
     "project": ({"project": "boats"}, lambda row, by: row.project == "boats"),
     "no project": ({"project": ""}, lambda row, by: not row.project),
     "session": ({"session_id": "s1"}, lambda row, by: row.session_id == "s1"),

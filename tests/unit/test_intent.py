@@ -138,8 +138,8 @@ def test_complexity(query: str, expected: object) -> None:
 
 
 def test_what_complexity_allows() -> None:
-    assert (SIMPLE.depth, SIMPLE.limit, SIMPLE.budget) == (2, 5, 1_000)
-    assert (COMPLEX.depth, COMPLEX.limit, COMPLEX.budget) == (4, 20, 3_000)
+    assert (SIMPLE.depth, SIMPLE.budget) == (2, 1_000)
+    assert (COMPLEX.depth, COMPLEX.budget) == (4, 3_000)
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,24 @@ def test_the_parts_of_a_score_add_up(talk: Shard) -> None:
                 assert 0.0 <= result.score <= 1.0
 
 
+def test_a_pinned_memory_is_ranked_as_of_importance_1(shard: Shard) -> None:
+    alike = ("the tea is in the tin", "in the tin is the tea")
+    pinned = memory("pinned", alike[0], 1, pinned=True, importance=0.1, occurred_at=BEGIN)
+    write(shard, [pinned, memory("other", alike[1], 2, importance=0.9, occurred_at=BEGIN)])
+    chosen = RecallSettings.model_validate({"fusion": "keyword", "profile": "balanced"})
+    query = Query(SCOPE, "tea tin", explain=True)
+
+    def shares() -> dict[str, float]:
+        found = Retriever(shard, chosen, clock=lambda: BEGIN).search(query, None).results
+        return {each.id: each.explanation.parts["profile"] for each in found if each.explanation}
+
+    before = shares()
+    assert before["pinned"] - before["other"] == pytest.approx(0.15 * (1.0 - 0.9), abs=1e-6)
+    write(shard, [replace(pinned, pinned=False, version=2, write_seq=3)])
+    after = shares()
+    assert after["other"] - after["pinned"] == pytest.approx(0.15 * (0.9 - 0.1), abs=1e-6)
+
+
 def test_what_the_graph_supports_is_in_the_pool_and_gains_a_share_of_its_score(
     talk: Shard,
 ) -> None:

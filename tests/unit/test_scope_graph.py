@@ -90,17 +90,19 @@ class History:
         return self._keep(made(f"m{self.seq:03}", self.chance.choice(TEXTS), self.seq))
 
     def change(self) -> Row:
-        """Another text, the same with another importance or end, forgotten, or recovered."""
+        """Another text, the same with another importance, pin or end, forgotten, or recovered."""
         if not self.memories:
             return self.remember()
         self.seq += 1
         row = self.chance.choice(list(self.memories.values()))
         row = replace(row, write_seq=self.seq, version=row.version + 1)
-        what = self.chance.choice(("text", "importance", "end", "forget", "recover"))
+        what = self.chance.choice(("text", "importance", "pin", "end", "forget", "recover"))
         if what == "text" and not row.is_deleted:
             row = said_anew(row, self.chance.choice(TEXTS))
         elif what == "importance":
             row = replace(row, importance=self.chance.random())
+        elif what == "pin":
+            row = replace(row, pinned=not row.pinned)
         elif what == "end":
             row = replace(row, valid_until=self.chance.choice((None, BEGIN, LATER)))
         else:
