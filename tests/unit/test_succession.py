@@ -51,7 +51,6 @@ WAITING = [
     ("I work for Lidl.", "I left Lidl last month."),
     ("I'm unemployed.", "I work at Bosch."),
     ("I work as a waiter.", "I'm not a waiter anymore."),
-    ("I'm engaged to Tom.", "I'm not engaged anymore."),
     ("My girlfriend is Lisa.", "Lisa and I broke up."),
     ("I enjoy running.", "I've given up running."),
     ("I quit smoking.", "I started smoking again."),
@@ -65,6 +64,7 @@ ENDING = [
     ("I have a piano.", "I gave away my piano."),
     ("I have a motorcycle.", "I got rid of my motorcycle."),
     ("I'm a nurse.", "I'm no longer a nurse."),
+    ("I'm engaged to Tom.", "I'm not engaged anymore."),
     ("I'm 19.", "I turned 20 last week."),
 ]
 
