@@ -28,10 +28,12 @@ _ONE_AT_A_TIME: Final = word_set("one_at_a_time")
 _ONE_PERSON: Final = word_set("one_person")
 _LATELY: Final = re.compile(r" (?:now|again)$")
 _MOVED: Final = re.compile(r" (?:moved|relocated) to ")
+_NOW: Final = re.compile(r"(?i)\bnow\b")
 _ALONGSIDE: Final = re.compile(
     r" (?:teaches|volunteers|volunteering|coaches|coaching) | (?:part|member) of | part-time"
+    r"|\b(?:lesson|class|classes|course|workshop)s?\b"
 )
-"""What somebody does beside their work, or as a part of it."""
+"""What somebody does beside their work or studies, or as a part of them."""
 _NUMBER: Final = re.compile(r"\d[\d,.:]*")
 _NATIVE: Final = re.compile(r" (?:is from|is originally from|comes from) | born in ")
 
@@ -65,13 +67,14 @@ def is_single(statement: str) -> bool:
 
 @lru_cache(CACHED_STATEMENTS)
 def _claim(statement: str) -> Claim | None:
-    """The claim that is all of the statement, with whether it is told with "now"."""
+    """The claim that is all of the statement, with whether it is told with "now": what somebody
+    "started" may go on beside what they did before."""
     plain, _ = time_beside(statement.rstrip(" .!"))
     without = _LATELY.sub("", plain)
     claim = claim_of(without)
     if claim is None or claim.qualified:
         return None
-    return claim._replace(is_news=claim.is_news or without != plain)
+    return claim._replace(is_news=_NOW.search(plain) is not None)
 
 
 def _matter(claim: Claim) -> str:

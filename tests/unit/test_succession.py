@@ -136,6 +136,10 @@ COMPATIBLE = [
     ("Ana is not moving to Spain.", "Ana is moving to Italy in April 2021."),
     ("Boris lives in Berlin.", "Boris lives in Neukölln now."),
     ("John is volunteering as a mentor for a school.", "John is now part of the fire brigade."),
+    ("The user is taking a yoga class.", "The user started their lessons with Alex."),
+    ("The user has been taking online courses.", "The user started taking guitar lessons."),
+    ("Ana is taking a cooking class.", "Ana is taking a yoga class now."),
+    ("Ana plays the piano.", "Ana started playing the cello."),
     ("John is a nurse.", "John is coaching a football team now."),
 ]
 
