@@ -21,6 +21,7 @@ from starlette.types import ASGIApp
 
 from palimpsest.ops.distribution import program_version
 from palimpsest.ops.library.memory_methods import AsyncMethods
+from palimpsest.ops.mcp.both_scopes import BothScopes
 from palimpsest.ops.mcp.stdio import Answered
 from palimpsest.ops.mcp.tools import NOWHERE_ELSE, WORDS, AgentPlace, TeachingTools, with_errors
 from palimpsest.ops.operations.catalogue import OPERATIONS
@@ -78,14 +79,15 @@ def memory_server(
     check: Callable[[type[AnyOperation]], None] | None = None,
 ) -> MCPServer:
     """The server of all tools for the scope of the memory that `memory` returns for each call, and
-    for the other scopes of `agent`. `check`, if any, is called with a tool's operation first, and
+    for the other scope of `agent`. `check`, if any, is called with a tool's operation first, and
     raises RequestError if it may not be used."""
     server = MemoryServer(
         "palimpsest", instructions=INSTRUCTIONS, version=program_version(), log_level="ERROR"
     )
     teaching = TeachingTools(memory, agent)
+    words = WORDS if agent.personal_scope is None else {**WORDS, **BothScopes(agent).words()}
     tools: list[tuple[Callable[..., Awaitable[Any]], type[AnyOperation]]] = [
-        (tool_of(kind, memory, WORDS.get(kind.surface.tool)), kind)
+        (tool_of(kind, memory, words.get(kind.surface.tool)), kind)
         for kind in OPERATIONS.values()
         if kind.surface.tool is not None
     ]
