@@ -232,7 +232,7 @@ def shares(needs: Mapping[str, int], weights: Mapping[str, float], room: int) ->
 
 
 def joined(blocks: Sequence[tuple[str, str]]) -> str:
-    """Blocks of context under their headings as one block. A line of two of them stands in the
+    """Blocks of context under their headings as one block. What two of them say stands in the
     first."""
     seen: set[str] = set()
     parts: list[str] = []
@@ -240,9 +240,10 @@ def joined(blocks: Sequence[tuple[str, str]]) -> str:
         lines: list[str] = []
         for line in text.removeprefix(f"{OPEN}\n").removesuffix(f"\n{CLOSE}").split("\n"):
             if line.startswith("- "):
-                if line in seen:
+                key = content_hash(storage_content(line))
+                if key in seen:
                     continue
-                seen.add(line)
+                seen.add(key)
             lines.append(line)
         said = _without_empty(lines)
         if said:

@@ -261,6 +261,39 @@ async def test_an_agent_teaches_itself_only_where_that_is_allowed(program: Progr
     program.ok("run", "--once")
 
 
+async def test_an_agent_reads_both_its_scopes(program: Program) -> None:
+    async with Client(over_stdio(program, "--personal-scope", "ana", scope="ben")) as client:
+        agent = Agent(client)
+        made = await agent.use(
+            "create_long_term_memory", content="Ana feeds the quokka", memory_type="personal"
+        )
+        found = await agent.use("search_memory", query="whose is the quokka?", limit=4)
+        by_scope = {each["scope"]: each["content"] for each in found["memories"][::-1]}
+        assert by_scope["ana"] == "Ana feeds the quokka"
+        assert "quokka is mine" in by_scope["ben"]
+        scores = [each["score"] for each in found["memories"]]
+        assert scores == sorted(scores, reverse=True)
+        # What both have is answered once, and what one knows nothing of by the other one.
+        await agent.use("remember_fact", content="Ana feeds the quokka.")
+        found = await agent.use("search_memory", query="Ana feeds the quokka", limit=20)
+        said = [each["content"].rstrip(".") for each in found["memories"]]
+        assert said.count("Ana feeds the quokka") == 1
+        found = await agent.use("search_memory", query="Ana", entity_name="Nora")
+        assert {each["scope"] for each in found["memories"]} == {"ana"}
+        assert found["notices"][-1].startswith("ben: nothing called Nora is known")
+        told = await agent.use("get_context", query="who feeds the quokka?", budget=400)
+        assert "# Personal memory (ana)" in told["text"]
+        assert "# Shared memory (ben)" in told["text"]
+        assert told["text"].count("Ana feeds the quokka") == 1
+        lisbon = await agent.use("get_entity_info", name="lisbon")
+        assert lisbon["name"] == "Lisbon"
+        assert {each["scope"] for each in lisbon["memories"]} == {"ana"}
+        assert "ben: nothing called Lisbn" in await agent.fails("get_entity_info", name="Lisbn")
+        assert "query: must not be blank" in await agent.fails("search_memory", query=" ")
+    program.ok("forget", made["id"], "--reason", "only tried")
+    program.ok("run", "--once")
+
+
 async def test_lineage_0_is_refused_and_no_person_is_made_up(program: Program) -> None:
     async with Client(over_stdio(program, "--lineage", "0")) as client:
         agent = Agent(client)

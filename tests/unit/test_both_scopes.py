@@ -85,7 +85,7 @@ def test_no_budget_is_exceeded(
 
 def test_blocks_stand_under_their_headings_without_repeats() -> None:
     one = marked("## Profile\n- Ana is vegan\n## 1 March 2026\n- Ana hums")
-    other = marked("## 1 March 2026\n- Ana hums\n## 2 March 2026\n- Ben sings")
+    other = marked("## 1 March 2026\n- ana  hums.\n## 2 March 2026\n- Ben sings")
     text = joined([("# Personal memory (ana)", one), ("# Shared memory (srv)", other)])
     assert text == marked(
         "# Personal memory (ana)\n## Profile\n- Ana is vegan\n## 1 March 2026\n- Ana hums\n\n"
