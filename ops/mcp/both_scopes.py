@@ -159,7 +159,7 @@ class BothScopes:
         if not blocks:
             return ScopedContext("", answers.notices)
         budget = max(each.budget for each in blocks.values())
-        weights = dict.fromkeys(blocks, 1.0)
+        weights: Mapping[str, float] = dict.fromkeys(blocks, 1.0)
         if len(blocks) > 1:
             weights = await self._weights(memory, arguments)
         order = sorted(blocks, key=lambda at: ("session" not in blocks[at].ids, -weights[at]))

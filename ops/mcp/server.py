@@ -26,6 +26,7 @@ from palimpsest.ops.mcp.stdio import Answered
 from palimpsest.ops.mcp.tools import NOWHERE_ELSE, WORDS, AgentPlace, TeachingTools, with_errors
 from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.changing import Confirm, Modify, Remember
+from palimpsest.ops.operations.forgetting import ForgetOne
 from palimpsest.ops.operations.operation import Write
 from palimpsest.ops.operations.sessions import UpdateShortTermMemory
 from palimpsest.ops.service.server import USUAL, served, with_file_descriptors
@@ -95,6 +96,7 @@ def memory_server(
         (teaching.update_short_term_memory, UpdateShortTermMemory),
         (teaching.create_long_term_memory, Remember),
         (teaching.update_long_term_memory, Modify),
+        (teaching.delete_long_term_memory, ForgetOne),
     ]
     for tool, kind in tools:
         server.add_tool(with_errors(tool, kind, check), annotations=_annotations(kind))

@@ -24,6 +24,7 @@ from palimpsest.ops.operations.scopes import Counts
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.ops.surfaces.mcp import AnyOperation, Argument, Words, shape
+from palimpsest.schemas.rows.memories import SELF_TAUGHT
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.recall.query import described
 from palimpsest.stores.shard import StoreError
@@ -416,7 +417,7 @@ class TeachingTools:
             self._scope(memory_type),
             tags=tags,
             self_taught=True,
-            source_type="self-taught",
+            source_type=SELF_TAUGHT,
             who=about or None,
             lineage=self._place.lineage,
         )
@@ -437,6 +438,19 @@ class TeachingTools:
             reason=reason,
             self_taught=True,
             scope=self._scope(memory_type),
+        )
+        return done(change)
+
+    async def delete_long_term_memory(
+        self,
+        memory_id: Annotated[str, Field(description=MEMORY_ID.text)],
+        memory_type: Kind,
+        reason: Annotated[str, Field(description=REASON.text)],
+    ) -> Done:
+        """Delete a long-term memory that create_long_term_memory made: it is no longer found. The
+        memory space must allow it. What a person pinned or confirmed stays."""
+        change = await self._memory.forget_one(
+            memory_id, reason=reason, self_taught=True, scope=self._scope(memory_type)
         )
         return done(change)
 

@@ -106,6 +106,7 @@ async def test_the_permission_of_each_tool_is_asked_for(
         "confirm_fact": ("modify", {"memory_id": "x"}),
         "update_long_term_memory": ("modify", {**memory, "content": "x", "memory_type": "server"}),
         "forget_fact": ("forget", memory),
+        "delete_long_term_memory": ("forget", {**memory, "memory_type": "server"}),
     }
     reading: dict[str, dict[str, Any]] = {
         "search_memory": {"query": "x"},
