@@ -178,7 +178,7 @@ def _forget(
         return {"id": memory_id, "status": "deleted"}
     if command.if_version is not None and command.if_version != row.version:
         return {"id": memory_id, "status": "version_conflict", "version": row.version}
-    if work.by_machine and protected(row):
+    if (work.by_machine or command.self_taught) and protected(row):
         return {"id": memory_id, "status": "forbidden", "why": PROTECTED}
     if command.self_taught and not drawn_from and row.source_type != SELF_TAUGHT:
         return {"id": memory_id, "status": "forbidden", "why": NOT_TAUGHT}
