@@ -211,7 +211,8 @@ class ForgetCommand(Frozen):
     pinned nor confirmed ones, forced or not. `cascade`: also those that were drawn from nothing
     else. `confirm_token` is that of a preview: nothing is forgotten unless it is still what the
     preview showed. `hard`: their texts are erased, also of those that were forgotten before, and
-    no one can recover them."""
+    no one can recover them. `self_taught`: on an agent's own, which the scope must allow, and only
+    memories that agents wrote on their own."""
 
     command: Literal["forget"] = "forget"
     memory_ids: tuple[str, ...] = Field(min_length=1, max_length=200)
@@ -221,6 +222,7 @@ class ForgetCommand(Frozen):
     cascade: bool | None = None
     confirm_token: str | None = None
     hard: bool | None = None
+    self_taught: bool | None = None
 
 
 class EraseScopeCommand(Frozen):

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -329,12 +330,21 @@ async def _serve_mcp(
 
     http = settings.http.model_copy(update={"host": host, "port": port})
     is_guarded = not is_loopback(host) or (settings.data_dir / "tokens.json").exists()
-    guards = _guards(memory, settings.model_copy(update={"http": http})) if is_guarded else ()
+    guards: tuple[Any, ...] = ()
+    if is_guarded:
+        guards = _guards(memory, settings.model_copy(update={"http": http}))
+        agent = replace(agent, sees=_caller_sees)
     try:
         listener = listening(host, port)
     except OSError as error:
         raise not_done(why_not_listening(host, port, error)) from None
     await serve_http(memory, listener, lambda at: warn(f"serving {at}"), agent, *guards)
+
+
+def _caller_sees(scope: str) -> bool:
+    from palimpsest.ops.http.serving import current_caller
+
+    return current_caller().sees(scope)
 
 
 def _guards(memory: AsyncMemory, settings: Settings) -> tuple[Any, ...]:

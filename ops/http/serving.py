@@ -222,6 +222,11 @@ _CALLER: Final[ContextVar[Caller]] = ContextVar("caller")
 _MEMORY: Final[ContextVar[AsyncMethods]] = ContextVar("memory")
 
 
+def current_caller() -> Caller:
+    """The sender of the request that is answered here."""
+    return _CALLER.get()
+
+
 class ServedTransport(Transport):
     """Operations of one caller, executed by the service, as an agent."""
 

@@ -21,10 +21,12 @@ from starlette.types import ASGIApp
 
 from palimpsest.ops.distribution import program_version
 from palimpsest.ops.library.memory_methods import AsyncMethods
+from palimpsest.ops.mcp.both_scopes import BothScopes
 from palimpsest.ops.mcp.stdio import Answered
 from palimpsest.ops.mcp.tools import NOWHERE_ELSE, WORDS, AgentPlace, TeachingTools, with_errors
 from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.changing import Confirm, Modify, Remember
+from palimpsest.ops.operations.forgetting import ForgetOne
 from palimpsest.ops.operations.operation import Write
 from palimpsest.ops.operations.sessions import UpdateShortTermMemory
 from palimpsest.ops.service.server import USUAL, served, with_file_descriptors
@@ -78,14 +80,15 @@ def memory_server(
     check: Callable[[type[AnyOperation]], None] | None = None,
 ) -> MCPServer:
     """The server of all tools for the scope of the memory that `memory` returns for each call, and
-    for the other scopes of `agent`. `check`, if any, is called with a tool's operation first, and
+    for the other scope of `agent`. `check`, if any, is called with a tool's operation first, and
     raises RequestError if it may not be used."""
     server = MemoryServer(
         "palimpsest", instructions=INSTRUCTIONS, version=program_version(), log_level="ERROR"
     )
     teaching = TeachingTools(memory, agent)
+    words = WORDS if agent.personal_scope is None else {**WORDS, **BothScopes(agent).words()}
     tools: list[tuple[Callable[..., Awaitable[Any]], type[AnyOperation]]] = [
-        (tool_of(kind, memory, WORDS.get(kind.surface.tool)), kind)
+        (tool_of(kind, memory, words.get(kind.surface.tool)), kind)
         for kind in OPERATIONS.values()
         if kind.surface.tool is not None
     ]
@@ -93,6 +96,7 @@ def memory_server(
         (teaching.update_short_term_memory, UpdateShortTermMemory),
         (teaching.create_long_term_memory, Remember),
         (teaching.update_long_term_memory, Modify),
+        (teaching.delete_long_term_memory, ForgetOne),
     ]
     for tool, kind in tools:
         server.add_tool(with_errors(tool, kind, check), annotations=_annotations(kind))

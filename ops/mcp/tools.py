@@ -24,6 +24,7 @@ from palimpsest.ops.operations.scopes import Counts
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.ops.surfaces.mcp import AnyOperation, Argument, Words, shape
+from palimpsest.schemas.rows.memories import SELF_TAUGHT
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.recall.query import described
 from palimpsest.stores.shard import StoreError
@@ -145,17 +146,37 @@ def weak_memory(memory: Any) -> WeakMemory:
     return shape(WeakMemory, memory, no_longer=tuple(map(described, memory.marks)))  # type: ignore[no-any-return]
 
 
+@dataclass(frozen=True)
+class Hits:
+    """What a search of one scope found: its results and related memories, each the best first."""
+
+    results: tuple[Any, ...]
+    related: tuple[Any, ...]
+    notices: tuple[str, ...]
+
+
+async def hits(memory: AsyncMethods, arguments: Mapping[str, Any]) -> Hits:
+    """Search one scope, with the arguments of `recall` and an optional `entity_name`: then the
+    results may be more than the limit."""
+    given = dict(arguments)
+    entity = given.pop("entity_name", None)
+    if entity is None:
+        found = await memory.recall(**given)
+        return Hits(found.results, found.related, found.notices)
+    known = await memory.get_entity(entity, scope=given.get("scope", ""), limit=ALL)
+    named = {each.id for each in known.memories}
+    found = await memory.recall(**given | {"group": False, "limit": ALL})
+    return Hits(
+        tuple(each for each in found.results if each.id in named),
+        tuple(each for each in found.related if each.id in named),
+        found.notices,
+    )
+
+
 async def _search(memory: AsyncMethods, arguments: dict[str, Any]) -> Memories:
-    limit, entity = arguments.get("limit", 10), arguments.pop("entity_name", None)
-    named = None
-    if entity is not None:
-        found = await memory.get_entity(entity, limit=ALL)
-        named = {each.id for each in found.memories}
-        arguments |= {"group": False, "limit": ALL}
-    recalled = await memory.recall(**arguments)
-    results = [found_memory(each) for each in recalled.results if named is None or each.id in named]
-    related = [found_memory(each) for each in recalled.related if named is None or each.id in named]
-    return Memories((*results[:limit], *related[:limit]), recalled.notices)
+    limit, found = arguments.get("limit", 10), await hits(memory, arguments)
+    shown = (*found.results[:limit], *found.related[:limit])
+    return Memories(tuple(map(found_memory, shown)), found.notices)
 
 
 def _explained(found: Provenance) -> Explained:
@@ -178,18 +199,21 @@ def _explained(found: Provenance) -> Explained:
 
 
 def _entity(found: Entity) -> EntityInfo:
-    relations = tuple(_sentence(found.name, each) for each in found.relations)
-    attributes = tuple(
-        f"{each['aspect']}{' (constraint)' if each['kind'] == 'constraint' else ''}:"
-        f" {each['content']}"
-        for each in found.attributes
-    )
+    relations = tuple(sentence(found.name, each) for each in found.relations)
+    attributes = tuple(map(attribute_line, found.attributes))
     memories = tuple(map(found_memory, found.memories))
     others = {"relations": relations, "attributes": attributes, "memories": memories}
     return shape(EntityInfo, found, **others)  # type: ignore[no-any-return]
 
 
-def _sentence(name: str, relation: dict[str, Any]) -> str:
+def attribute_line(attribute: dict[str, Any]) -> str:
+    """An attribute of an entity, a constraint marked as one."""
+    kind = " (constraint)" if attribute["kind"] == "constraint" else ""
+    return f"{attribute['aspect']}{kind}: {attribute['content']}"
+
+
+def sentence(name: str, relation: dict[str, Any]) -> str:
+    """A relation of the entity with this name."""
     other, verb = str(relation["name"]), str(relation["relation"]).replace("_", " ")
     source, target = (name, other) if relation["direction"] == "out" else (other, name)
     return f"{source} {verb} {target}"
@@ -357,11 +381,22 @@ ASKED_FOR_GOOD: Final = (
 
 @dataclass(frozen=True)
 class AgentPlace:
-    """The other scope in which an agent may write, that of the person it speaks with, and the
-    version of its persona."""
+    """The other scope that an agent reads and writes, that of the person it speaks with, and the
+    version of its persona. `sees`: whether the current caller may use a scope."""
 
     personal_scope: str | None = None
     lineage: int | None = None
+    sees: Callable[[str], bool] = lambda _: True
+
+    def personal(self) -> str:
+        """The other scope. Raises NotFoundError if there is none, or none for this caller."""
+        if self.personal_scope is None:
+            raise NotFoundError(
+                "there is no memory space of the person you speak with here; use memory_type server"
+            )
+        if not self.sees(self.personal_scope):
+            raise NotFoundError(f"there is no scope {self.personal_scope}")
+        return self.personal_scope
 
 
 NOWHERE_ELSE: Final = AgentPlace()
@@ -416,7 +451,7 @@ class TeachingTools:
             self._scope(memory_type),
             tags=tags,
             self_taught=True,
-            source_type="self-taught",
+            source_type=SELF_TAUGHT,
             who=about or None,
             lineage=self._place.lineage,
         )
@@ -440,11 +475,18 @@ class TeachingTools:
         )
         return done(change)
 
+    async def delete_long_term_memory(
+        self,
+        memory_id: Annotated[str, Field(description=MEMORY_ID.text)],
+        memory_type: Kind,
+        reason: Annotated[str, Field(description=REASON.text)],
+    ) -> Done:
+        """Delete a long-term memory that create_long_term_memory made: it is no longer found. The
+        memory space must allow it. What a person pinned or confirmed stays."""
+        change = await self._memory.forget_one(
+            memory_id, reason=reason, self_taught=True, scope=self._scope(memory_type)
+        )
+        return done(change)
+
     def _scope(self, kind: Kind) -> str:
-        if kind == "server":
-            return self._memory.scope
-        if self._place.personal_scope is None:
-            raise ToolError(
-                "there is no memory space of the person you speak with here; use memory_type server"
-            )
-        return self._place.personal_scope
+        return self._memory.scope if kind == "server" else self._place.personal()

@@ -175,6 +175,13 @@ class ForgetOne(Write[Change]):
     hard: Annotated[bool, Doc("erase its text permanently")] = False
     if_version: shared.IfVersion = None
     scope: shared.ScopeOfId = None
+    self_taught: Annotated[
+        bool,
+        Doc(
+            "by an agent unprompted, which the scope must allow; only what one wrote so",
+            surfaces=("library",),
+        ),
+    ] = False
 
     surface: ClassVar = Surface(
         ("DELETE", "/api/memory/{memory_id}"),
@@ -193,6 +200,7 @@ class ForgetOne(Write[Change]):
             force=self.force,
             if_version=self.if_version,
             hard=self.hard or None,
+            self_taught=self.self_taught or None,
         )
 
 

@@ -161,6 +161,8 @@ DOCUMENT_CHUNK: Final = "document_chunk"
 """The type of a memory that is a piece of a document."""
 PROFILE: Final = "profile"
 """The type of a memory that sums up what others say of an entity."""
+SELF_TAUGHT: Final = "self-taught"
+"""The source type of memories that agents wrote on their own."""
 SOURCE_TYPES: Final = frozenset({"episodic", DOCUMENT_CHUNK, PROFILE})
 """Types of memories that are no facts: what was said or written as it was, and profiles. Two may be
 equal, they do not fade, and no decision about a fact changes or deletes one."""

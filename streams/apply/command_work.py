@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from palimpsest.schemas.commands import (
     Command,
+    ForgetCommand,
     ModifyCommand,
     RememberCommand,
     SessionEndCommand,
@@ -289,7 +290,7 @@ def refuse_automatic(work: Work) -> None:
         raise Refused("frozen: nothing changes by itself now (flag autonomous_frozen)")
 
 
-def refuse_untaught(work: Work, command: RememberCommand | ModifyCommand) -> None:
+def refuse_untaught(work: Work, command: RememberCommand | ModifyCommand | ForgetCommand) -> None:
     """Raises Refused for what an agent may not write on its own in this scope."""
     if isinstance(command, RememberCommand) and command.lineage == 0:
         raise Refused(

@@ -16,7 +16,13 @@ from palimpsest.schemas.identity import erase_token, forget_token
 from palimpsest.schemas.memory_texts import dedup_key, linked_text
 from palimpsest.schemas.messages import GraphWork
 from palimpsest.schemas.normal_forms import content_hash
-from palimpsest.schemas.rows.memories import DOCUMENT_CHUNK, PROFILE, SOURCE_TYPES, MemoryRow
+from palimpsest.schemas.rows.memories import (
+    DOCUMENT_CHUNK,
+    PROFILE,
+    SELF_TAUGHT,
+    SOURCE_TYPES,
+    MemoryRow,
+)
 from palimpsest.streams.apply.command_work import (
     PROTECTED,
     Refused,
@@ -24,6 +30,7 @@ from palimpsest.streams.apply.command_work import (
     command_id,
     load_names,
     refuse_frozen,
+    refuse_untaught,
 )
 from palimpsest.streams.apply.upkeep import recovery_days
 from palimpsest.streams.fading import RECOVERED
@@ -43,6 +50,9 @@ Sources = Mapping[str, tuple[str, ...]]
 """The memories that each memory was derived from, by id."""
 Answers = Mapping[tuple[str, str], str]
 """By a memory and a source of it, the question without which that source says nothing."""
+
+
+NOT_TAUGHT = "an agent may delete by itself only what an agent wrote by itself"
 
 
 def _load_derived(work: Work, command: ForgetCommand) -> Asking[tuple[Sources, Answers]]:
@@ -72,6 +82,7 @@ def forget(work: Work, command: ForgetCommand) -> Asking[JsonValue]:
     yield from work.begin(command.memory_ids)
     sources, answers = yield from _load_derived(work, command)
     refuse_frozen(work)
+    refuse_untaught(work, command)
     if command.confirm_token is not None:
         _check_token(work, command, sources, answers)
     if command.cascade and work.intent.guards:
@@ -167,8 +178,10 @@ def _forget(
         return {"id": memory_id, "status": "deleted"}
     if command.if_version is not None and command.if_version != row.version:
         return {"id": memory_id, "status": "version_conflict", "version": row.version}
-    if work.by_machine and protected(row):
+    if (work.by_machine or command.self_taught) and protected(row):
         return {"id": memory_id, "status": "forbidden", "why": PROTECTED}
+    if command.self_taught and not drawn_from and row.source_type != SELF_TAUGHT:
+        return {"id": memory_id, "status": "forbidden", "why": NOT_TAUGHT}
     if row.pinned and not command.force:
         return {"id": memory_id, "status": "pinned"}
     cause: dict[str, JsonValue] = {"drawn_from": [*drawn_from]} if drawn_from else {}

@@ -106,6 +106,7 @@ async def test_the_permission_of_each_tool_is_asked_for(
         "confirm_fact": ("modify", {"memory_id": "x"}),
         "update_long_term_memory": ("modify", {**memory, "content": "x", "memory_type": "server"}),
         "forget_fact": ("forget", memory),
+        "delete_long_term_memory": ("forget", {**memory, "memory_type": "server"}),
     }
     reading: dict[str, dict[str, Any]] = {
         "search_memory": {"query": "x"},
@@ -180,3 +181,28 @@ async def test_beyond_this_machine_a_token_is_needed(program: Program) -> None:
             async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
                 answer = await client.post(url, json=LIST, headers=headers)
             assert answer.status_code == status, answer.text
+
+
+async def test_a_personal_space_is_for_tokens_that_have_it(program: Program) -> None:
+    program.ok("ingest", program.turns("I live in Lisbon.", name="a.jsonl"), "--scope", "ana")
+    program.ok("ingest", program.turns("The quokka is mine.", name="b.jsonl"), "--scope", "ben")
+    program.ok("run", "--once")
+    made = {
+        name: program.json("tokens", "create", name, *scopes)["token"]
+        for name, scopes in (("ben-alone", ("-s", "ben")), ("both", ("-s", "ben", "-s", "ana")))
+    }
+    options = ("--scope", "ben", "--personal-scope", "ana")
+    with over_http(program, *options, "--host", "0.0.0.0") as address:
+        url = address.replace("0.0.0.0", "127.0.0.1")
+        new = {"content": "Ana hums.", "memory_type": "personal"}
+        async with agent(f"{url}?scope=ben", made["both"]) as one:
+            found = await one.use("search_memory", query="where does Ana live?")
+            assert {each["scope"] for each in found["memories"]} == {"ana", "ben"}
+        async with agent(url, made["ben-alone"]) as one:
+            for tool in ("search_memory", "get_context"):
+                found = await one.use(tool, query="where does Ana live?")
+                assert "Lisbon" not in str(found)
+                assert "quokka" in str(found)
+                assert found["notices"] == ["ana: there is no scope ana"]
+            assert "ana: there is no scope ana" in await one.fails("get_entity_info", name="Nora")
+            assert "there is no scope ana" in await one.fails("create_long_term_memory", **new)

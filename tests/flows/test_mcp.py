@@ -41,6 +41,7 @@ TOOLS = {
     "update_short_term_memory",
     "create_long_term_memory",
     "update_long_term_memory",
+    "delete_long_term_memory",
 }
 
 
@@ -166,7 +167,10 @@ async def teaches(agent: Agent, text: str) -> None:
         reason="heard again",
     )
     assert (changed["id"], changed["version"]) == (made["id"], 2)
-    await agent.use("forget_fact", memory_id=made["id"], reason="only tried")
+    gone = await agent.use(
+        "delete_long_term_memory", memory_id=made["id"], memory_type="server", reason="only tried"
+    )
+    assert (gone["id"], gone["version"]) == (made["id"], 3)
 
 
 async def explains(agent: Agent) -> None:
@@ -248,6 +252,10 @@ async def test_an_agent_teaches_itself_only_where_that_is_allowed(program: Progr
             reason="x",
         )
         assert "self_teaching_enabled" in told
+        told = await agent.fails(
+            "delete_long_term_memory", memory_id=own["id"], memory_type="server", reason="x"
+        )
+        assert "self_teaching_enabled" in told
         # The person's own space allows it, and what lies there is changed there.
         made = await agent.use(
             "create_long_term_memory", content="Ana greets Ben", memory_type="personal"
@@ -261,6 +269,66 @@ async def test_an_agent_teaches_itself_only_where_that_is_allowed(program: Progr
     found = program.json("get", made["id"])
     assert (found["scope"], found["source_type"]) == ("ana", "self-taught")
     assert found["metadata"] == {"lineage": 7}
+    program.ok("forget", made["id"], "--reason", "only tried")
+    program.ok("run", "--once")
+
+
+async def test_an_agent_deletes_by_itself_only_what_it_taught_itself(program: Program) -> None:
+    settings = {"embedding.provider": "hashing"}
+    with Memory(program.data, scope="ana", settings=settings) as person:
+        kept = person.remember("Ana has a boat")
+        options = ("--personal-scope", "ana")
+        async with Client(over_stdio(program, *options, scope="ben")) as client:
+            agent = Agent(client)
+
+            async def create(content: str) -> str:
+                new = {"content": content, "memory_type": "personal"}
+                return str((await agent.use("create_long_term_memory", **new))["id"])
+
+            pinned, sure, own = [await create(f"Ana hums {each}") for each in ("a", "b", "c")]
+            person.pin(pinned, reason="right")
+            person.confirm(sure)
+            given = {"memory_type": "personal", "reason": "no more"}
+            told = await agent.fails("delete_long_term_memory", memory_id=kept.id, **given)
+            assert "only what an agent wrote by itself" in told
+            for each in (pinned, sure):
+                told = await agent.fails("delete_long_term_memory", memory_id=each, **given)
+                assert "only a person" in told
+            await agent.use("delete_long_term_memory", memory_id=own, **given)
+        assert person.get(own).is_deleted
+        assert not any(person.get(each).is_deleted for each in (kept.id, pinned, sure))
+        person.forget([kept.id, pinned, sure], reason="only tried", force=True)
+
+
+async def test_an_agent_reads_both_its_scopes(program: Program) -> None:
+    async with Client(over_stdio(program, "--personal-scope", "ana", scope="ben")) as client:
+        agent = Agent(client)
+        made = await agent.use(
+            "create_long_term_memory", content="Ana feeds the quokka", memory_type="personal"
+        )
+        found = await agent.use("search_memory", query="whose is the quokka?", limit=4)
+        by_scope = {each["scope"]: each["content"] for each in found["memories"][::-1]}
+        assert by_scope["ana"] == "Ana feeds the quokka"
+        assert "quokka is mine" in by_scope["ben"]
+        scores = [each["score"] for each in found["memories"]]
+        assert scores == sorted(scores, reverse=True)
+        # What both have is answered once, and what one knows nothing of by the other one.
+        await agent.use("remember_fact", content="Ana feeds the quokka.")
+        found = await agent.use("search_memory", query="Ana feeds the quokka", limit=20)
+        said = [each["content"].rstrip(".") for each in found["memories"]]
+        assert said.count("Ana feeds the quokka") == 1
+        found = await agent.use("search_memory", query="Ana", entity_name="Nora")
+        assert {each["scope"] for each in found["memories"]} == {"ana"}
+        assert found["notices"][-1].startswith("ben: nothing called Nora is known")
+        told = await agent.use("get_context", query="who feeds the quokka?", budget=400)
+        assert "# Personal memory (ana)" in told["text"]
+        assert "# Shared memory (ben)" in told["text"]
+        assert told["text"].count("Ana feeds the quokka") == 1
+        lisbon = await agent.use("get_entity_info", name="lisbon")
+        assert lisbon["name"] == "Lisbon"
+        assert {each["scope"] for each in lisbon["memories"]} == {"ana"}
+        assert "ben: nothing called Lisbn" in await agent.fails("get_entity_info", name="Lisbn")
+        assert "query: must not be blank" in await agent.fails("search_memory", query=" ")
     program.ok("forget", made["id"], "--reason", "only tried")
     program.ok("run", "--once")
 

@@ -68,6 +68,26 @@ def test_what_is_pinned_needs_a_person_s_force(actor: Actor, force: bool, status
     assert answer["status"] == status
 
 
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"source_type": "self-taught"}, "forgotten"),
+        ({}, "forbidden"),
+        ({"source_type": "self-taught", "pinned": True}, "forbidden"),
+        ({"source_type": "self-taught", "confirmed": True}, "forbidden"),
+    ],
+)
+def test_an_agent_by_itself_forgets_only_what_agents_wrote_so(
+    fields: dict[str, Any], status: str
+) -> None:
+    command = ForgetCommand(memory_ids=("tea",), reason="wrong", self_taught=True)
+    stored = Store.of(memory("tea", TEA.content, **fields))
+    for actor in (AGENT, HUMAN):
+        assert error(carry_out(command, stored, actor)) == "forbidden"
+        allowed = carry_out(command, stored, actor, flags=Flags(self_teaching_enabled=True))
+        assert [each["status"] for each in result(allowed)] == [status]
+
+
 MACHINE_ACTORS = [Actor(id=kind, type=kind) for kind in ("agent", "pipeline", "system")]
 PROTECTED_TEA = [
     memory("tea", TEA.content, pinned=True, version=3),
