@@ -99,7 +99,7 @@ def test_no_operation_tells_of_python(name: str) -> None:
     ("value", "said"),
     [
         ("2024-05-25T10:00:00", "the time has no zone"),
-        ("yesterday", "is no time such as 2026-03-01T09:30:00Z"),
+        ("the day before", "is no time such as 2026-03-01T09:30:00Z"),
         ("2024-02-30", "is no time such as 2026-03-01T09:30:00Z: day value is outside"),
         ("", "is no time such as"),
         (5, "write the time as a text, for example 2026-03-01"),
