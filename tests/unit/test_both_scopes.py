@@ -97,7 +97,7 @@ def test_blocks_stand_under_their_headings_without_repeats() -> None:
 
 def entity(name: str, kind: str, **more: Any) -> Any:
     values = {"name": name, "type": kind, "aliases": (), "summary": None, "relations": ()}
-    return SimpleNamespace(**values | {"memories": ()} | more)
+    return SimpleNamespace(**values | {"attributes": (), "memories": ()} | more)
 
 
 def test_an_entity_of_both_is_one_with_the_scope_of_what_only_one_says() -> None:
@@ -105,11 +105,14 @@ def test_an_entity_of_both_is_one_with_the_scope_of_what_only_one_says() -> None
     knows = {"name": "Ben", "relation": "knows", "direction": "in"}
     newer = memory("Ana hums", occurred_at=AT + timedelta(days=1))
     turn = memory("I sing", type="episodic", occurred_at=AT + timedelta(days=2))
+    eats = {"aspect": "food", "kind": "constraint", "content": "no nuts"}
     here = entity(
         "Ana", "person", aliases=("Anne",), relations=(lives,), memories=(newer, memory("Old"))
     )
+    here.attributes = (eats,)
     there = entity("Ana", "person", summary="A guest.", relations=(lives, knows), memories=(turn,))
     found = merged(Answers({"ana": here, "srv": there}))
+    assert found.attributes == ("food (constraint): no nuts (ana)",)
     assert (found.name, found.type, found.aliases) == ("Ana", "person", ("Anne",))
     assert found.summary == "A guest. (srv)"
     assert found.relations == ("Ana lives in Lisbon", "Ben knows Ana (srv)")
