@@ -145,7 +145,7 @@ SLOW_BODY = (
     b"POST /api/turns HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b"Content-Length: 100\r\n\r\n{"
 )
-SLOW = {"query": "SELECT sum(a.range * b.range) FROM range(100000) a, range(600) b"}
+SLOW = {"query": "SELECT sum(a.range * b.range) FROM range(100000) a, range(200) b"}
 LONG = {"query": "tea " * 1_000}
 TURN = {"turn_id": "t1", "content": "tea " * 500}
 FORGET = {"types": ["rule"], "reason": "x", "mode": "execute"}
