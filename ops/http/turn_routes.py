@@ -239,10 +239,10 @@ async def ingest(
 ) -> Response:
     """Publish the turns of a file: they are durable on response, and remembered shortly after.
 
-    Reads what the command `ingest` reads: exports of ChatGPT, Claude, Slack (zip) and WhatsApp, SRT
-    and VTT transcripts, messages with role and content, turns as JSON lines, LoCoMo files. Sending
-    a file again, or a longer version of it, creates no duplicates; on the embedded log not under
-    another name either.
+    Reads what the command `ingest` reads: exports of ChatGPT, Claude, Slack (zip) and WhatsApp,
+    transcripts (SRT, VTT, and the text of Zoom, Teams, Meet and Otter), messages with role and
+    content, turns as JSON lines, LoCoMo files. Sending a file again, or a longer version of it,
+    creates no duplicates; on the embedded log not under another name either.
     """
     media_type(request, FILE_TYPE, NDJSON_TYPE)
     asked, now = built(SentFile, query), utc_now()

@@ -57,11 +57,11 @@ class Ingest(Reading, kw_only=True):
     """Publish conversation turns from files to the log.
 
     Reads turns as JSON lines; messages with role and content; exports of ChatGPT, Claude, Slack
-    (zip or folder) and WhatsApp; SRT and VTT transcripts; LoCoMo files. The format is detected.
-    Turns are durable when the command ends; `palimpsest run` turns them into memories, which
-    `--wait` waits for. Invalid lines are reported by number and skipped. Publishing a file again,
-    or a longer version of it, creates no duplicates; on the embedded log not under another name
-    either.
+    (zip or folder) and WhatsApp; transcripts (SRT, VTT, and the text of Zoom, Teams, Meet and
+    Otter); LoCoMo files. The format is detected. Turns are durable when the command ends;
+    `palimpsest run` turns them into memories, which `--wait` waits for. Invalid lines are reported
+    by number and skipped. Publishing a file again, or a longer version of it, creates no
+    duplicates; on the embedded log not under another name either.
 
     Example: palimpsest ingest conversation.jsonl --scope support
     """

@@ -80,8 +80,8 @@ def _any_name(text: str) -> tuple[Subject, str] | None:
         last = words[count - 1]
         if last in _SPEAKING:
             return None  # "Assume I am vegan": what comes before is no name
-        name = TITLE_DOT.sub(r"\1 ", " ".join(words[:count]))
         written = " ".join(words[:count])
+        name = TITLE_DOT.sub(r"\1 ", written)
         if last.endswith(("'s", "’s")):
             if _NAMES.fullmatch(name[:-2]) is None:
                 return None

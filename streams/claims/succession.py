@@ -40,13 +40,23 @@ _NATIVE: Final = re.compile(r" (?:is from|is originally from|comes from) | born 
 
 def succeeds(new: str, known: str) -> bool:
     """Whether `new` probably tells what came after `known`; both are about one holder."""
-    one = _claim(new)
-    other = None if one is None else _claim(known)
-    if one is None or other is None or one.holder.casefold() != other.holder.casefold():
+    one, other = _claim(new), _claim(known)
+    return one is not None and other is not None and _follows(one, other)
+
+
+def may_succeed(one: str, other: str) -> bool:
+    """Whether either would take the place of the other, were it told with "now"."""
+    claims = (_claim(one), _claim(other))
+    return any(
+        new is not None and known is not None and _follows(new._replace(is_news=True), known)
+        for new, known in (claims, claims[::-1])
+    )
+
+
+def _follows(one: Claim, other: Claim) -> bool:
+    if one.slot != other.slot or not (one.holds and other.holds):
         return False
-    if not (one.holds and other.holds) or one.slot != other.slot:
-        return False
-    return (
+    return one.holder.casefold() == other.holder.casefold() and (
         _is_next(one, other)
         or _is_moved(one, other)
         or _is_recounted(one, other)

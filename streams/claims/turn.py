@@ -172,10 +172,10 @@ def in_first_person(sentence: str) -> str:
             past = past_of(verb) if helper == "did" else None
             if past is None:
                 return ""  # the verb's form is not known here
-            asked_rest = f"{past} {rest}"
+            told = f"{past} {rest}"
         else:
-            asked_rest = asked["rest"]
-        text = f"{asked['subject'].strip()} {kept}{asked_rest}"
+            told = asked["rest"]
+        text = f"{asked['subject'].strip()} {kept}{told}"
     if not text.lower().startswith(("you", "my", "i ")):
         return ""
     for second, first in _FIRST_PERSON:

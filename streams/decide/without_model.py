@@ -16,6 +16,7 @@ from palimpsest.schemas.redaction import is_mark
 from palimpsest.streams.claims.conflict import are_of_one_slot, contradicts, is_ambiguous
 from palimpsest.streams.claims.polarity import opposes
 from palimpsest.streams.claims.source import as_stated
+from palimpsest.streams.claims.succession import may_succeed
 from palimpsest.streams.decide.proposal_policy import MAY_EXCLUDE, SAID_BEFORE, SAID_BY_ITS_SOURCE
 from palimpsest.streams.memory_rows import CLOCKS_DIFFER
 from palimpsest.streams.settings import StageSettings
@@ -184,10 +185,8 @@ def _is_near(fact: Fact, candidate: ScoredCandidate, near: float) -> bool:
 
 def may_meet(one: str, other: str) -> bool:
     """Whether two statements are compared however far apart they are in meaning."""
-    return are_of_one_slot(one, other) or any(
-        opposes(f"{new.rstrip(' .!')} now.", known) or opposes(new, known)
-        for new, known in ((one, other), (other, one))
-    )
+    # "Now" is not stored with a statement: it may be that either was told with it.
+    return are_of_one_slot(one, other) or opposes(one, other) or may_succeed(one, other)
 
 
 def _contents(candidates: tuple[ScoredCandidate, ...], without: ScoredCandidate) -> Iterable[str]:

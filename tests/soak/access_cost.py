@@ -25,7 +25,7 @@ from palimpsest.ops.bench.data_sets import conversation_files, publish, question
 from palimpsest.ops.settings.sources import load_settings
 
 QUESTIONS = 60
-ACCESSES = "SELECT coalesce(sum(access_count), 0) FROM memories_all"
+ACCESSES = "SELECT coalesce(sum(access_count), 0) FROM memories"
 
 
 async def measure(data: Path, folder: Path, rounds: int) -> dict[str, object]:
