@@ -26,6 +26,7 @@ from palimpsest.schemas.commands import (
 from palimpsest.schemas.echoes import spoken
 from palimpsest.schemas.identity import EMBEDDING_SCOPE, command_digest, document_id, turn_item_id
 from palimpsest.schemas.messages import (
+    EDITION,
     CommandIntent,
     ConversationTurn,
     DocumentTextIntent,
@@ -151,7 +152,7 @@ def normalized(
 
 
 def _write(intent: Intent, index: str = "write") -> Emit:
-    return Emit(MEMORY_WRITES, MemoryWrite(write=intent), index)
+    return Emit(MEMORY_WRITES, MemoryWrite(write=intent, edition=EDITION), index)
 
 
 def _command(message: Message, body: MemoryCommand, refused: bool) -> Step:

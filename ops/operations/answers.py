@@ -94,21 +94,80 @@ class Applied(Answer, kw_only=True):
     left: tuple[str, ...] = ()
 
 
+class Dedup(Answer):
+    """What became of a remembered text. `duplicate_exact`: a memory that says the same is there, or
+    one with the same `source_id`, and it stays as it is; `updated_existing`: it got what the
+    request wishes of it; `stored_new`: a new memory. `existing_id` is the id of the memory that was
+    there."""
+
+    action: Literal["duplicate_exact", "updated_existing", "stored_new"]
+    existing_id: str | None
+
+
 class MemoryChange(Answer, kw_only=True):
-    """The effect of a command on one memory. `status` is the outcome, empty for a new memory;
-    `deduped`: it already existed; `protected`: machines may no longer change it; `why`: why it was
-    left unchanged; `lowered`: what a machine requested and was not granted; `hidden_in`: the texts
-    in which the forgotten statement is hidden, or the recovered one is shown again."""
+    """The effect of a command on one memory. `status` is the outcome, empty for a new memory.
+
+    `version` is the memory's version now, which `if_version` takes; `current_version` the one that
+    the command found, `new_version` the one that it made, null if it changed nothing.
+    `content_changed`, of a modification; `embedded`: whether the new text has its vector already.
+
+    Of a remembered text: `deduped`: it already existed; `dedup`: what became of it; `not_merged`:
+    the fields in which the memory that was there stays different from the request; `importance`,
+    `categories`, `temporal_kind` and `valid_until` are those of the memory.
+
+    `protected`: machines may no longer change it; `why`: what changed, or why it was left
+    unchanged; `lowered`: what a machine requested and was not granted; `hidden_in`: the texts in
+    which the forgotten statement is hidden, or the recovered one is shown again."""
 
     id: str
     version: int | None = None
+    current_version: int | None = None
+    new_version: int | None = None
     status: str = ""
+    content_changed: bool | None = None
+    embedded: bool | None = None
     deduped: bool = False
+    dedup: Dedup | None = None
+    not_merged: tuple[str, ...] = ()
+    importance: float | None = None
+    categories: tuple[str, ...] | None = None
+    temporal_kind: str | None = None
+    valid_until: datetime | None = None
     protected: bool = False
     why: str = ""
     duplicate_of: str | None = None
     lowered: str = ""
     hidden_in: tuple[str, ...] = ()
+
+
+_OF_MEMORIES: Final = frozenset({"remember", "modify", "forget", "recover", "confirm"})
+_NEXT_VERSION: Final = frozenset({"updated", "forgotten", "recovered", "confirmed"})
+_SAME_VERSION: Final = frozenset({"", "no_changes", "version_conflict"})
+
+
+def completed(command: str, result: Json) -> Json:
+    """Returns a command's stored result with what follows from it: nothing is stored twice, and
+    results of earlier releases have it, too."""
+    if command not in _OF_MEMORIES:
+        return result
+    if isinstance(result, list):
+        return [completed(command, each) for each in result]
+    if not isinstance(result, dict) or "id" not in result:
+        return result
+    found, status, version = {**result}, result.get("status", ""), result.get("version")
+    is_new = result.get("deduped") is False
+    if version is not None and (is_new or status in _NEXT_VERSION):
+        found |= {"current_version": None if is_new else version - 1, "new_version": version}
+    elif version is not None and status in _SAME_VERSION:
+        found |= {"current_version": version, "new_version": None}
+    if command == "modify" and status in ("updated", "no_changes"):
+        # Only where the text changed is there anything to embed.
+        found["content_changed"] = "embedded" in result
+    if "deduped" in result:
+        known = "updated_existing" if status == "updated" else "duplicate_exact"
+        action = "stored_new" if is_new else known
+        found["dedup"] = {"action": action, "existing_id": None if is_new else result["id"]}
+    return found
 
 
 class Change(MemoryChange, Applied, kw_only=True):
@@ -195,7 +254,7 @@ def command_results(sources: Sources, command_ids: Sequence[str]) -> dict[str, R
     """Returns the results of the executed commands, by id."""
     found: dict[str, Row] = {}
     for row in all_rows(sources, RESULTS, {"ids": [*command_ids]}):
-        row["result"] = json.loads(row["result"])
+        row["result"] = completed(row["command"], json.loads(row["result"]))
         found[row["command_id"]] = row
     if found:
         for shard in sources.shards.values():

@@ -116,6 +116,12 @@ class MemoryChanges:
         return self.message.scope
 
     @property
+    def edition(self) -> int:
+        """By which edition of the rules the record is executed."""
+        body = self.message.body
+        return (body.edition or 0) if isinstance(body, MemoryWrite) else 0
+
+    @property
     def flags(self) -> Flags:
         return effective(self.settings.pipeline, self.loaded.flags)
 
@@ -236,6 +242,8 @@ class Work(MemoryChanges):
         after: MemoryRow | None = None,
         metadata: dict[str, JsonValue] | None = None,
     ) -> None:
+        # What a deletion took away is its old content; a tombstone says nothing new.
+        stated = None if event == "deleted" and self.edition else after
         self.outcomes.append(
             Outcome(
                 event=event,
@@ -243,7 +251,7 @@ class Work(MemoryChanges):
                 item_id=command_id(self.message),
                 memory_id=memory_id,
                 old_content=None if before is None else before.content,
-                new_content=None if after is None else after.content,
+                new_content=None if stated is None else stated.content,
                 reason=reason,
                 changed_by=self.intent.actor.id,
                 actor_type=self.intent.actor.type,
@@ -436,5 +444,6 @@ def changes(change: MemoryChange, touched: Touched = ()) -> tuple[Emit, ...]:
 def continued(message: Message, intent: Intent, index: str) -> Emit:
     """Returns the next part of a record's work, to be done by the record's settings."""
     assert isinstance(message.body, MemoryWrite)
-    write = MemoryWrite(write=intent, settings=message.body.settings)
+    body = message.body
+    write = MemoryWrite(write=intent, settings=body.settings, edition=body.edition)
     return Emit(MEMORY_WRITES, write, index)

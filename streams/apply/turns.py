@@ -338,7 +338,7 @@ def _replace(
         item_id=item_id_of(work.scope, turn),
         memory_id=before.memory_id,
         old_content=before.content,
-        new_content=stored.content,
+        new_content=None if event == "deleted" and work.edition else stored.content,
         reason=reason,
         version=stored.version,
     )

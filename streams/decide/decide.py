@@ -8,7 +8,13 @@ from dataclasses import replace
 from palimpsest.schemas.echoes import spoken
 from palimpsest.schemas.enumerations import Action
 from palimpsest.schemas.extraction import Fact, FactsExtracted
-from palimpsest.schemas.messages import MemoryWrite, Proposal, ProposalsIntent, ScoredCandidate
+from palimpsest.schemas.messages import (
+    EDITION,
+    MemoryWrite,
+    Proposal,
+    ProposalsIntent,
+    ScoredCandidate,
+)
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
@@ -124,8 +130,11 @@ def decide_stage(own: StageSettings) -> Stage:
         intent = _intent(body, proposals, as_of, context.record.offset, is_first)
         # A message of which a part was decided before, as after a crash, is another one.
         index = "proposals" if len(facts) == len(body.facts) else "remaining proposals"
-        emits = () if intent is None else (Emit(MEMORY_WRITES, MemoryWrite(write=intent), index),)
-        step = Step(emits=emits, dead=_failure(failed))
+        emits = []
+        if intent is not None:
+            write = MemoryWrite(write=intent, edition=EDITION)
+            emits.append(Emit(MEMORY_WRITES, write, index))
+        step = Step(emits=tuple(emits), dead=_failure(failed))
         return with_recorded(step, recorded if settings is own else recorded_settings(settings))
 
     return Stage(

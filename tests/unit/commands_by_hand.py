@@ -7,7 +7,7 @@ from typing import Any
 
 from palimpsest.schemas.commands import Command
 from palimpsest.schemas.envelope import Actor
-from palimpsest.schemas.messages import CommandIntent, MemoryWrite
+from palimpsest.schemas.messages import EDITION, CommandIntent, MemoryWrite
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.rows.pipeline import CommandRow
 from palimpsest.streams.apply.apply_writes import apply_writes_stage
@@ -28,12 +28,16 @@ def carry_out(
     flags: Flags = CAREFUL,
     error: str | None = None,
     hides: bool | None = True,
+    edition: int | None = EDITION,
     **fields: Any,
 ) -> Driven:
     stage = apply_writes_stage(pipeline_settings(flags))
     intent = CommandIntent(command=command, actor=actor, error=error, hides=hides)
     message = write_message(
-        MemoryWrite(write=intent), causation_id="c1", correlation_id="trace", **fields
+        MemoryWrite(write=intent, edition=edition),
+        causation_id="c1",
+        correlation_id="trace",
+        **fields,
     )
     return drive(stage.process(message, context()), store)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,18 @@ import pytest
 from palimpsest.ops.exporting import export_scope
 from palimpsest.ops.requests import ExportRequest
 from palimpsest.ops.sources import Sources
-from palimpsest.schemas.commands import ImportCommand, MemoryPatch, ModifyCommand, RememberCommand
+from palimpsest.schemas.commands import (
+    ForgetCommand,
+    ImportCommand,
+    MemoryPatch,
+    ModifyCommand,
+    RememberCommand,
+)
+from palimpsest.schemas.messages import EDITION
 from palimpsest.schemas.rows.memories import MemoryRow
 from tests.harness import Pipeline
-from tests.unit.by_hand import Store
-from tests.unit.commands_by_hand import TEA, carry_out, result
+from tests.unit.by_hand import Store, candidate, memory
+from tests.unit.commands_by_hand import AGENT, TEA, carry_out, result
 
 KIWI = "I am allergic to kiwi"
 
@@ -48,8 +56,10 @@ def test_a_known_text_gets_what_the_request_says(
     assert (found["deduped"], found["status"], found["version"]) == (True, "updated", 4)
     assert found["why"] == f"the text was known; changed: {', '.join(names)}"
     assert driven.ends() == [("modified", "remembered again")]
-    again = carry_out(command, Store.of(row))
-    assert result(again) == {"id": "tea", "deduped": True, "version": 4}
+    again = result(carry_out(command, Store.of(row)))
+    assert (again["id"], again["deduped"], again["version"]) == ("tea", True, 4)
+    assert "status" not in again
+    assert "not_merged" not in found | again
 
 
 @pytest.mark.parametrize("own", [("manual", None), ("shop", None), ("shop", "other")])
@@ -60,7 +70,10 @@ def test_an_item_of_another_program_keeps_its_metadata_apart(own: tuple[str, str
     for source_id in (None, "item"):
         command = RememberCommand(content=TEA.content, source_id=source_id, **wish)
         driven = carry_out(command, Store.of(known))
-        assert result(driven) == {"id": "tea", "deduped": True, "version": 3}
+        found = result(driven)
+        assert (found["id"], found["deduped"], found["version"]) == ("tea", True, 3)
+        apart = ["type", "project", *(["source_id"] if source_id else []), "metadata"]
+        assert found["not_merged"] == apart
         assert driven.rows(MemoryRow) == []
     same = replace(known, source_type="shop", source_id="item")
     command = RememberCommand(content=TEA.content, source_id="item", **wish)
@@ -103,7 +116,7 @@ def test_the_words_of_two_people_are_two_memories(tmp_path: Path, first: str | N
 def test_the_same_statement_about_someone_is_one_memory() -> None:
     known = replace(TEA, who="pipeline")
     driven = carry_out(RememberCommand(content=known.content, who="Ana"), Store.of(known))
-    assert result(driven) == {"id": "tea", "deduped": True, "version": 3}
+    assert (result(driven)["id"], result(driven)["not_merged"]) == ("tea", ["who"])
 
 
 def test_an_import_keeps_both(tmp_path: Path) -> None:
@@ -122,3 +135,134 @@ def test_an_import_keeps_both(tmp_path: Path) -> None:
         assert [pipeline.result(n, "eve")[1]["refused"] for n in (3, 4)] == [[], []]
         query = "SELECT who FROM memory_rows WHERE scope = 'eve' AND content = ? ORDER BY who"
         assert pipeline.values(query, KIWI) == ["Ana", "Ben"]
+
+
+# --- in other words --------------------------------------------------------------------------
+
+NUTS = "I am allergic to nuts"
+
+
+@pytest.mark.parametrize("again", ["I'm allergic to nuts.", "I’m really allergic to the nuts!"])
+def test_a_text_that_says_the_same_is_no_second_memory(tmp_path: Path, again: str) -> None:
+    """By two writers at once, too: one batch has both commands."""
+    with Pipeline(tmp_path) as pipeline:
+        pipeline.command(
+            RememberCommand(content=NUTS),
+            RememberCommand(content=again),
+            RememberCommand(content=f"critical: {again}", source_id="note-7"),
+        )
+        pipeline.run()
+        assert pipeline.memories() == [NUTS]
+        (_, first), (_, same), (_, pinned) = (pipeline.result(number) for number in (1, 2, 3))
+        assert (first["deduped"], same["deduped"], same["id"]) == (False, True, first["id"])
+        assert same["not_merged"] == ["content"]
+        assert (pinned["id"], pinned["status"], pinned["importance"]) == (first["id"], "updated", 1)
+        assert pinned["why"] == "the text was known; changed: pinned, importance"
+        assert pinned["not_merged"] == ["content", "source_id"]
+
+
+@pytest.mark.parametrize(
+    ("known", "other", "who"),
+    [
+        (NUTS, "I'm not allergic to nuts", None),
+        (NUTS, "I'm allergic to nuts", "Ben"),
+        ("Der Code ist 4711", "Der Code ist auch 4712", None),
+        ("Ana lent Ben a book", "Ben lent Ana the book", None),
+        ("Je suis allergique aux noix", "Je ne suis pas allergique aux noix", None),
+        ("東京に住んでいる", "東京に住んでいない", None),
+        ('The code word is "tea"', 'The code word is not "tea"', None),
+    ],
+)
+def test_what_says_something_else_is_a_memory_of_its_own(
+    tmp_path: Path, known: str, other: str, who: str | None
+) -> None:
+    with Pipeline(tmp_path) as pipeline:
+        pipeline.command(RememberCommand(content=known, who=who and "Ana"))
+        pipeline.run()
+        pipeline.command(RememberCommand(content=other, who=who), first=2)
+        pipeline.run()
+        assert not pipeline.result(2)[1]["deduped"]
+        assert {known, other} <= {*pipeline.memories()}
+
+
+def test_a_fact_of_a_turn_that_says_the_same_is_the_memory(tmp_path: Path) -> None:
+    with Pipeline(tmp_path) as pipeline:
+        pipeline.say("I live in Porto.", speaker="Ana")
+        pipeline.run()
+        [fact] = pipeline.values("SELECT memory_id FROM memory_rows WHERE type = 'fact'")
+        pipeline.command(RememberCommand(content="Ana really lives in Porto", tags=("home",)))
+        pipeline.run()
+        _, found = pipeline.result(1)
+        assert (found["id"], found["status"], found["deduped"]) == (fact, "updated", True)
+        assert found["categories"] == ["home"]
+
+
+def test_an_older_record_compares_nothing() -> None:
+    """A store that an earlier release has left has both memories; so must its rebuild."""
+    known = memory("tea", "The permit is valid until 2027-03-31")
+    command = RememberCommand(content="The permit is really valid until 2027-03-31.")
+    store = Store.of(known, candidates=lambda ask: [candidate(known)])
+    assert result(carry_out(command, store))["id"] == "tea"
+    driven = carry_out(command, store, edition=None)
+    [row] = driven.rows(MemoryRow)
+    assert (row.temporal_kind, row.valid_until) == ("persistent", None)
+    assert result(driven) == {"id": row.memory_id, "deduped": False, "version": 1}
+    gone = ForgetCommand(memory_ids=("tea",), reason="wrong")
+    for edition, content in ((EDITION, None), (None, TEA.content)):
+        [event] = carry_out(gone, Store.of(TEA), edition=edition).outcomes()
+        assert (event.old_content, event.new_content) == (TEA.content, content)
+
+
+# --- how long it holds -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("The office is closed until 14 May 2026", "2026-05-14"),
+        ("The code 4711 is valid until Friday.", "2026-03-06"),
+        ("Das Büro ist bis 14. Mai 2026 geschlossen", "2026-05-14"),
+        ("オフィスは5月14日まで閉まっています。", "2026-05-14"),
+        ("My mother and my father are here until Friday", "2026-03-06"),
+        ("The office is closed until 14 May 2026. Ana has the key.", None),
+        ("The office is closed until May 14. Ana has the key.", None),
+        ("オフィスは5月14日まで閉まっています。アナは鍵を持っています。", None),
+        ("The office is closed until 14 May and Ana has the key", None),
+        ("- closed until Friday\n- Ana has the key", None),
+        ("Ana works until 5 every day", None),
+        ("Ana was here until Friday", None),
+    ],
+)
+def test_a_text_that_says_when_it_ends_is_temporal(text: str, end: str | None) -> None:
+    monday = datetime(2026, 3, 2, 9, tzinfo=UTC)
+    driven = carry_out(RememberCommand(content=text), occurred_at=monday)
+    until = f"{end}T23:59:59+00:00" if end else None
+    found = result(driven)
+    assert found["valid_until"] == until
+    assert found["temporal_kind"] == ("temporal" if end else "persistent")
+    [row] = driven.rows(MemoryRow)
+    assert (row.valid_until and row.valid_until.isoformat(), row.temporal_kind) == (
+        until,
+        found["temporal_kind"],
+    )
+
+
+def test_until_friday_is_another_friday_a_week_later() -> None:
+    text, monday = "The code 4711 is valid until Friday", datetime(2026, 3, 2, 9, tzinfo=UTC)
+    command = RememberCommand(content=text)
+    [first] = carry_out(command, occurred_at=monday).rows(MemoryRow)
+    same = result(carry_out(command, Store.of(first), occurred_at=monday + timedelta(days=1)))
+    assert (same["version"], same["valid_until"][:10]) == (1, "2026-03-06")
+    week = monday + timedelta(days=7)
+    later = result(carry_out(command, Store.of(first), occurred_at=week))
+    assert (later["id"], later["status"]) == (first.memory_id, "updated")
+    assert (later["version"], later["valid_until"][:10]) == (2, "2026-03-13")
+    # What no machine may change keeps its end.
+    pinned = replace(first, pinned=True)
+    kept = result(carry_out(command, Store.of(pinned), actor=AGENT, occurred_at=week))
+    assert (kept["version"], kept["valid_until"][:10]) == (1, "2026-03-06")
+    # Said again without an end, it holds again.
+    gone = replace(memory("trip", "Ana is in Rome"), valid_until=monday, temporal_kind="temporal")
+    again = RememberCommand(content="Ana is in Rome")
+    back = result(carry_out(again, Store.of(gone), occurred_at=week))
+    assert (back["id"], back["temporal_kind"], back["valid_until"]) == ("trip", "persistent", None)
