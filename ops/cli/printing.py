@@ -145,12 +145,22 @@ def _print_change(answer: Json) -> None:
     """Prints the effect of a command on each memory, one per line."""
     about = ("command_id", "applied", "erasure", "left", "changes")
     for each in answer.get("changes", [answer]):
-        parts = [f"{name} {value}" for name, value in each.items() if name not in about]
+        parts = [
+            f"{name} {_in_words(value)}"
+            for name, value in sorted(each.items(), key=lambda item: item[0] != "id")
+            if name not in about and value not in (None, [])
+        ]
         echo(", ".join(parts))
     if "erasure" in answer:
         echo(IN_NO_FILE if answer["erasure"] == "done" else STILL_IN_FILES)
         for left in answer["left"]:
             echo(f"not reached: {left}")
+
+
+def _in_words(value: Json) -> Json:
+    if isinstance(value, dict):
+        return " ".join(f"{name} {each}" for name, each in value.items() if each is not None)
+    return " ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def _print_next(page: Json) -> None:

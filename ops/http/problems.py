@@ -149,7 +149,7 @@ def of_command(error: CommandError) -> Problem:
     if error.command_id is not None:
         more["command_id"] = error.command_id
     if isinstance(error.answer, dict):
-        kept = ("version", "duplicate_of", "changes")
+        kept = ("version", "current_version", "duplicate_of", "changes")
         more |= {name: error.answer[name] for name in kept if error.answer.get(name) is not None}
     return Problem(code, str(error), None, **more)
 

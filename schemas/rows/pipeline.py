@@ -161,7 +161,7 @@ class HistoryRow(Row, table="history_rows", key=("event_id",), indexed=False):
         " repaired",
     ]
     old_content: Annotated[str | None, "the text before"]
-    new_content: Annotated[str | None, "the text after"]
+    new_content: Annotated[str | None, "the text after; NULL of a deletion"]
     changed_by: Annotated[str, "who did it"]
     actor_type: Annotated[str, "what kind of actor that is"]
     reason: Annotated[str, "why"]

@@ -272,7 +272,7 @@ def _row(
     columns = text_columns(work.scope, kind, stored)
     until = None
     if work.edition and command.drawn_from is None:
-        until = _end(stored, work.message.occurred_at)
+        until = end_of_text(stored, work.message.occurred_at)
     if command.drawn_from:
         columns["dedup_key"] = None
     return row_of(
@@ -299,13 +299,17 @@ def _row(
     )
 
 
-def _end(stored: str, said_at: datetime) -> datetime | None:
-    """Returns when a text ends that says one thing: of several statements the others go on."""
-    if "\n" in stored or len(sentences(_ORDINAL.sub("", stored))) > 1:
-        return None
-    statements = [part for part in _JOINED.split(stored) if len(part.split()) >= LEAST_WORDS]
-    end = stated_end(stored, said_at) if len(statements) <= 1 else None
+def end_of_text(stored: str, said_at: datetime) -> datetime | None:
+    """Returns when the text as a whole ends, if it says so."""
+    end = stated_end(stored, said_at) if says_one_thing(stored) else None
     return None if end is None else end.astimezone(UTC)
+
+
+def says_one_thing(stored: str) -> bool:
+    """Whether a text is one statement, so that it ends as a whole: of several the others go on."""
+    if "\n" in stored or len(sentences(_ORDINAL.sub("", stored))) > 1:
+        return False
+    return sum(len(part.split()) >= LEAST_WORDS for part in _JOINED.split(stored)) <= 1
 
 
 def _replace_drawn(work: Work, command: RememberCommand) -> None:

@@ -127,14 +127,11 @@ def decide_stage(own: StageSettings) -> Stage:
                 is_its_text = not expected.is_deleted and proposal.action != "NONE"
                 sources = fact.sources(body.turn)
                 yield Anticipated(expected, vector if is_its_text else None, sources)
-        intent = _intent(body, proposals, as_of, context.record.offset, is_first)
+        write = _write(body, proposals, as_of, context.record.offset, is_first)
         # A message of which a part was decided before, as after a crash, is another one.
         index = "proposals" if len(facts) == len(body.facts) else "remaining proposals"
-        emits = []
-        if intent is not None:
-            write = MemoryWrite(write=intent, edition=EDITION)
-            emits.append(Emit(MEMORY_WRITES, write, index))
-        step = Step(emits=tuple(emits), dead=_failure(failed))
+        emits = () if write is None else (Emit(MEMORY_WRITES, write, index),)
+        step = Step(emits=emits, dead=_failure(failed))
         return with_recorded(step, recorded if settings is own else recorded_settings(settings))
 
     return Stage(
@@ -370,13 +367,13 @@ def _anticipated(
     )
 
 
-def _intent(
+def _write(
     body: FactsExtracted, proposals: list[Proposal], as_of: int, offset: int, is_first: bool
-) -> ProposalsIntent | None:
+) -> MemoryWrite | None:
     triples = body.triples if is_first else ()
     if not proposals and not triples:
         return None
-    return ProposalsIntent(
+    intent = ProposalsIntent(
         turn=body.turn,
         proposals=tuple(proposals),
         triples=triples,
@@ -388,6 +385,7 @@ def _intent(
         by_date=True,
         held_once=True,
     )
+    return MemoryWrite(write=intent, edition=EDITION)
 
 
 def _failure(failed: list[tuple[Fact, Undecided]]) -> Failure | None:

@@ -20,10 +20,25 @@ from palimpsest.schemas.commands import (
     ModifyCommand,
     RememberCommand,
 )
-from palimpsest.schemas.messages import EDITION
+from palimpsest.schemas.messages import EDITION, MemoryWrite
 from palimpsest.schemas.rows.memories import MemoryRow
-from tests.harness import Pipeline
-from tests.unit.by_hand import Store, candidate, memory
+from palimpsest.schemas.topics import CACHE_INVALIDATIONS
+from palimpsest.streams.apply.apply_writes import apply_writes_stage
+from palimpsest.streams.decide.proposal_policy import SAID_BY_ITS_SOURCE
+from tests.harness import Pipeline, pipeline_settings
+from tests.messages import BEGIN
+from tests.unit.by_hand import (
+    TURN,
+    Store,
+    candidate,
+    context,
+    drive,
+    fact,
+    memory,
+    proposal,
+    proposals,
+    write_message,
+)
 from tests.unit.commands_by_hand import AGENT, TEA, carry_out, result
 
 KIWI = "I am allergic to kiwi"
@@ -266,3 +281,69 @@ def test_until_friday_is_another_friday_a_week_later() -> None:
     again = RememberCommand(content="Ana is in Rome")
     back = result(carry_out(again, Store.of(gone), occurred_at=week))
     assert (back["id"], back["temporal_kind"], back["valid_until"]) == ("trip", "persistent", None)
+
+
+def test_a_corrected_text_ends_when_it_says_so() -> None:
+    monday = datetime(2026, 3, 2, 9, tzinfo=UTC)
+    command = RememberCommand(content="The code is valid until Friday")
+    [known] = carry_out(command, occurred_at=monday).rows(MemoryRow)
+    for content, end in (
+        ("The code is valid until 20 March", datetime(2026, 3, 20, 23, 59, 59, tzinfo=UTC)),
+        ("The code is 4711", None),
+    ):
+        patch = MemoryPatch(memory_id=known.memory_id, content=content)
+        change = ModifyCommand(patches=(patch,), reason="wrong")
+        [row] = carry_out(change, Store.of(known), occurred_at=monday).rows(MemoryRow)
+        assert (row.valid_until, row.temporal_kind == "temporal") == (end, end is not None)
+        # What something else has ended stays as it ended.
+        past = replace(known, valid_from=BEGIN, valid_until=BEGIN)
+        [row] = carry_out(change, Store.of(past), occurred_at=monday).rows(MemoryRow)
+        assert row.valid_until == BEGIN
+        [row] = carry_out(change, Store.of(known), edition=None, occurred_at=monday).rows(MemoryRow)
+        assert row.valid_until == known.valid_until
+
+
+# --- what its facts say of it ----------------------------------------------------------------
+
+
+def test_a_text_has_the_categories_and_the_end_of_its_facts(tmp_path: Path) -> None:
+    with Pipeline(tmp_path) as pipeline:
+        pipeline.command(RememberCommand(content="I live in Lisbon and I am allergic to nuts."))
+        pipeline.run()
+        assert pipeline.result(1)[1]["categories"] == []
+        [row] = pipeline.rows("SELECT categories, version, valid_until FROM memory_rows")
+        assert {"home", "health"} <= {*row["categories"]}
+        assert (row["version"], row["valid_until"]) == (1, None)
+        assert {*row["categories"]} <= {
+            *pipeline.values("SELECT unnest(names) FROM scope_categories")
+        }
+
+
+@pytest.mark.parametrize("edition", [EDITION, None])
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("The shop is shut till mid-May", BEGIN),
+        ("The shop is shut till mid-May. Ana runs it.", None),
+    ],
+)
+def test_the_end_that_a_model_reads_is_that_of_its_text(
+    text: str, end: datetime | None, edition: int | None
+) -> None:
+    known = memory("note", text, categories=("work",))
+    said = TURN.model_copy(update={"memory_id": "note", "content_hash": known.content_hash})
+    drawn = fact(text, temporal_kind="temporal", valid_until=BEGIN, categories=("shops", "works"))
+    none = proposal(text, "NONE", target_id="note", reason=SAID_BY_ITS_SOURCE, fact=drawn)
+    write = MemoryWrite(write=proposals(none, turn=said), edition=edition)
+    stage = apply_writes_stage(pipeline_settings())
+    driven = drive(
+        stage.process(write_message(write), context()), Store.of(known, categories=("work",))
+    )
+    rows = driven.rows(MemoryRow)
+    if edition is None:
+        assert rows == []
+        return
+    assert [(row.version, row.valid_until, row.categories) for row in rows] == [
+        (1, end, ("work", "shops"))
+    ]
+    assert len(driven.emitted(CACHE_INVALIDATIONS)) == 1
