@@ -67,8 +67,8 @@ True
 >>> [(each.decider, each.judged) for each in (await memory.agreement()).deciders]
 [('live', 0)]
 ## remember
->>> (await memory.remember("critical: Never ring Ana before nine")).deduped
-False
+>>> (await memory.remember("critical: Never ring Ana before nine")).dedup.action
+'stored_new'
 ## modify
 >>> rule = (await memory.recall("ring Ana", types=["rule"])).results[0]
 >>> (await memory.modify(rule.id, importance=0.9, reason="asked")).version

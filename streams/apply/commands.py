@@ -196,11 +196,14 @@ def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
 
 def _dated(row: MemoryRow, updated: MemoryRow, said_at: datetime) -> MemoryRow:
     """Returns the memory with the end that its new text states; without that of the text before, if
-    that one stated it."""
-    end = None if is_past(row) else end_of_text(updated.content, said_at)
+    that one stated it. Words such as "until Friday" that stay mean the day that they meant."""
+    until = row.valid_until
+    if is_past(row) or (until and end_of_text(updated.content, row.occurred_at) == until):
+        return updated
+    end = end_of_text(updated.content, said_at)
     if end is not None:
         return replace(updated, temporal_kind="temporal", valid_until=end)
-    if row.valid_until is None or end_of_text(row.content, row.occurred_at) != row.valid_until:
+    if until is None or end_of_text(row.content, row.occurred_at) != until:
         return updated
     return replace(updated, temporal_kind="persistent", valid_until=None)
 

@@ -290,10 +290,12 @@ def test_a_corrected_text_ends_when_it_says_so() -> None:
     for content, end in (
         ("The code is valid until 20 March", datetime(2026, 3, 20, 23, 59, 59, tzinfo=UTC)),
         ("The code is 4711", None),
+        ("The door code is valid until Friday", known.valid_until),
     ):
         patch = MemoryPatch(memory_id=known.memory_id, content=content)
         change = ModifyCommand(patches=(patch,), reason="wrong")
-        [row] = carry_out(change, Store.of(known), occurred_at=monday).rows(MemoryRow)
+        later = monday + timedelta(days=7)
+        [row] = carry_out(change, Store.of(known), occurred_at=later).rows(MemoryRow)
         assert (row.valid_until, row.temporal_kind == "temporal") == (end, end is not None)
         # What something else has ended stays as it ended.
         past = replace(known, valid_from=BEGIN, valid_until=BEGIN)
