@@ -28,6 +28,7 @@ from palimpsest.schemas.commands import (
     ModifyCommand,
     PromoteCommand,
     RecordAccessCommand,
+    RecordHealthCommand,
     RecordShadowProposalsCommand,
     RecoverCommand,
     RememberCommand,
@@ -86,6 +87,7 @@ from palimpsest.streams.apply.upkeep import (
     decay,
     link_causes,
     record_access,
+    record_health,
     repair,
     set_windows,
     sweep,
@@ -448,5 +450,6 @@ HANDLERS: Final[Mapping[type[Frozen], Handler]] = {
     ClassifyFactsCommand: classify_facts,
     WeighAspectsCommand: weigh_aspects,
     RepairCommand: repair,
+    RecordHealthCommand: record_health,
 }
 """The handler of every command but `DocumentTextCommand`, which has an intent of its own."""
