@@ -21,8 +21,8 @@ DEAD_SHARE: Final = 0.01
 """Share of dead letters in recent turns over which they are redriven."""
 RECENT_TURNS: Final = 1_000
 TURNS_OF_A_DAY: Final = 100
-"""The minimum number of turns that dead letters, and those of the last 24 hours, are compared with:
-the newest."""
+"""The newest turns that all dead letters, and those of the last 24 hours, are compared with at
+least."""
 FEWEST_CALLS: Final = 10
 """Calls of a model that its failed ones are compared with at least: one of two says little."""
 TOMBSTONE_SHARE: Final = 0.30

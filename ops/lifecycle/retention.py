@@ -161,6 +161,7 @@ def purge_topic(context: JobContext, scope: str, before: datetime) -> None:
         context.append(null_values(context.partition, scope, keys))
 
 
+# ---- vectors of earlier texts ----
 _UNUSED: Final = """
 SELECT DISTINCT embedding_key FROM embeddings ANTI JOIN memory_rows USING (embedding_key)"""
 _RECENT: Final = """
@@ -170,6 +171,8 @@ WHERE archived_at > $at - to_days(coalesce(deleted_days, $days)::INTEGER)"""
 _DROP: Final = """
 DELETE FROM embeddings WHERE embedding_key IN (SELECT unnest(?))
     AND embedding_key NOT IN (SELECT embedding_key FROM memory_rows)"""
+
+# ---- steps ----
 MOST_ROWS: Final = 500
 """About how many rows a step removes. Rows of one moment go together."""
 
