@@ -18,7 +18,7 @@ from palimpsest.streams.kafka.cluster import Wait
 from palimpsest.streams.logs.base import LogReader, Outgoing, Record, partition_for
 from palimpsest.streams.models.base import EmbeddingModel, ModelError
 from palimpsest.streams.models.cross_encoder import CrossEncoder
-from palimpsest.streams.runtime.model_port import Outage
+from palimpsest.streams.runtime.model_port import Outage, Usage
 from palimpsest.streams.sensitive.policy import Policy
 
 if TYPE_CHECKING:
@@ -54,9 +54,10 @@ class EmbeddedExemplars:
 class Sources:
     """`shards` are those open here now, by partition, of `partitions` that there are. `append`
     adds records to the log. `running` are the stages that a worker of this process runs; `outages`
-    and `unusable` tell what its models are waiting for, `waiting` what the worker is; `run_job` is
-    its scheduler's. `exemplars` and `cross_encoder` are shared by all questions; `accesses` notes
-    what they returned. `sql` are the processes of queries in SQL, to be closed."""
+    and `unusable` tell what its models are waiting for, `usage` how they answered, `waiting` what
+    the worker is; `run_job` is its scheduler's. `exemplars` and `cross_encoder` are shared by all
+    questions; `accesses` notes what they returned. `sql` are the processes of queries in SQL, to be
+    closed."""
 
     settings: Settings
     log: LogReader
@@ -66,6 +67,7 @@ class Sources:
     append: Callable[[Sequence[Outgoing]], object]
     running: frozenset[str] = frozenset()
     outages: dict[str, Outage] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
     unusable: Callable[[], str | None] = lambda: None
     run_job: RunJob | None = None
     waiting: Callable[[], Wait | None] = lambda: None

@@ -503,6 +503,15 @@ class RepairCommand(Frozen):
     merges: tuple[Merge, ...] = Field(default=(), max_length=200)
 
 
+class RecordHealthCommand(Frozen):
+    """Record the health of the partition that the command lies in, for the trend of the last days:
+    the worker's alone. `scores` are those of its domains at `at`."""
+
+    command: Literal["record-health"] = "record-health"
+    scores: dict[str, Share]
+    at: UtcTime
+
+
 Command = Annotated[
     RememberCommand
     | ModifyCommand
@@ -534,7 +543,8 @@ Command = Annotated[
     | ConsolidateCommand
     | ClassifyFactsCommand
     | WeighAspectsCommand
-    | RepairCommand,
+    | RepairCommand
+    | RecordHealthCommand,
     Field(discriminator="command"),
 ]
 

@@ -33,6 +33,7 @@ OutcomeEvent = Literal[
     "imported",
     "session-ended",
     "repaired",
+    "diagnosed",
 ]
 
 FactOutcome = Literal[

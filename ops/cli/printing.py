@@ -13,6 +13,7 @@ from palimpsest.ops.cli.common import echo, warn
 from palimpsest.ops.cli.progress import duration
 from palimpsest.ops.cli.tables import (
     console,
+    days,
     indented,
     print_entity,
     print_events,
@@ -262,6 +263,10 @@ def _diagnose(answer: Json) -> None:
         echo(f"{name}: {found['status']} {found['score']:g}: {found['reason']}")
         if found["recommendation"] is not None:
             echo(f"  mend it: {found['recommendation']}")
+        if any(score < 1 for score in found["trend"].values()):
+            echo(f"  last days: {days(found['trend'])}")
+    if answer["trend"]:
+        echo(f"score of the last days: {days(answer['trend'])}")
 
 
 @prints("repair_domain")

@@ -177,6 +177,11 @@ def print_balance(out: Console, balance: Json) -> None:
         out.print("[bold red]the balance does not hold: items are lost[/]; please report this")
 
 
+def days(trend: Mapping[str, float]) -> str:
+    """The scores of the last seven days, as `1 (03-01), 0.98 (03-02)`."""
+    return ", ".join(f"{score:g} ({day[5:]})" for day, score in [*trend.items()][-7:])
+
+
 def print_status(report: Json) -> None:
     """The answer of `status`."""
     out = console()
@@ -197,6 +202,8 @@ def print_status(report: Json) -> None:
             f"pending: {sum(held.values())} changes in {scopes} wait for review; see"
             " `palimpsest proposals list`"
         )
+    if report["health"]:
+        out.print(f"health of the last days: {days(report['health'])}")
     for name, provider in report["providers"].items():
         reason = f": {text(provider['reason'])}" if provider["reason"] else ""
         out.print(

@@ -450,8 +450,8 @@ class EmbeddingTracker:
         shard.progress[space] = EmbeddingProgress(dropped=True)
 
 
-def partition_scope(partition: int, partitions: int) -> str:
-    """The name under which a command for a whole partition lies in the log: one that belongs to
-    that partition, and matches `EMBEDDING_SCOPE`."""
-    names = (f"embedding-{number}" for number in range(1_000_000))
+def partition_scope(partition: int, partitions: int, about: str = "embedding") -> str:
+    """The name under which a command `about` a whole partition lies in the log: one that belongs to
+    that partition. Those about embeddings match `EMBEDDING_SCOPE`."""
+    names = (f"{about}-{number}" for number in range(1_000_000))
     return next(name for name in names if partition_for(name, partitions) == partition)

@@ -17,7 +17,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from palimpsest.ops.health.domains import LONGEST_CHARACTERS, Counts
+from palimpsest.ops.health.domains import LONGEST_CHARACTERS, LOW_IMPORTANCE, Counts
 from palimpsest.ops.operations.pipeline import stage_lags
 from palimpsest.schemas.memory_texts import linked_text
 from palimpsest.schemas.rows.graph import MentionRow
@@ -26,6 +26,7 @@ from palimpsest.stores.database.tables import select
 from palimpsest.stores.index.vector_space import EMBEDDED, embedded_values
 from palimpsest.stores.shard import DATABASE_FILE
 from palimpsest.streams.apply.command_work import mention_row
+from palimpsest.streams.runtime.model_port import Usage
 from palimpsest.streams.text.linker import candidate_names, names_in
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def missing_links(
 
 
 RECENT: Final = timedelta(days=7)
+DAY: Final = timedelta(days=1)
 COMPARED: Final = 10_000
 LINKS_LOOKED_AT: Final = 500
 """Bounds of the samples, per partition or scope."""
@@ -85,7 +87,7 @@ LINKS_LOOKED_AT: Final = 500
 @dataclass(frozen=True, slots=True)
 class Checkup:
     """One partition to look at, as of `at`; `scope` restricts it to a scope. `silent` are the
-    models (of two) that are known not to answer now."""
+    models (of two) that are known not to answer now; `usage` is that of this process."""
 
     shard: Shard
     partition: int
@@ -94,6 +96,7 @@ class Checkup:
     at: datetime
     scope: str | None = None
     silent: Collection[str] = field(default=())
+    usage: Usage = field(default_factory=Usage)
 
     def counts(self, domain: str) -> Counts:
         """The counts of a domain, as `ops.health.domains` reads them."""
@@ -115,6 +118,7 @@ class Checkup:
             "scope": self.scope,
             **embedded_values(options.embedding_model, options.dimensions),
             "recent": self.at - RECENT,
+            "day": self.at - DAY,
             "unused": self.at - timedelta(days=self.settings.maintenance.stale_days),
         }
         return {name: value for name, value in known.items() if f"${name}" in query}
@@ -195,7 +199,10 @@ def _queue(checkup: Checkup, reader: duckdb.DuckDBPyConnection) -> Counts:
     counts = checkup.row(
         reader,
         "SELECT count(*) AS accepted, count(*) FILTER (recorded_at >= $recent) AS recent,"
-        f" (SELECT count(*) FROM dead_letter_rows WHERE status = 'dead' AND {_IN}) AS dead"
+        " count(*) FILTER (recorded_at >= $day) AS turns_of_day,"
+        f" (SELECT count(*) FROM dead_letter_rows WHERE status = 'dead' AND {_IN}) AS dead,"
+        " (SELECT count(*) FROM dead_letter_rows WHERE status = 'dead'"
+        f" AND last_failed_at >= $day AND {_IN}) AS dead_of_day"
         f" FROM accepted_turns WHERE {_IN}",
     )
     shards = {checkup.partition: checkup.shard}
@@ -274,12 +281,26 @@ def _graph(checkup: Checkup, reader: duckdb.DuckDBPyConnection) -> Counts:
     }
 
 
-_PROVIDERS = (
+_PROVIDERS: Final = (
     "SELECT 2 AS providers,"
     f" (SELECT count(*) FROM extractions WHERE recorded_at >= $recent AND {_IN}) AS calls,"
     " (SELECT count(*) FROM dead_letter_rows WHERE failure = 'malformed-output'"
     f" AND last_failed_at >= $recent AND {_IN}) AS failed"
 )
+
+
+def _providers(checkup: Checkup, reader: duckdb.DuckDBPyConnection) -> Counts:
+    counts = {**checkup.row(reader, _PROVIDERS), "waiting": len(checkup.silent)}
+    for model in ("llm", "embedding"):
+        used = checkup.usage.by_provider.items()
+        newest = [
+            each
+            for name, usage in [*used]
+            if name.partition(":")[0] == model
+            for each in [*usage.newest]
+        ]
+        counts |= {f"{model}_calls": len(newest), f"{model}_failed": newest.count(False)}
+    return counts
 
 
 def _duplicates(checkup: Checkup, reader: duckdb.DuckDBPyConnection) -> Counts:
@@ -327,6 +348,18 @@ def _use(checkup: Checkup, reader: duckdb.DuckDBPyConnection) -> Counts:
     return {**checkup.row(reader, _USE), "stale_days": days}
 
 
+_LOW_VALUE: Final = (
+    "SELECT count(*) AS memories, count(*) FILTER (NOT pinned AND"
+    f" importance < {LOW_IMPORTANCE} AND coalesce(last_accessed, created_at) < $unused)"
+    f" AS low_value FROM {_EXTRACTED}"
+)
+
+
+def _low_value(checkup: Checkup, reader: duckdb.DuckDBPyConnection) -> Counts:
+    days = checkup.settings.maintenance.stale_days
+    return {**checkup.row(reader, _LOW_VALUE), "stale_days": days}
+
+
 _OVERLONG = (
     f"SELECT count(*) AS memories, count(*) FILTER (length(content) > {LONGEST_CHARACTERS})"
     f" AS overlong FROM {_EXTRACTED}"
@@ -339,14 +372,12 @@ _COUNTS: Final[Mapping[str, Callable[[Checkup, duckdb.DuckDBPyConnection], Count
     "embeddings": _embeddings,
     "storage": _storage,
     "graph": _graph,
-    "providers": lambda checkup, reader: {
-        **checkup.row(reader, _PROVIDERS),
-        "waiting": len(checkup.silent),
-    },
+    "providers": _providers,
     "duplicates": _duplicates,
     "near_duplicates": _near_duplicates,
     "stale": _use,
     "never_recalled": _use,
+    "low_value": _low_value,
     "overlong": lambda checkup, reader: checkup.row(reader, _OVERLONG),
 }
 

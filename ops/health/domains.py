@@ -20,7 +20,11 @@ DEGRADED: Final = 0.5
 DEAD_SHARE: Final = 0.01
 """Share of dead letters in recent turns over which they are redriven."""
 RECENT_TURNS: Final = 1_000
-"""The minimum number of turns that dead letters are compared with: the newest."""
+TURNS_OF_A_DAY: Final = 100
+"""The newest turns that all dead letters, and those of the last 24 hours, are compared with at
+least."""
+FEWEST_CALLS: Final = 10
+"""Calls of a model that its failed ones are compared with at least: one of two says little."""
 TOMBSTONE_SHARE: Final = 0.30
 """Share of forgotten memories over which they are swept."""
 PROMPT_SECONDS: Final = 300
@@ -33,17 +37,22 @@ LONGEST_CHARACTERS: Final = 2_000
 """Maximum length of an extracted memory: a longer one is not a single fact."""
 ENTITIES_EXPECTED: Final = 20
 """Extracted memories of which at least one should name an entity."""
+LOW_IMPORTANCE: Final = 0.3
+"""An importance below it, and no recall for long, make a memory a candidate to forget."""
 HYGIENE: Final = 0.5
 """The lowest score of a domain that says how memories are used: nothing is broken there."""
 
 _MERGED: Final[Mapping[str, Callable[[Iterable[int]], int]]] = {
     "oldest_seconds": max,
     "stale_days": max,
+    **dict.fromkeys(("providers", "waiting"), max),
+    **dict.fromkeys(("llm_calls", "llm_failed", "embedding_calls", "embedding_failed"), max),
     "free_bytes": min,
     "enabled": min,
     "extraction_writes_enabled": min,
 }
-"""How a count of several partitions is made, other than by addition."""
+"""How a count of several partitions is made, other than by addition. Those of one worker share its
+models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +76,9 @@ def _work(counts: Counts) -> int:
 
 
 def _dead_share(counts: Counts) -> float:
-    return _share(counts["dead"], _work(counts))
+    """The larger one of all dead letters and of those of the last 24 hours."""
+    day = max(counts["turns_of_day"], min(counts["accepted"], TURNS_OF_A_DAY))
+    return max(_share(counts["dead"], _work(counts)), _share(counts["dead_of_day"], day))
 
 
 def _queue_score(counts: Counts) -> float:
@@ -81,7 +92,8 @@ def _queue_reason(counts: Counts) -> str:
         oldest = _time(counts["oldest_seconds"])
         waiting = f"{_n(counts['lag'], 'record')} waiting for a stage, the oldest for {oldest}"
     dead = f"{_n(counts['dead'], 'dead letter')} to {_n(_work(counts), 'recent turn')}"
-    return f"{waiting}; {dead if counts['dead'] else 'no dead letters'}"
+    of_day = f"{counts['dead_of_day']} of 24 h, to {_n(counts['turns_of_day'], 'turn')}"
+    return f"{waiting}; {f'{dead}; {of_day}' if counts['dead'] else 'no dead letters'}"
 
 
 def _queue_remedy(counts: Counts) -> str | None:
@@ -176,13 +188,23 @@ def _graph_remedy(counts: Counts) -> str | None:
     return "extract with a language model: see `palimpsest doctor`"
 
 
+_MODELS: Final = {"llm": "the language model", "embedding": "the embedding model"}
+
+
 def _providers_score(counts: Counts) -> float:
-    failed = _share(counts["failed"], counts["calls"] + counts["failed"])
-    return min(1.0 - _share(counts["waiting"], counts["providers"]), 1.0 - failed)
+    failed = [_share(counts["failed"], counts["calls"] + counts["failed"])]
+    for model in _MODELS:
+        calls = max(FEWEST_CALLS, counts[f"{model}_calls"])
+        failed.append(_share(counts[f"{model}_failed"], calls))
+    return 1.0 - max(_share(counts["waiting"], counts["providers"]), *failed)
 
 
 def _providers_reason(counts: Counts) -> str:
     calls = f"{_n(counts['calls'], 'recent model call')}, {counts['failed']} failed"
+    for model, name in _MODELS.items():
+        if counts[f"{model}_calls"]:
+            answered = counts[f"{model}_calls"] - counts[f"{model}_failed"]
+            calls += f"; {name} answered {answered} of {counts[f'{model}_calls']} newest calls"
     if counts["waiting"]:
         return f"{counts['waiting']} of {counts['providers']} models do not answer; {calls}"
     return calls
@@ -306,6 +328,16 @@ DOMAINS: Final[Mapping[str, Domain]] = {
         ),
         _never_reason,
     ),
+    "low_value": Domain(
+        0.5,
+        lambda counts: 1.0 - HYGIENE * _share(counts["low_value"], counts["memories"]),
+        lambda counts: (
+            f"{counts['low_value']} of {_n(counts['memories'], 'extracted memory')} with an"
+            f" importance under {LOW_IMPORTANCE:g} and no recall for"
+            f" {_n(counts['stale_days'], 'day')}"
+        ),
+        lambda counts: "palimpsest sql '.run low-value'" if counts["low_value"] else None,
+    ),
     "overlong": Domain(
         0.5,
         lambda counts: max(HYGIENE, 1.0 - _share(counts["overlong"], counts["memories"])),
@@ -338,45 +370,78 @@ def merged(parts: Iterable[Counts]) -> Counts:
     }
 
 
-def judged(counted: Mapping[str, Mapping[str, Counts]]) -> dict[str, Any]:
-    """The answer of `diagnose`, from the counts by domain and partition. The composite score is the
-    weighted mean of the domains', the status that of the worst domain."""
-    return _composite(
-        {
-            name: _judged(
-                name, merged(parts.values()), {key: score_of(name, parts[key]) for key in parts}
-            )
-            for name, parts in counted.items()
-            if parts
-        }
-    )
+Trend: TypeAlias = Mapping[str, float]
+"""A score by day, as `2026-03-01`."""
+
+
+def composite(scores: Mapping[str, float]) -> float:
+    """The weighted mean of the scores of domains, with 4 decimals."""
+    total = sum(DOMAINS[name].weight * score for name, score in scores.items())
+    weights = sum(DOMAINS[name].weight for name in scores)
+    return round(total / weights, 4) if scores else 1.0
+
+
+def lowest(trends: Iterable[Trend]) -> dict[str, float]:
+    """The lowest score of each day, of several partitions or workers."""
+    found: dict[str, float] = {}
+    for day, score in (each for trend in trends for each in trend.items()):
+        found[day] = min(score, found.get(day, 1.0))
+    return dict(sorted(found.items()))
+
+
+def judged(
+    counted: Mapping[str, Mapping[str, Counts]],
+    recorded: Sequence[tuple[str, Mapping[str, float]]] = (),
+) -> dict[str, Any]:
+    """The answer of `diagnose`, from the counts by domain and partition, and the day and scores of
+    what is recorded of each partition. The composite score is the weighted mean of the domains',
+    the status that of the worst domain."""
+    kept = [
+        (day, {name: score for name, score in scores.items() if name in counted})
+        for day, scores in recorded
+    ]
+    domains = {
+        name: _judged(
+            name,
+            merged(parts.values()),
+            {key: score_of(name, parts[key]) for key in parts},
+            lowest({day: scores[name]} for day, scores in kept if name in scores),
+        )
+        for name, parts in counted.items()
+        if parts
+    }
+    return _answer(domains, lowest({day: composite(scores)} for day, scores in kept if scores))
 
 
 def judged_of_all(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Merges the answers of several workers."""
     parts = [answer["domains"] for answer in answers]
-    return _composite(
-        {
-            name: _judged(
-                name,
-                merged(part[name]["counts"] for part in named),
-                dict(each for part in named for each in part[name]["partitions"].items()),
-            )
-            for name in DOMAINS
-            if (named := [part for part in parts if name in part])
-        }
-    )
+    domains = {
+        name: _judged(
+            name,
+            merged(part[name]["counts"] for part in named),
+            dict(each for part in named for each in part[name]["partitions"].items()),
+            lowest(part[name]["trend"] for part in named),
+        )
+        for name in DOMAINS
+        if (named := [part for part in parts if name in part])
+    }
+    return _answer(domains, lowest(answer["trend"] for answer in answers))
 
 
-def _composite(domains: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    weights = {name: DOMAINS[name].weight for name in domains}
-    total = sum(weights[name] * found["score"] for name, found in domains.items())
-    score = total / sum(weights.values()) if domains else 1.0
-    worst = min((found["score"] for found in domains.values()), default=1.0)
-    return {"score": round(score, 4), "status": status_of(worst), "domains": {**domains}}
+def _answer(domains: Mapping[str, Mapping[str, Any]], trend: Trend) -> dict[str, Any]:
+    scores = {name: found["score"] for name, found in domains.items()}
+    return {
+        "score": composite(scores),
+        "status": status_of(min(scores.values(), default=1.0)),
+        "trend": {**trend},
+        "domains": {**domains},
+    }
 
 
-def _judged(name: str, counts: Counts, partitions: Mapping[str, float]) -> dict[str, Any]:
+def _judged(
+    name: str, counts: Counts, partitions: Mapping[str, float], trend: Trend
+) -> dict[str, Any]:
     score = score_of(name, counts)
     return {
         "score": score,
@@ -385,6 +450,7 @@ def _judged(name: str, counts: Counts, partitions: Mapping[str, float]) -> dict[
         "recommendation": DOMAINS[name].remedy(counts),
         "counts": counts,
         "partitions": {**partitions},
+        "trend": {**trend},
     }
 
 

@@ -4,6 +4,9 @@ Every command is one step in one scope, up to a point in time that makes it remo
 rows, so that writers wait for a short transaction only. A step begins when those before it have
 nothing left. What is in flight is never removed: the store has applied the whole log, and completed
 items go up to the oldest turn without an outcome.
+
+Vectors of earlier texts of memories that are still there are derived data, which a rebuild does not
+make: no command removes them, the job itself does.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import SweepCommand, SweepStep
 from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.identity import UNREADABLE_SCOPE
+from palimpsest.stores.shard import Shard
 from palimpsest.stores.writing.sweeps import BY_TIME
 from palimpsest.streams.apply.upkeep import WINDOWS
 from palimpsest.streams.store_port import OF_TOMBSTONES
@@ -45,7 +49,39 @@ async def sweep(context: JobContext) -> str:
                 command = SweepCommand(step=step, before=found.before)
                 await context.execute([own_command(scope, command, SWEEPER, context.at)])
                 removed[step] = removed.get(step, 0) + found.rows
+    dropped = 0 if context.scope is not None else await drop_earlier_vectors(context)
+    if dropped:
+        removed["earlier vectors"] = dropped
     return ", ".join(f"{step}: {rows}" for step, rows in removed.items()) or "nothing to remove"
+
+
+async def drop_earlier_vectors(context: JobContext) -> int:
+    """Removes the vectors of texts that no memory has now, nor had within the window of its scope,
+    in which a person may bring one back. Returns how many texts they were of."""
+    shard = context.shard
+    keys = await asyncio.to_thread(_earlier_keys, context)
+    for first in range(0, len(keys), MOST_ROWS):
+        async with shard.lock:
+            await asyncio.to_thread(_drop_vectors, shard, keys[first : first + MOST_ROWS])
+        shard.vectors_changed += 1
+        # A stage may have counted on the vector of a text that it is about to write again.
+        shard.may_lack_vectors = True
+    return len(keys)
+
+
+def _earlier_keys(context: JobContext) -> list[str]:
+    days = configured(context.settings, "deleted_days")
+    with context.shard.reading() as reader:
+        unused = reader.execute(_UNUSED).fetchall()
+        if not unused:
+            return []
+        recent = reader.execute(_RECENT, {"at": context.at, "days": days}).fetchall()
+    return sorted({key for (key,) in unused} - {key for (key,) in recent})
+
+
+def _drop_vectors(shard: Shard, keys: list[str]) -> None:
+    with shard.writing() as connection:
+        connection.execute(_DROP, [keys])
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +161,18 @@ def purge_topic(context: JobContext, scope: str, before: datetime) -> None:
         context.append(null_values(context.partition, scope, keys))
 
 
+# ---- vectors of earlier texts ----
+_UNUSED: Final = """
+SELECT DISTINCT embedding_key FROM embeddings ANTI JOIN memory_rows USING (embedding_key)"""
+_RECENT: Final = """
+SELECT json_extract_string(state, '$.embedding_key') FROM archived_states
+LEFT JOIN scope_retention USING (scope)
+WHERE archived_at > $at - to_days(coalesce(deleted_days, $days)::INTEGER)"""
+_DROP: Final = """
+DELETE FROM embeddings WHERE embedding_key IN (SELECT unnest(?))
+    AND embedding_key NOT IN (SELECT embedding_key FROM memory_rows)"""
+
+# ---- steps ----
 MOST_ROWS: Final = 500
 """About how many rows a step removes. Rows of one moment go together."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from palimpsest.ops.health.recording import record_scores
 from palimpsest.ops.health.repairs import maintain
 from palimpsest.ops.lifecycle.archive import archive
 from palimpsest.ops.lifecycle.aspects import aspects
@@ -26,4 +27,5 @@ JOBS: Final = (
     Job("classification", classification),
     Job("aspects", aspects),
     Job("maintenance", partial(maintain, sweep=sweep)),
+    Job("health", record_scores),
 )

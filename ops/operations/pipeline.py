@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from palimpsest.ops.errors import UnavailableError
+from palimpsest.ops.health.domains import composite, lowest
+from palimpsest.ops.health.trends import recorded_scores
 from palimpsest.ops.operations.lifecycle.embeddings import EmbeddingState, state_of
 from palimpsest.ops.operations.lifecycle.jobs import JobState, job_states
 from palimpsest.ops.operations.operation import OPERATING, Answer, Json, Read
@@ -40,7 +42,8 @@ class PipelineStatus(Answer):
     """Stages, the balance of turns and facts, the number of dead letters, models (`unusable` until
     somebody acts on the reason, `waiting` during an outage), scheduled jobs, and in `pending` the
     number of changes awaiting review, by scope. `embeddings` counts missing vectors and shows
-    migrations, by partition; `waiting` says what workers on Kafka wait for."""
+    migrations, by partition; `waiting` says what workers on Kafka wait for. `health` has the
+    composite score of each of the last 14 days, as `diagnose` has it."""
 
     stages: tuple[StageState, ...]
     balance: dict[str, Any]
@@ -50,6 +53,7 @@ class PipelineStatus(Answer):
     jobs: tuple[JobState, ...] = ()
     embeddings: tuple[EmbeddingState, ...] = ()
     waiting: tuple[str, ...] = ()
+    health: dict[str, float] = field(default_factory=dict)
 
 
 class Status(Read[PipelineStatus]):
@@ -68,6 +72,10 @@ class Status(Read[PipelineStatus]):
         if waiting is not None and waiting.awaited == "broker":
             raise UnavailableError(waiting.as_json()["text"])
         return await in_thread_of("overview", _status, sources)
+
+    def merge(self, answers: Sequence[Json]) -> Json:
+        trend = lowest(answer["health"] for answer in answers)
+        return {**super().merge(answers), "health": trend}
 
 
 _PENDING = """
@@ -89,6 +97,7 @@ def _status(sources: Sources) -> Json:
         "jobs": job_states(sources),
         "embeddings": [state_of(sources, *each) for each in sources.shards.items()],
         "waiting": [],
+        "health": lowest({day: composite(scores)} for day, scores in recorded_scores(sources)),
     }
 
 

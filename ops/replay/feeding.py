@@ -33,6 +33,7 @@ from palimpsest.schemas.commands import (
     DocumentTextCommand,
     LinkCausesCommand,
     PromoteCommand,
+    RecordHealthCommand,
     RecordShadowProposalsCommand,
     RememberCommand,
     RepairCommand,
@@ -66,6 +67,7 @@ OF_LIVE_FACTS: Final = (
     | ClassifyFactsCommand
     | WeighAspectsCommand
     | RepairCommand
+    | RecordHealthCommand
     | ChangeEmbeddingCommand
 )
 """Commands about facts as models extracted them live: the branch has its own."""

@@ -251,6 +251,7 @@ def sources_of(app: Process) -> Sources:
         append=app.log.append,
         running=frozenset(runner.stage.name for runner in app.runners),
         outages=app.models.outages,
+        usage=app.models.usage,
         unusable=lambda: app.gate.unusable,
         run_job=app.scheduler.run_now,
         waiting=lambda: app.wait,

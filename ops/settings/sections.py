@@ -318,6 +318,7 @@ class JobsSettings(Section):
         "every 1 h", "recalls of ended sessions, and time, weigh aspects of entities"
     )
     maintenance: Scheduled = _job("every 30 min", "diagnostics and repairs run")
+    health: Scheduled = _job("every 24 h", "the scores of `diagnose` are recorded for its trend")
 
 
 class Settings(BaseSettings):

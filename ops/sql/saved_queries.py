@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from palimpsest.ops.health.domains import LOW_IMPORTANCE
+from palimpsest.schemas.rows.memories import SOURCE_LIST
 from palimpsest.stores.database.balance import FACT_STATES, TURN_STATES
 
 
@@ -56,6 +58,14 @@ FROM model_calls GROUP BY ALL
 ORDER BY sum(model_calls.cost) DESC NULLS LAST,
     coalesce(sum(model_calls.input_tokens), 0) + coalesce(sum(model_calls.output_tokens), 0)
     DESC, calls DESC, stage, model""",
+    ),
+    "low-value": SavedQuery(
+        "Memories of low importance that are not pinned, the longest unused first.",
+        f"""SELECT coalesce(last_accessed, created_at) AS last_used, scope, memory_id, importance,
+       content
+FROM memories WHERE importance < {LOW_IMPORTANCE} AND NOT pinned AND NOT is_deleted
+    AND type NOT IN {SOURCE_LIST}
+ORDER BY last_used, memory_id LIMIT 100""",
     ),
     "top-entities": SavedQuery(
         "Whom and what the most memories name.",

@@ -157,8 +157,8 @@ class HistoryRow(Row, table="history_rows", key=("event_id",), indexed=False):
     event: Annotated[
         str,
         "created, updated, deleted, recovered, none, deduped, skipped, blocked, shadowed, dropped,"
-        " reconsidered, archived, purged, graph, flags, privacy, retention, session-ended or"
-        " repaired",
+        " reconsidered, archived, purged, graph, flags, privacy, retention, session-ended,"
+        " repaired or diagnosed",
     ]
     old_content: Annotated[str | None, "the text before"]
     new_content: Annotated[str | None, "the text after; NULL of a deletion"]

@@ -257,18 +257,19 @@ class ScopeGraph:
             ]
 
     def mentions(self, entity_ids: Sequence[str]) -> Mentions:
-        numbers, confidences = [np.zeros(0, np.int32)], [np.zeros(0)]
         with self._lock:
-            for entity_id in entity_ids:
-                held = self._mentions_by(self._names_of.get(entity_id, ()))
-                held = held[self._having(held)]
-                unique, _, surest = best_of_each(held["memory"], held["confidence"])
-                numbers.append(unique)
-                confidences.append(surest)
+            # All entities at once: a question reaches 70, and each step takes as long for one.
+            by_entity = [self._mentions_by(self._names_of.get(each, ())) for each in entity_ids]
+            held = np.concatenate([np.zeros(0, MENTION), *by_entity])
+            entities = np.repeat(np.arange(len(by_entity)), [len(each) for each in by_entity])
+            present = self._having(held)
+            held, memories = held[present], len(self.ids) or 1
+            pairs = entities[present] * memories + held["memory"]
+            unique, _, surest = best_of_each(pairs, held["confidence"])
         return Mentions(
-            np.repeat(np.arange(len(entity_ids)), [len(each) for each in numbers[1:]]),
-            np.concatenate(numbers),
-            np.concatenate(confidences),
+            unique // memories,
+            (unique % memories).astype(np.int32),
+            surest,
             self.ids,
             self._column,
         )

@@ -29,6 +29,7 @@ from palimpsest.schemas.commands import (
     ModifyCommand,
     PromoteCommand,
     RecordAccessCommand,
+    RecordHealthCommand,
     RecordShadowProposalsCommand,
     RecoverCommand,
     RememberCommand,
@@ -87,6 +88,7 @@ from palimpsest.streams.apply.upkeep import (
     decay,
     link_causes,
     record_access,
+    record_health,
     repair,
     set_windows,
     sweep,
@@ -467,5 +469,6 @@ HANDLERS: Final[Mapping[type[Frozen], Handler]] = {
     ClassifyFactsCommand: classify_facts,
     WeighAspectsCommand: weigh_aspects,
     RepairCommand: repair,
+    RecordHealthCommand: record_health,
 }
 """The handler of every command but `DocumentTextCommand`, which has an intent of its own."""

@@ -27,6 +27,7 @@ from palimpsest.schemas.commands import (
     RecalledMemory,
     RecordAccessCommand,
     RecordedRecall,
+    RecordHealthCommand,
     RepairCommand,
     SetRetentionCommand,
     SweepCommand,
@@ -170,6 +171,15 @@ def repair(work: Work, command: RepairCommand) -> Asking[JsonValue]:
     }
     work.tell("repaired", None, f"{command.domain}, asked for by {command.by}", metadata=told)
     return {"status": "repaired", **told}
+
+
+def record_health(work: Work, command: RecordHealthCommand) -> Asking[JsonValue]:
+    """Tells the audit of the scores: there the trend is read, and leaves with its window."""
+    yield from work.begin(())
+    refuse_others(work, "the health of a partition is recorded by the worker alone")
+    told: dict[str, JsonValue] = {"at": command.at.isoformat(), "scores": {**command.scores}}
+    work.tell("diagnosed", None, "scores of the day", metadata=told)
+    return {"status": "recorded"}
 
 
 def _merge(work: Work, keep: str, memory_id: str, by: str) -> bool:

@@ -6,11 +6,12 @@ import asyncio
 import logging
 import random
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from palimpsest.streams.models.base import (
     Embedding,
@@ -28,6 +29,8 @@ from palimpsest.streams.runtime.offload import Together
 from palimpsest.streams.runtime.tracing import model_call
 from palimpsest.streams.stage import Embedded, Generate, ModelUnavailable
 
+NEWEST_CALLS: Final = 100
+
 
 @dataclass(slots=True)
 class ModelUsage:
@@ -42,6 +45,8 @@ class ModelUsage:
     input_tokens: int = 0
     output_tokens: int = 0
     recorded: int = 0
+    newest: deque[bool] = field(default_factory=lambda: deque(maxlen=NEWEST_CALLS))
+    """Whether each of the newest calls was answered, in the order of their ends."""
 
 
 @dataclass(slots=True)
@@ -64,7 +69,10 @@ class Usage:
             yield usage
         except BaseException:
             usage.failures += 1
+            usage.newest.append(False)
             raise
+        else:
+            usage.newest.append(True)
         finally:
             usage.seconds += self.monotonic() - began
 

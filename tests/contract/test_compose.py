@@ -175,6 +175,35 @@ def test_ollama_is_a_profile() -> None:
     assert all("profiles" not in SERVICES[name] for name in OWN)
 
 
+def test_a_profile_keeps_traces_in_a_file() -> None:
+    collector, serve = SERVICES["collector"], SERVICES["serve"]
+    assert collector["profiles"] == ["telemetry"]
+    assert collector["command"] == ["--config=env:COLLECTOR"]
+    config = yaml.safe_load(collector["environment"]["COLLECTOR"])
+    pipeline = config["service"]["pipelines"]["traces"]
+    assert ([*config["receivers"]], [*config["exporters"]]) == (["otlp"], ["file"])
+    assert pipeline == {"receivers": ["otlp"], "exporters": ["file"]}
+    port = config["receivers"]["otlp"]["protocols"]["http"]["endpoint"].rpartition(":")[2]
+    file = config["exporters"]["file"]["path"]
+    # The service mounts the folder first: so it belongs to the user of both.
+    [volume] = collector["volumes"]
+    assert volume in serve["volumes"]
+    assert collector["depends_on"] == {"serve": {"condition": "service_started"}}
+    assert collector["user"] == serve["user"]
+    assert Path(file).parent == Path(volume.partition(":")[2])
+    dockerfile = (ROOT / serve["build"]["dockerfile"]).read_text()
+    assert f"--mode 0700 /data {Path(file).parent}\n" in dockerfile
+    assert "telemetry" in dockerfile
+    assert f"docker compose exec serve cat {file} " in HEAD
+    for name in OWN:
+        assert environment(name)["OTEL_EXPORTER_OTLP_ENDPOINT"] == f"http://collector:{port}"
+        assert not load_settings(environment=environment(name)).settings.telemetry.traces
+        both = {"COMPOSE_PROFILES": "ollama,telemetry", "PALIMPSEST_LLM__PROVIDER": "ollama"}
+        traced = environment(name, PALIMPSEST_TELEMETRY__TRACES="true", **both)
+        settings = load_settings(environment=traced).settings
+        assert (settings.telemetry.traces, settings.llm.provider) == (True, "ollama")
+
+
 def test_the_image_runs_without_rights() -> None:
     lines = (ROOT / SERVICES["worker-store"]["build"]["dockerfile"]).read_text().splitlines()
     assert "USER palimpsest" in lines

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.lifecycle.retention import SWEEPER, next_step
+from palimpsest.ops.lifecycle.retention import SWEEPER, next_step, sweep
 from palimpsest.ops.maintenance.periodic import own_command
 from palimpsest.schemas.commands import (
     ForgetCommand,
+    MemoryPatch,
+    ModifyCommand,
     RecoverCommand,
     RememberCommand,
     SetFlagsCommand,
@@ -21,8 +25,10 @@ from palimpsest.schemas.commands import (
     SweepCommand,
 )
 from palimpsest.schemas.envelope import Actor
+from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.topics import MEMORY_HISTORY, MEMORY_WRITES
 from palimpsest.stores.index.loading import load_index
+from palimpsest.streams.logs.base import Outgoing
 from tests.fault import driver
 from tests.harness import FULL, Pipeline, pipeline_settings
 from tests.rebuilding import live_on, opened, rebuilt, settings_of, state_of
@@ -117,6 +123,60 @@ def test_what_can_be_recovered_is_kept_and_no_more(pipeline: Pipeline) -> None:
     pipeline.run()
     assert str(pipeline.result(5)[0]).startswith("retention_expired")  # before any sweep
     assert str(pipeline.result(6)[0]).startswith("not_found")
+
+
+def test_vectors_of_earlier_texts_go_after_the_window(pipeline: Pipeline) -> None:
+    """Also from LanceDB, with those of the tokens; a text that another memory has, or that may be
+    brought back, keeps its own."""
+    table = pipeline.shard.vector_table()
+
+    def held() -> tuple[set[str], int]:
+        table.sync()
+        keys = set(pipeline.values("SELECT embedding_key FROM embeddings"))
+        return keys, table._table.count_rows()
+
+    def append(records: Sequence[Outgoing]) -> None:
+        pipeline.log.append(records)
+        pipeline.run()
+
+    def job() -> str:
+        return asyncio.run(sweep(replace(context_of(pipeline), append=append)))
+
+    for number, text in enumerate(("Ana has a cat", "Ana has a dog", "Ben has a cat"), start=1):
+        pipeline.command(RememberCommand(content=text), first=number)
+    pipeline.command(RememberCommand(content="Ana has a dog"), scope="ben")
+    pipeline.run()
+    assert len(held()[0]) == 3
+    for number, (old, new) in enumerate((("Ana has a cat", "one"), ("Ana has a dog", "two")), 20):
+        [found] = pipeline.values(
+            "SELECT memory_id FROM memory_rows WHERE content = ? AND scope = 'ana'", old
+        )
+        patch = MemoryPatch(memory_id=found, content=f"Ana has a bird, {new}")
+        pipeline.command(ModifyCommand(patches=(patch,), reason="so it is"), first=number)
+    pipeline.run()
+    before = held()
+    assert (len(before[0]), before[1]) == (5, 4)
+    pipeline.clock.advance(days=29)
+    assert "vectors" not in job()
+    assert held() == before
+    pipeline.clock.advance(days=2)
+    pipeline.run()
+    assert "earlier vectors: 1" in job()
+    kept, rows = held()
+    assert before[0] - kept == {embedding_key("Ana has a cat")}
+    assert rows == 4
+    assert "vectors" not in job()
+    # The text is said again, and has a vector again.
+    pipeline.command(RememberCommand(content="Ana has a cat"), first=40)
+    pipeline.run()
+    assert held() == (before[0], 5)
+    # What is forgotten leaves LanceDB at once, and DuckDB after its window, however it was changed.
+    forget_all(pipeline)
+    assert held() == (before[0], 1)
+    pipeline.clock.advance(days=31)
+    swept(pipeline)
+    assert held()[0] == {embedding_key("Ana has a dog")}
+    assert table.compare().removed == 0
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ CASES: dict[str, Case] = {
     "jobs.classification": Case(next_hour("classification"), ("off", "04:00"), (None, 4)),
     "jobs.aspects": Case(next_hour("aspects"), ("every 1 h", "off"), (13, None)),
     "jobs.maintenance": Case(next_hour("maintenance"), ("every 30 min", "off"), (12, None)),
+    "jobs.health": Case(next_hour("health"), ("every 24 h", "every 1 h"), (0, 13)),
     "retention.history_days": Case(window("history"), (180, 30), (180, 30)),
     "retention.completed_days": Case(window("completed"), (14, 3), (14, 3)),
     "retention.dead_letter_days": Case(window("dead-letters"), (30, 7), (30, 7)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ from palimpsest.schemas.commands import (
     LinkCausesCommand,
     MemoryVersion,
 )
+from palimpsest.schemas.topics import MEMORY_COMMANDS
+from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.models.recorded import RecordedReplies
 from palimpsest.streams.models.settings import LlmSettings
 from palimpsest.streams.runtime.model_port import ModelPort
 from tests.flows.test_profiles import SETTINGS, fold_again
@@ -72,6 +75,46 @@ def test_each_pair_is_looked_at_once(pipeline: Pipeline) -> None:
     assert "1. second: Ana: So it is warm again" in prompt.user
     pipeline.clock.advance(days=8)
     assert infer(pipeline, [1])[1] == []
+
+
+@pytest.mark.parametrize("is_appended", [False, True])
+def test_a_reply_is_paid_for_once(pipeline: Pipeline, tmp_path: Path, is_appended: bool) -> None:
+    """The process is killed between the model's reply and its command in the log, or between that
+    and the end of the run."""
+    model = ScriptedModel(lambda prompt: json.dumps({"causal": [1]}))
+    port = ModelPort(model, pipeline.embedding)
+    port.replies = RecordedReplies(tmp_path / "replies.sqlite", pipeline.clock, 7, 1 << 20)
+    settings = pipeline.settings.model_copy(update={"llm": LlmSettings(provider="openai")})
+
+    def killed(records: Sequence[Outgoing]) -> None:
+        if is_appended:
+            pipeline.log.append(records)
+        raise OSError("killed")
+
+    context = replace(context_of(pipeline), models=port, settings=settings)
+    with pytest.raises(OSError, match="killed"):
+        asyncio.run(causes(replace(context, append=killed)))
+    assert asyncio.run(causes(context)) == "1 causes in 3 pairs"
+    pipeline.run()
+    assert (len(model.prompts), edges(pipeline)) == (1, [EDGE])
+    assert len({message.id for message in pipeline.messages(MEMORY_COMMANDS)}) == 1
+    assert infer(pipeline, [1]) == ("0 causes in 0 pairs", [])
+
+
+@pytest.mark.parametrize(
+    ("stage", "step"),
+    [("normalize", "send"), ("apply-writes", "commit"), ("apply-writes", "send")],
+)
+def test_a_crash_of_a_stage_applies_it_once(pipeline: Pipeline, stage: str, step: str) -> None:
+    model = ScriptedModel(lambda prompt: json.dumps({"causal": [1]}))
+    settings = pipeline.settings.model_copy(update={"llm": LlmSettings(provider="openai")})
+    port = ModelPort(model, pipeline.embedding)
+    asyncio.run(causes(replace(context_of(pipeline), models=port, settings=settings)))
+    pipeline.crash_at(stage, step)
+    pipeline.run_through()
+    assert edges(pipeline) == [EDGE]
+    assert pipeline.values("SELECT result->>'linked' FROM command_results") == ["1"]
+    assert infer(pipeline, [1]) == ("0 causes in 0 pairs", [])
 
 
 def test_a_useless_answer_is_asked_for_again(pipeline: Pipeline) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,18 @@ from typing import Any
 import pytest
 
 from palimpsest.ops.health.domains import DOMAINS
+from palimpsest.ops.health.recording import record_scores
 from palimpsest.ops.health.repairs import MAINTENANCE
+from palimpsest.ops.health.trends import DAYS
+from palimpsest.ops.maintenance.jobs import JobContext
 from palimpsest.ops.operations.lifecycle.health import Diagnose, RepairDomain
+from palimpsest.ops.operations.pipeline import Status
+from palimpsest.ops.operations.scopes import Scopes
 from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import ForgetCommand, Merge, RememberCommand, RepairCommand
 from palimpsest.schemas.topics import CONVERSATION_TURNS
-from palimpsest.streams.runtime.model_port import Outage
+from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.runtime.model_port import Outage, Usage
 from palimpsest.streams.settings import GraphSettings
 from tests.fault.test_broken_stages import raising
 from tests.harness import Pipeline, differing
@@ -383,6 +390,11 @@ SEEN = {
     "memories never recalled": Damage(
         "never_recalled", sql(f"UPDATE memory_rows SET {OLD} WHERE memory_id = {ONE}"), "never"
     ),
+    "little worth": Damage(
+        "low_value",
+        sql(f"UPDATE memory_rows SET importance = 0.2 WHERE memory_id = {ONE}"),
+        "1 of 8 extracted memories with an importance under 0.3 and no recall for 90 days",
+    ),
     "a long memory": Damage(
         "overlong",
         sql(f"UPDATE memory_rows SET content = repeat('long ', 500) WHERE memory_id = {ONE}"),
@@ -401,12 +413,91 @@ def test_damage_that_is_only_told(name: str, pipeline: Pipeline) -> None:
     damage = SEEN[name]
     damage.do(pipeline)
     pipeline.run()
-    pipeline.clock.advance(days=100 if damage.domain in ("stale", "never_recalled") else 0)
+    pipeline.clock.advance(
+        days=100 if damage.domain in ("stale", "never_recalled", "low_value") else 0
+    )
     seen = diagnosed(pipeline, damage.domain)
     assert seen["score"] < 1.0, seen
     assert damage.told in seen["reason"]
     if seen["status"] != "healthy":
         assert seen["recommendation"] is not None
+
+
+def test_what_is_pinned_or_recalled_is_no_low_value(pipeline: Pipeline) -> None:
+    SEEN["little worth"].do(pipeline)
+    assert diagnosed(pipeline, "low_value")["score"] == 1.0  # it is not old yet
+    pipeline.clock.advance(days=100)
+    seen = diagnosed(pipeline, "low_value")
+    assert (seen["counts"]["low_value"], seen["score"]) == (1, 0.9375)
+    for healed in ("pinned = true", "pinned = false, last_accessed = created_at + INTERVAL 99 DAY"):
+        change(pipeline, f"UPDATE memory_rows SET {healed} WHERE memory_id = {ONE}")
+        assert diagnosed(pipeline, "low_value")["score"] == 1.0
+
+
+def test_the_newest_calls_of_a_model(pipeline: Pipeline) -> None:
+    usage = Usage()
+    for number in range(130):
+        with suppress(OSError), usage.call("llm:openai"):
+            if number >= 100:
+                raise OSError
+    with usage.call("embedding"):
+        pass
+    seen = diagnosed(pipeline, "providers", usage=usage)
+    assert seen["score"] == 0.7
+    assert "the language model answered 70 of 100 newest calls" in seen["reason"]
+    assert "the embedding model answered 1 of 1 newest calls" in seen["reason"]
+    for _ in range(100):
+        with usage.call("llm:openai"):
+            pass
+    assert diagnosed(pipeline, "providers", usage=usage)["score"] == 1.0
+
+
+def test_the_trend_of_the_last_days(pipeline: Pipeline) -> None:
+    """A score a day, kept by the log: over a restart, a rebuild and a damage that was healed."""
+
+    def append(records: Sequence[Outgoing]) -> None:
+        pipeline.log.append(records)
+        pipeline.run()
+
+    def record() -> str:
+        settings, log = pipeline.settings, pipeline.log
+        context = JobContext(pipeline.shard, 0, pipeline.clock(), settings, log, append)
+        return asyncio.run(record_scores(context))
+
+    told, days = [], []
+    for damage in ("SELECT 1", "DELETE FROM fts_docs WHERE scope = 'ana'", "SELECT 1"):
+        change(pipeline, damage)
+        told.append(record())
+        days.append(pipeline.clock().date().isoformat())
+        if told[-1] != "score 1":
+            repaired(pipeline, "index")
+            pipeline.run()
+        pipeline.clock.advance(days=1)
+    assert (told[0], told[2]) == ("score 1", "score 1")
+    assert told[1].startswith("score 0.8")
+    assert "index 0.1" in told[1]
+    pipeline.reopen()
+    found = Diagnose().read(sources_of(pipeline))
+    index = found["domains"]["index"]["trend"]
+    assert ([*index], index[days[0]], index[days[2]]) == (days, 1.0, 1.0)
+    assert index[days[1]] < 0.2
+    assert found["domains"]["queue"]["trend"] == dict.fromkeys(days, 1.0)
+    assert [f"score {score:g}" for score in found["trend"].values()] == [
+        each.partition(":")[0] for each in told
+    ]
+    status = asyncio.run(Status().read(sources_of(pipeline)))
+    assert status["health"] == found["trend"]
+    # It is of all scopes; no scope is made for it, and it ends.
+    assert Diagnose(scope="ben").read(sources_of(pipeline))["trend"] == {}
+    scopes = {each["scope"] for each in Scopes().read(sources_of(pipeline))["scopes"]}
+    assert scopes == {"ana", "ben"}
+    pipeline.clock.advance(days=DAYS)
+    assert Diagnose("index").read(sources_of(pipeline))["trend"] == {}
+    before = pipeline.rows("SELECT metadata FROM history_rows WHERE event = 'diagnosed'")
+    settings = settings_of(pipeline.folder)
+    pipeline.close()
+    assert len(before) == 3
+    assert rebuilt(settings).is_equal
 
 
 def test_a_provider_that_does_not_answer(pipeline: Pipeline) -> None:

@@ -19,7 +19,8 @@ Status = Literal["healthy", "degraded", "unhealthy"]
 
 class DomainHealth(Answer):
     """The health of one domain: a score from 0 to 1 with its reason and counts, the score of each
-    partition, and the command that mends it, null where nothing is to be mended."""
+    partition, and the command that mends it, null where nothing is to be mended. `trend` has the
+    score of each of the last 14 days that was recorded, of the worst partition."""
 
     score: float
     status: Status
@@ -27,13 +28,17 @@ class DomainHealth(Answer):
     recommendation: str | None
     counts: dict[str, int]
     partitions: dict[str, float]
+    trend: dict[str, float]
 
 
 class Health(Answer):
-    """`score` is the weighted mean of the domains', `status` that of the worst."""
+    """`score` is the weighted mean of the domains', `status` that of the worst. `trend` has the
+    mean of each of the last 14 days that was recorded, of the worst partition; it is empty for a
+    scope."""
 
     score: float
     status: Status
+    trend: dict[str, float]
     domains: dict[str, DomainHealth]
 
 
@@ -53,11 +58,13 @@ class Diagnose(Read[Health]):
     def read(self, sources: Sources) -> Json:
         from palimpsest.ops.health.checkup import checked
         from palimpsest.ops.health.domains import DOMAINS, judged
+        from palimpsest.ops.health.trends import recorded_scores
 
         domains = [*DOMAINS] if self.domain is None else [self.domain]
         if not {*domains} <= {*DOMAINS}:
             raise NotFoundError(f"there is no domain {self.domain}; there are {', '.join(DOMAINS)}")
-        return judged(checked(_checkups(sources, self.scope), domains))
+        recorded = [] if self.scope is not None else recorded_scores(sources)
+        return judged(checked(_checkups(sources, self.scope), domains), recorded)
 
     def merge(self, answers: Sequence[Json]) -> Json:
         from palimpsest.ops.health.domains import judged_of_all
@@ -77,7 +84,16 @@ def _checkups(sources: Sources, scope: str | None) -> list[Checkup]:
         silent.add("llm")
     only = None if scope is None else sources.partition_of(scope)
     return [
-        Checkup(shard, number, sources.settings, sources.log, sources.now(), scope, silent)
+        Checkup(
+            shard,
+            number,
+            sources.settings,
+            sources.log,
+            sources.now(),
+            scope,
+            silent,
+            sources.usage,
+        )
         for number, shard in sources.shards.items()
         if only in (None, number)
     ]
