@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from palimpsest.schemas.envelope import local_time
 from palimpsest.schemas.memory_texts import embedding_text
@@ -135,7 +135,7 @@ async def _write(shard: Shard, model: str, row: _Turn, tokens: bytes) -> None:
 
 
 def _insert(shard: Shard, model: str, turns: Sequence[KeptTurn]) -> None:
-    columns = {
+    columns: dict[str, list[Any]] = {
         "memory_id": [turn.memory_id for turn in turns],
         "model": [model] * len(turns),
         "embedding_key": [turn.embedding_key for turn in turns],

@@ -163,14 +163,14 @@ class PoolSearch:
 
     def _nearest_of_assistants(self, passes: Mask | None) -> Integers:
         """The turns of assistants of which a passage is nearest, ascending."""
-        if self._of_assistants is None or not self.is_by_tokens:
+        near, parameters = self._of_assistants, self._parameters
+        if near is None or not self.is_by_tokens or not parameters.passage_rank:
             return np.zeros(0, dtype=np.int64)
-        near = self._of_assistants
         segment = self._index.turns
         may = segment.alive if passes is None else passes
         places = np.flatnonzero(may[: len(near)] & (near > -np.inf))
-        scores, count = near[places].astype(np.float64), self._parameters.assistant_pool
-        return best_of_segments([segment], [places], [scores], count)[0]
+        scores = near[places].astype(np.float64)
+        return best_of_segments([segment], [places], [scores], parameters.assistant_pool)[0]
 
     def _of_assistant(self, turns: Integers, facts: Integers, links: Integers) -> Mask | None:
         """Turns of assistants, and memories derived only from such turns."""
