@@ -23,6 +23,7 @@ from palimpsest.stores.database.cursors import Readers, Reading
 from palimpsest.stores.database.membership import EMBEDDING_KEYS, SEEN, KnownKeys, joined
 from palimpsest.stores.database.tables import Tables, select
 from palimpsest.stores.index.cache import IndexCache, most_resident
+from palimpsest.stores.index.passages import TurnText
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.token_reader import TokenReader
 from palimpsest.stores.index.vector_space import EmbeddingProgress, VectorSpace
@@ -181,8 +182,9 @@ class ShardState:
         self.swept: dict[tuple[str, str], SweepRow] = {}
         """How far sweeps have come, by scope and step; changed only by commits."""
         self._seen = SeenMessages(self.reading)
-        self.may_lack_vectors = True
-        """Whether there may be memories without a vector: true until a count finds none."""
+        self.may_lack_vectors = self.may_lack_passages = True
+        """Whether there may be memories without a vector, or turns without passages: true until
+        a count finds none."""
         self.has_erasures = bool(
             self._connection.execute("SELECT 1 FROM erasures WHERE phase <> 'done'").fetchall()
         )
@@ -226,7 +228,7 @@ class ShardState:
         on with the former one; all later ones use the new one. Until the first switch the store
         keeps the model that it was opened with."""
         self.embedding = row
-        self.may_lack_vectors = True
+        self.may_lack_vectors = self.may_lack_passages = True
         if not row.switched_seq:
             return
         live = json.loads(row.live)
@@ -332,6 +334,10 @@ class ShardState:
     def packed_tokens(self, memory_ids: Sequence[str]) -> dict[str, bytes]:
         """As `VectorSpace.packed_tokens`, of the space in use."""
         return self.space.packed_tokens(memory_ids)
+
+    def packed_turns(self, texts: Sequence[TurnText]) -> dict[TurnText, bytes]:
+        """As `VectorSpace.packed_turns`, of the space in use."""
+        return self.space.packed_turns(texts)
 
     def read_passages(self, index: ScopeIndex) -> None:
         """As `VectorSpace.read_passages`, of the space in use."""

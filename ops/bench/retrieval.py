@@ -18,12 +18,14 @@ from typing import Final, TypeVar, cast
 from palimpsest.ops.bench.data_sets import DataSet, Question
 from palimpsest.ops.bench.measures import KS, Found, disk_bytes, judged, ms_since, summary, times
 from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.embedding.turn_passages import embed_turns
 from palimpsest.ops.log_folder import log_folder
 from palimpsest.ops.operations.recalling import retrieved
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.local import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sources import Sources
+from palimpsest.stores.index.token_vectors import keeps_tokens
 from palimpsest.stores.recall.answers import RetrievalConstants
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.ranking import DEFAULTS, RankingParameters
@@ -71,6 +73,7 @@ ABLATIONS: Final = (
     Variant("no propagation to neighbours", parameters=replace(DEFAULTS, neighbour_weights=())),
     Variant("no boost of the named", parameters=replace(DEFAULTS, named_boost=0.0)),
     Variant("no priors by role", parameters=_NO_ROLES),
+    Variant("outlines of assistants", parameters=replace(DEFAULTS, passage_rank=0)),
     Variant("questions like answers", parameters=_NO_QUESTION_PRIOR),
     Variant("no centring", parameters=replace(DEFAULTS, centring=0.0)),
     Variant("no propagation between turn and fact", parameters=_NO_FACTS),
@@ -99,6 +102,9 @@ async def measure(settings: Settings, chosen: DataSet, variants: Sequence[Varian
     async with application(settings) as app:
         began, processor = time.perf_counter(), time.process_time()
         await app.run(until_drained=True)
+        if app.settings.search.assistant_passages and keeps_tokens(app.embedding.model):
+            for shard in app.shards.values():
+                await embed_turns(shard, app.embedding)
         seconds, busy = time.perf_counter() - began, time.process_time() - processor
         embedding_ms: dict[str, float] = {}
         model = remembering(app.embedding, embedding_ms)

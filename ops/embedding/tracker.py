@@ -24,6 +24,7 @@ from weakref import WeakKeyDictionary
 import duckdb
 
 from palimpsest.ops.embedding.models import EmbeddingModels, choice_of, choices
+from palimpsest.ops.embedding.turn_passages import embed_turns
 from palimpsest.ops.maintenance.periodic import PeriodicTask, own_command, passing
 from palimpsest.ops.parts import SetupError, utc_now
 from palimpsest.schemas.commands import ChangeEmbeddingCommand, EmbeddingChoice
@@ -35,6 +36,7 @@ from palimpsest.stores.database.membership import EMBEDDING_KEYS, KnownKeys
 from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.index.passages import embedding_columns
 from palimpsest.stores.index.scope_index import ScopeIndex
+from palimpsest.stores.index.token_vectors import keeps_tokens
 from palimpsest.stores.index.vector_space import (
     EMBEDDED,
     EmbeddingProgress,
@@ -90,6 +92,7 @@ SELECT count(*), count(*) FILTER (other), count(*) FILTER (NOT other AND version
     SELECT m.version, EXISTS (SELECT 1 FROM embeddings o
         WHERE o.embedding_key = m.embedding_key) AS other
     FROM memory_rows m WHERE coalesce(m.write_seq <= $through, true) AND{_LACKS})"""
+_DROP_TURNS = "DELETE FROM turn_passages WHERE model = $model"
 _DROP = (
     "DELETE FROM embeddings WHERE model = $model AND embedding_key IN"
     " (SELECT embedding_key FROM embeddings WHERE model = $model LIMIT $count)"
@@ -332,9 +335,11 @@ class EmbeddingTracker:
         self._clock = clock
 
     def tasks(self) -> list[PeriodicTask]:
-        """Vectors of the models in use, and, apart from them, those of migrations."""
+        """Vectors of the models in use, and, apart from them, what assistants say and
+        migrations."""
         return [
             PeriodicTask("missing vectors", TRACK_SECONDS, partial(self._round, self.track)),
+            PeriodicTask("passages", TRACK_SECONDS, partial(self._round, self.track_turns)),
             PeriodicTask("embedding migration", TRACK_SECONDS, partial(self._round, self.migrate)),
         ]
 
@@ -366,6 +371,31 @@ class EmbeddingTracker:
             shard.may_lack_vectors |= lacking is None or lacking.total != 0
         if lacking.total:
             await self._catch_up(shard, choice)
+
+    async def track_turns(self, partition: int, shard: Shard) -> None:
+        """Embeds all that assistants say."""
+        choice = self._models.live(shard)
+        is_wanted = shard.options.search.assistant_passages and keeps_tokens(choice.space)
+        if not is_wanted or not shard.may_lack_passages:
+            return
+
+        async def go_on(took: float) -> bool:
+            await asyncio.sleep(min(PAUSE * took, BATCH_SECONDS))
+            return choice.space == shard.embedding_space
+
+        shard.may_lack_passages = False  # before they are read: later turns set it again
+        is_all = False
+        try:
+            model = self._models.of(choice)
+            is_all = await embed_turns(shard, model, self._is_frozen(shard), go_on)
+        except SetupError as error:
+            logger.warning("what assistants say is not embedded: %s", error)
+        finally:
+            shard.may_lack_passages |= not is_all
+
+    def _is_frozen(self, shard: Shard) -> Callable[[str], bool]:
+        """Whether machines must leave a scope alone."""
+        return lambda scope: effective(self._flags, shard.flags.get(scope)).autonomous_frozen
 
     async def migrate(self, partition: int, shard: Shard) -> None:
         """Moves a migration forward by as much as there is to do now."""
@@ -428,10 +458,7 @@ class EmbeddingTracker:
             done.failure = str(error)
             return
 
-        def skip(scope: str) -> bool:
-            return effective(self._flags, shard.flags.get(scope)).autonomous_frozen
-
-        await catch_up(shard, model, table, BATCH, skip, done, go_on)
+        await catch_up(shard, model, table, BATCH, self._is_frozen(shard), done, go_on)
 
     async def _drop(self, shard: Shard, space: str) -> None:
         """Removes the vectors of a model that is not in use, some in each transaction."""
@@ -443,6 +470,7 @@ class EmbeddingTracker:
                 with shard.writing() as connection:
                     values = {"model": space, "count": DROPPED_ROWS}
                     [(removed,)] = connection.execute(_DROP, values).fetchall()
+                    connection.execute(_DROP_TURNS, {"model": space})
             shard.vectors_changed += 1
             if not removed:
                 break

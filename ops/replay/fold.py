@@ -28,6 +28,7 @@ from pydantic_core import from_json
 
 from palimpsest.ops.embedding.models import EmbeddingModels, choices, first_choice, settings_of
 from palimpsest.ops.embedding.tracker import copy_missing
+from palimpsest.ops.embedding.turn_passages import copy_missing_turns
 from palimpsest.ops.parts import embedding_model, note_embedding, open_shard, shard_options, utc_now
 from palimpsest.ops.replay.live_stores import StoredEmbeddings
 from palimpsest.ops.replay.log_reading import Offsets, reading_log
@@ -39,6 +40,7 @@ from palimpsest.schemas.topics import (
     MEMORY_HISTORY,
     TURNS_NORMALIZED,
 )
+from palimpsest.stores.index.token_vectors import keeps_tokens
 from palimpsest.stores.shard import Shard
 from palimpsest.stores.writing.erasures import redaction_of, unfinished
 from palimpsest.stores.writing.redacted_tables import redact_tables
@@ -263,12 +265,11 @@ class _Fold:
     def copy_vectors(self) -> None:
         """Copies the vectors that no record made: those of a migration, and of texts that got
         theirs from the worker. What is in no file is left to the worker."""
-        own = self.embeddings
-        copy_missing(self.shard, own.model, own.dimensions, own.stored)
-        for choice in choices(self.shard):
-            found = self._of_space(choice.space)
-            if found is not None:
-                copy_missing(self.shard, choice.space, choice.dimensions, found.stored)
+        others = [self._of_space(choice.space) for choice in choices(self.shard)]
+        for found in (self.embeddings, *(each for each in others if each is not None)):
+            copy_missing(self.shard, found.model, found.dimensions, found.stored)
+            if keeps_tokens(found.model):
+                copy_missing_turns(self.shard, found.model, found.turns)
 
     async def stage(self, stage: Stage) -> None:
         """Folds the topics of a stage that runs as it does live."""

@@ -18,6 +18,7 @@ from typing import Final, Self
 import duckdb
 import numpy as np
 
+from palimpsest.ops.embedding.turn_passages import KeptTurn
 from palimpsest.ops.errors import RequestError, UnavailableError
 from palimpsest.ops.log_folder import log_lock
 from palimpsest.ops.parts import (
@@ -317,6 +318,10 @@ _EMBEDDINGS = (
     f"SELECT embedding_key, vector, tokens FROM {{schema}}.embeddings WHERE {EMBEDDED}"
     " AND embedding_key IN (SELECT unnest($keys))"
 )
+_TURNS = (
+    "SELECT memory_id, embedding_key, content_hash, tokens FROM {schema}.turn_passages"
+    " WHERE model = $model AND memory_id IN (SELECT unnest($ids))"
+)
 _SCHEMA = "SELECT schema_name FROM duckdb_tables() WHERE table_name = 'embeddings'"
 
 
@@ -369,6 +374,15 @@ class StoredEmbeddings:
             if left:
                 found.update(self._read(file, left))
         return found
+
+    def turns(self, memory_ids: Sequence[str]) -> Iterator[KeptTurn]:
+        """All that turns say, of those that any of the stores has."""
+        values = {"model": self.model, "ids": list(memory_ids)}
+        for store in self._stores.values():
+            with contextlib.suppress(duckdb.Error):  # a store from before them has none
+                (schema,), *_ = store.execute(_SCHEMA).fetchall()
+                rows = store.execute(_TURNS.format(schema=schema), values).fetchall()
+                yield from (KeptTurn(*row) for row in rows)
 
     def _read(self, file: Path, keys: Sequence[str]) -> dict[str, Embedding]:
         try:

@@ -29,6 +29,13 @@ CREATE TABLE job_runs (
     failures BIGINT NOT NULL DEFAULT 0)"""
 """The newest run of each scheduled job: when something ran is this store's own, what it did is in
 the log. Without an `outcome` the job has not run yet."""
+_TURN_PASSAGES: Final = """
+CREATE TABLE turn_passages (
+    memory_id VARCHAR, model VARCHAR, embedding_key VARCHAR NOT NULL, content_hash VARCHAR NOT NULL,
+    tokens BLOB NOT NULL, passages BLOB NOT NULL, PRIMARY KEY (memory_id, model))"""
+"""A cache of all that those turns say which `embeddings` has by their outlines. Two texts may have
+the same outline, so it goes by memory; `embedding_key` and `content_hash` are those that the row
+had when this was made."""
 _BOOKKEEPING: Final = (
     # Caches of what memories hold.
     """CREATE TABLE embeddings (
@@ -194,6 +201,7 @@ MIGRATIONS: Final = (
         ),
     ),
     Migration(33, "denied-mentions"),
+    Migration(36, "turn-passages", (_TURN_PASSAGES,)),
 )
 """Append only: one that was released is never edited."""
 

@@ -426,6 +426,11 @@ def gather_store(path: Path, sources: Sequence[Path], scopes: Collection[str]) -
                 f" FROM source_{number}.internal.embeddings WHERE embedding_key IN"
                 " (SELECT embedding_key FROM internal.memory_rows)"
             )
+            target.execute(
+                "INSERT OR IGNORE INTO internal.turn_passages BY NAME"
+                f" FROM source_{number}.internal.turn_passages WHERE memory_id IN"
+                " (SELECT memory_id FROM internal.memory_rows)"
+            )
         target.execute(
             "INSERT INTO internal.shard_state SELECT 'write_seq',"
             " CAST(coalesce(max(write_seq), 0) AS VARCHAR) FROM internal.memory_rows"

@@ -220,6 +220,13 @@ class ScopeIndex:
             self.facts.set_vector(memory_id, vector)
             self._rest.clear()
 
+    def note_passages(self, memory_id: str) -> None:
+        """All that a turn says was embedded: its passages are to be read."""
+        with self.lock:
+            place = self.turns.place_of.get(memory_id)
+            if place is not None:
+                self.turns.unread.add(place)
+
     def remove_from_graph(self, removal: GraphRemoval) -> None:
         with self.lock:
             self.graph.remove(removal)

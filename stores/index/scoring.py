@@ -16,7 +16,7 @@ import simsimd
 from numpy.typing import NDArray
 
 from palimpsest.stores.index.segment import Counts, Floats, Integers, Mask, Places, Segment
-from palimpsest.stores.index.vector_column import HalfVectors, Vector
+from palimpsest.stores.index.vector_column import HalfVectors, Passages, Vector
 from palimpsest.stores.recall.ranking import (
     DEFAULTS,
     RankingParameters,
@@ -131,6 +131,16 @@ class CenteredQuery:
         lengths = np.sqrt(np.maximum(rest, 1e-6))
         cosines: Floats = (products / lengths).astype(np.float64)
         return cosines
+
+    def nearest(self, passages: Passages) -> Vector:
+        """The centred cosine, nearly, of the nearest passage of each text that has some."""
+        if not len(passages):
+            return np.zeros(0, dtype=np.float32)
+        products, rest = passages.codes.products(np.stack((self.query, self.off)))
+        squares = 1.0 - 2.0 * rest + float(self.off @ self.off)
+        cosines = (products - float(self.off @ self.query)) / np.sqrt(np.maximum(squares, 1e-6))
+        best: Vector = np.maximum.reduceat(cosines, passages.starts).astype(np.float32)
+        return best
 
 
 def row_cosines(vectors: HalfVectors, query: Vector) -> Floats:

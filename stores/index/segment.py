@@ -19,9 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palimpsest.schemas.envelope import local_time
+from palimpsest.schemas.memory_texts import OUTLINE_CHARACTERS
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.stores.index.token_vectors import PASSAGE_TOKENS
-from palimpsest.stores.index.vector_column import Codes, HalfVectors, Vector, VectorColumn, coded
+from palimpsest.stores.index.vector_column import (
+    Codes,
+    HalfVectors,
+    PassageColumn,
+    Vector,
+    VectorColumn,
+    coded,
+)
 
 Places = NDArray[np.int32]
 Counts = NDArray[np.uint16]
@@ -208,8 +216,7 @@ class Segment:
         self._metadata_bytes = 0
         self.unread: set[int] = set()
         """Places of long texts whose passages were not looked up."""
-        self.passages: dict[int, HalfVectors] = {}
-        """By place the vectors of a long text's passages."""
+        self.passages = PassageColumn(dimensions)
         self.total_length = 0.0
         self.newest_write = -1
         """The largest write sequence of any document that ever was here."""
@@ -280,7 +287,7 @@ class Segment:
         """A close estimate of resident bytes."""
         columns = self._vectors.resident_bytes + self._codes.nbytes + self._meta.nbytes
         columns += 14 * len(self._alive) + self._metadata_bytes
-        columns += sum(passages.nbytes for passages in [*self.passages.values()])
+        columns += self.passages.resident_bytes
         return int(columns) + 550 * self.places + self.postings.bytes_used()
 
     def put(
@@ -347,7 +354,7 @@ class Segment:
         self._alive[place] = False
         self._gone[memory_id] = place
         self.unread.discard(place)
-        self.passages.pop(place, None)
+        self.passages.remove(place)
         self.total_length -= float(self._lengths[place])
         if self._has_vector[place]:
             self.vector_sum -= whole(self._vectors.rows[place])
@@ -415,9 +422,9 @@ class Segment:
 
 
 def is_long(text: str) -> bool:
-    """Whether a text may have more tokens than a passage: up to three a character, of a syllable
-    that is written as one."""
-    return len(text) > PASSAGE_TOKENS // 3
+    """Whether a text may have passages: it may have more tokens than one, up to three a character
+    of a syllable that is written as one, or be embedded by its outline."""
+    return len(text) > min(PASSAGE_TOKENS // 3, OUTLINE_CHARACTERS)
 
 
 def meta_of(row: MemoryRow, numbers: StringInterner, position: int) -> tuple[object, ...]:

@@ -33,6 +33,10 @@ PASSAGE_TOKENS: Final = 1_024
 """Of a passage, the last one of a text excepted: some 750 words."""
 WINDOW_TOKENS: Final = 256
 """That the embedding model reads at a time, with a mark as the first and as the last of them."""
+TURN_WINDOW_TOKENS: Final = 128
+"""Of the passages of an assistant's turn, by whose means it becomes a candidate."""
+SENTENCE_TOKENS: Final = 32
+"""Two of these, one after the other, are compared as a passage of an assistant's turn."""
 MOST_BEFORE: Final = 64
 """Tokens of a text's day and speaker."""
 _LENGTH: Final = np.dtype("<f2")
@@ -89,12 +93,12 @@ class TokenCodec:
         vectors = (self.low + levels * self.step) / lengths[:, None]
         return (vectors @ self.basis.T).astype(np.float32)
 
-    def window_means(self, packed: bytes) -> Vectors:
-        """The directions (n, d), unit vectors, of the means of `WINDOW_TOKENS` tokens each. Raises
+    def window_means(self, packed: bytes, window: int) -> Vectors:
+        """The directions (n, d), unit vectors, of the means of `window` tokens each. Raises
         ValueError for cut bytes."""
         _, levels, lengths = self._read([packed])
         vectors = (self.low + levels * self.step) / lengths[:, None]
-        sums = np.add.reduceat(vectors, np.arange(0, len(vectors), WINDOW_TOKENS), axis=0)
+        sums = np.add.reduceat(vectors, np.arange(0, len(vectors), window), axis=0)
         return _unit((sums @ self.basis.T).astype(np.float32))
 
     def query(self, tokens: Vectors) -> QueryTokens:
@@ -134,6 +138,24 @@ class TokenCodec:
             has = other >= 0
             raised[:, has] = np.maximum(raised[:, has], np.float32(share) * best[:, other[has]])
         found[some] = _sums(raised) / len(query)
+        return found
+
+    def nearest_passages(self, query: QueryTokens, packed: Sequence[bytes]) -> Floats:
+        """MaxSim (n,) of a question and the nearest passage of each memory, of `SENTENCE_TOKENS`
+        twice: as long as a person's turn. NaN and errors as of `similarities`."""
+        found = np.full(len(packed), np.nan)
+        sizes, levels, lengths = self._read(packed)
+        some = np.flatnonzero(sizes)
+        if not len(some) or not len(query):
+            return found
+        nearness = _nearness(query, levels, lengths)
+        starts, owners = _parts(sizes[some], SENTENCE_TOKENS)
+        best = np.maximum.reduceat(nearness, starts, axis=1)
+        both = best.copy()
+        follows = np.flatnonzero(owners[1:] == owners[:-1])
+        both[:, follows] = np.maximum(best[:, follows], best[:, follows + 1])
+        first = np.flatnonzero(np.diff(owners, prepend=-1))
+        found[some] = np.maximum.reduceat(_sums(both), first) / len(query)
         return found
 
     def nearest_sentence(
@@ -198,11 +220,9 @@ def _nearness(query: QueryTokens, levels: NDArray[np.int8], lengths: Vectors) ->
 def _of_nearest_passages(nearness: Vectors, sizes: Integers) -> Vectors:
     """From the nearness (tokens of the question, tokens of all memories) that of the nearest token
     in the nearest passage of each memory (tokens of the question, memories)."""
-    first = np.cumsum(sizes) - sizes
-    counts = -(-sizes // PASSAGE_TOKENS)
+    starts, owners = _parts(sizes, PASSAGE_TOKENS)
+    counts = np.bincount(owners)
     places = np.cumsum(counts) - counts
-    numbers = np.arange(counts.sum()) - np.repeat(places, counts)
-    starts = np.repeat(first, counts) + PASSAGE_TOKENS * numbers
     best = np.maximum.reduceat(nearness, starts, axis=1)
     if len(starts) == len(sizes):
         return best
@@ -211,6 +231,15 @@ def _of_nearest_passages(nearness: Vectors, sizes: Integers) -> Vectors:
     for memory in np.flatnonzero(counts > 1).tolist():
         chosen[memory] += int(sums[places[memory] : places[memory] + counts[memory]].argmax())
     return best[:, chosen]
+
+
+def _parts(sizes: Integers, tokens: int) -> tuple[Integers, Integers]:
+    """Where the parts of so many tokens begin of texts of these sizes, one after the other; and the
+    number of the text that each is of."""
+    counts = -(-sizes // tokens)
+    owners = np.repeat(np.arange(len(sizes)), counts)
+    numbers = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(np.cumsum(sizes) - sizes, counts) + tokens * numbers, owners
 
 
 def _sums(rows: Vectors) -> Floats:

@@ -67,6 +67,59 @@ def coded(vectors: Vector | HalfVectors) -> tuple[NDArray[np.int8], NDArray[np.f
     return numbers, scales
 
 
+@dataclass(frozen=True, slots=True)
+class Passages:
+    """The passages of texts: of the text at `places[n]` those from `starts[n]` on."""
+
+    places: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    codes: Codes
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+class PassageColumn:
+    """The passages of those places of a segment that have any. Not for writing by two threads at
+    once."""
+
+    def __init__(self, dimensions: int) -> None:
+        self._dimensions = dimensions
+        self._of: dict[int, Codes] = {}
+        self._all: Passages | None = None
+
+    def __len__(self) -> int:
+        """How many passages there are."""
+        return sum(len(each.numbers) for each in self._of.values())
+
+    @property
+    def resident_bytes(self) -> int:
+        return (self._dimensions + 4) * len(self)
+
+    def put(self, place: int, vectors: HalfVectors) -> None:
+        """The passages (n, d) of a place, at least one."""
+        self._of[place] = Codes(*coded(vectors))
+        self._all = None
+
+    def remove(self, place: int) -> None:
+        if self._of.pop(place, None) is not None:
+            self._all = None
+
+    def all(self) -> Passages:
+        if self._all is None:
+            held = [Codes(*coded(np.zeros((0, self._dimensions), np.float16))), *self._of.values()]
+            numbers = np.concatenate([each.numbers for each in held])
+            scales = np.concatenate([each.scales for each in held])
+            ends = np.cumsum([len(each.numbers) for each in held], dtype=np.int64)
+            self._all = Passages(
+                np.array([*self._of], dtype=np.int64), ends[:-1], Codes(numbers, scales)
+            )
+            # Views of these, so that nothing is held twice.
+            for place, start, end in zip([*self._of], ends, ends[1:], strict=False):
+                self._of[place] = Codes(numbers[start:end], scales[start:end])
+        return self._all
+
+
 class VectorColumn:
     """Rows (n, d) that are added at the end or replaced. Arrays that were taken before it grew
     stay readable. Not for writing by two threads at once."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from palimpsest.stores.database.cursors import Reading
 from palimpsest.stores.index.cache import IndexCache
-from palimpsest.stores.index.passages import read_passages
+from palimpsest.stores.index.passages import TurnText, TurnTokens, read_passages
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.stored_scopes import StoredScopes
 from palimpsest.stores.index.token_reader import HeldTokens, TokenReader
@@ -81,6 +81,7 @@ class VectorSpace:
         self.tokens = TokenReader(
             reading, options.embedding_model, self.indexes.texts_of, self._copied_tokens
         )
+        self.turn_tokens = TurnTokens(reading, options.embedding_model)
 
     def reading(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
         """As `ShardState.reading`."""
@@ -89,6 +90,11 @@ class VectorSpace:
     def packed_tokens(self, memory_ids: Sequence[str]) -> dict[str, bytes]:
         """The packed token vectors of memories by id, of those that have any by this model."""
         return self.tokens.of(memory_ids)
+
+    def packed_turns(self, texts: Sequence[TurnText]) -> dict[TurnText, bytes]:
+        """The packed token vectors of all that turns say, of those that have more than those of
+        their outline."""
+        return self.turn_tokens.of(texts)
 
     def read_passages(self, index: ScopeIndex) -> None:
         """Gives an index the passages of its long texts, as far as it has not looked them up."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from palimpsest.schemas.echoes import spoken
 from palimpsest.stores.index.analysis import asks, only_asks
+from palimpsest.stores.index.passages import turn_text
 from palimpsest.stores.index.scope_index import FACTS, TURNS, ScopeIndex
 from palimpsest.stores.index.scoring import (
     CenteredQuery,
@@ -24,7 +25,7 @@ from palimpsest.stores.index.scoring import (
 )
 from palimpsest.stores.index.search_plan import SearchPlan
 from palimpsest.stores.index.segment import Floats, Integers, Mask, Segment, mean_vector
-from palimpsest.stores.index.vector_column import Codes, Vector
+from palimpsest.stores.index.vector_column import Codes, Passages, Vector
 from palimpsest.stores.recall.filters import VisibilityMask, in_sql
 from palimpsest.stores.recall.intent import asks_when
 from palimpsest.stores.recall.query import Query
@@ -84,19 +85,28 @@ class PoolSearch:
         self._tokens = tokens
         self._centred: CenteredQuery | None = None
         self._near: list[Vector] = []
+        self._of_assistants: Vector | None = None
+        """Of the turns, how near the nearest passage is of those that an assistant said."""
         with index.lock:
             mean, count = mean_vector(index.segments)
             if plan.vector is None or not count:
                 return
             self._centred = CenteredQuery.of(plan.vector, mean, count, plan.ranking)
             codes = [segment.codes for segment in index.segments]
-            passages = [dict(segment.passages) for segment in index.segments]
+            passages = [segment.passages.all() for segment in index.segments]
+            is_assistants = index.turns.meta["role"] == index.numbers.of("assistant")
             rest = [index.rest_lengths(number, self._centred.off) for number in (TURNS, FACTS)]
         # The slow part, during which others may change the index.
         self._near = [_near(c, self._centred, r) for c, r in zip(codes, rest, strict=True)]
-        for near, found in zip(self._near, passages, strict=True):
-            for place, vectors in found.items():
-                near[place] = max(near[place], self._centred.cosines(vectors).max())
+        of_turns, of_facts = (
+            _raised(near, found, self._centred.nearest(found))
+            for near, found in zip(self._near, passages, strict=True)
+        )
+        if is_assistants.any():
+            # Of an assistant's turns the passages count apart: one is near to any question.
+            self._of_assistants = np.where(is_assistants, of_turns, -np.inf)
+            of_turns = np.where(is_assistants, self._near[TURNS], of_turns)
+        self._near = [of_turns, of_facts]
 
     @property
     def has_vectors(self) -> bool:
@@ -111,7 +121,8 @@ class PoolSearch:
             allowed = VisibilityMask.by(index, self._query)
             sums, query_idf = self._keyword()
             hits = self._hits(sums, allowed.passes)
-            turns, facts = places = self._widened(hits, graph, allowed.passes)
+            nearest = self._nearest_of_assistants(allowed.passes[TURNS])
+            turns, facts = places = self._widened(hits, nearest, graph, allowed.passes)
             links = self._links(turns, facts)
             ids, texts = self._listed(places, "ids"), self._listed(places, "contents")
             said = [*map(spoken, texts[: len(turns)])]
@@ -135,8 +146,13 @@ class PoolSearch:
                 rows.tells_time = np.array([*map(tells_time, texts)], dtype=np.bool_)
             if self._tokens is None:
                 rows.vector = self._cosines(places)
+            said_long = [turn_text(index.turns, place) for place in nearest.tolist()]
         if self._tokens and self.is_by_tokens:
             rows.vector = self._by_tokens(self._tokens, places, rows)
+            if said_long:
+                rows.passage = np.full(len(rows.ids), np.nan)
+                scores = self._tokens.passage_scores(said_long)
+                rows.passage[np.searchsorted(turns, nearest)] = scores
         return rows, allowed
 
     @property
@@ -144,6 +160,17 @@ class PoolSearch:
         """Whether the vector leg compares token vectors."""
         by_keywords = self._settings.fusion == "keyword" and bool(self._plan.terms)
         return self._tokens is not None and self.has_vectors and not by_keywords
+
+    def _nearest_of_assistants(self, passes: Mask | None) -> Integers:
+        """The turns of assistants of which a passage is nearest, ascending."""
+        near, parameters = self._of_assistants, self._parameters
+        if near is None or not self.is_by_tokens or not parameters.passage_rank:
+            return np.zeros(0, dtype=np.int64)
+        segment = self._index.turns
+        may = segment.alive if passes is None else passes
+        places = np.flatnonzero(may[: len(near)] & (near > -np.inf))
+        scores = near[places].astype(np.float64)
+        return best_of_segments([segment], [places], [scores], parameters.assistant_pool)[0]
 
     def _of_assistant(self, turns: Integers, facts: Integers, links: Integers) -> Mask | None:
         """Turns of assistants, and memories derived only from such turns."""
@@ -237,10 +264,15 @@ class PoolSearch:
         return [np.union1d(a, b) for a, b in zip(hits, more, strict=True)]
 
     def _widened(
-        self, hits: Sequence[Integers], graph: Collection[str], passes: Sequence[Mask | None]
+        self,
+        hits: Sequence[Integers],
+        nearest: Integers,
+        graph: Collection[str],
+        passes: Sequence[Mask | None],
     ) -> tuple[Integers, Integers]:
         """Returns the hits with the turns that facts were derived from, the turns next to all these
-        in the session, the facts derived from them, and what the graph adds."""
+        in the session, the `nearest` turns of assistants, the facts derived from them, and what the
+        graph adds."""
         index, reach = self._index, self._parameters.reach
         pairs = index.pairs
         wide, derived = self._mask(TURNS, hits[TURNS]), self._mask(FACTS, hits[FACTS])
@@ -255,6 +287,7 @@ class PoolSearch:
                     index.turns_by_session[session][max(position - reach, 0) : position + reach + 1]
                 )
         wide[[place for place in adjacent if place >= 0]] = True
+        wide[nearest] = True
         _leave_out(wide, passes[TURNS])
         derived[pairs[wide[pairs[:, 0]], 1]] = True
         for mask, segment, visible in zip((wide, derived), index.segments, passes, strict=True):
@@ -318,6 +351,13 @@ def _near(codes: Codes, query: CenteredQuery, rest: Vector) -> Vector:
     products = codes.products(query.query[None, :])[0]
     cosines: Vector = (products - np.float32(query.off @ query.query)) / rest[: len(products)]
     return cosines
+
+
+def _raised(near: Vector, passages: Passages, nearest: Vector) -> Vector:
+    """With the cosine of its nearest passage where that is nearer than the whole text."""
+    raised = near.copy()
+    raised[passages.places] = np.maximum(near[passages.places], nearest)
+    return raised
 
 
 def _grown(near: Vector, places: int) -> Vector:

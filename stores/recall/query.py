@@ -150,7 +150,7 @@ class Scores:
 class Explanation:
     """The origin of a score. `parts` add up to it: `keyword` and `vector` as blended, then what
     each further step added or took (`role`, `echoes`, `facts`, `neighbours`, `questions`,
-    `named`, `when`, `ended`, `profile`, `graph`, `times`, `rerank`).
+    `named`, `when`, `ended`, `profile`, `passage`, `graph`, `times`, `rerank`).
     `ranks` is the place in each leg among what was considered, from 1; None if it is no hit.
     `grouped` are the other memories that this result represents."""
 

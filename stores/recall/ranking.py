@@ -101,6 +101,12 @@ class RankingParameters:
     long as people's, they are near to every question and hold 6 % of the evidence (decision 74 has
     the figures of this and the next two)."""
 
+    assistant_pool: int = 16
+    """Turns of assistants that are considered by their nearest passages."""
+
+    passage_rank: int = 3
+    """The result whose place the assistant's turn with the nearest passage may take; 0: none."""
+
     people_prior: float = 0.8
     """Multiplier of people's statements if the question asks what the assistant did."""
 

@@ -86,6 +86,8 @@ class Ranking:
     """Those of them that say nothing else."""
     tells_time: Mask | None = None
     """Memories whose text tells a time; None if the query does not ask for one."""
+    passage: Floats | None = None
+    """Of some turns of assistants the score of the passage nearest to the query; else NaN."""
     scores: Floats = field(init=False)
     own: Floats = field(init=False)
     """The score by its own text alone."""
@@ -282,6 +284,29 @@ def weigh_profile(rows: Ranking, context: RankingContext) -> None:
         rows.rescore("profile", np.where(rows.scores > 0.0, scores, 0.0))
 
 
+def lift_passage(rows: Ranking, context: RankingContext) -> None:
+    """Part `passage`: of the turns of assistants the one whose passage is nearest to the query
+    counts without the prior of its role, but never passes the best results."""
+    rank = context.parameters.passage_rank
+    if rows.passage is None or not rank or np.isnan(rows.passage).all():
+        return
+    nearest = np.nan_to_num(rows.passage)
+    best = top(nearest, rows.ids, 1)[0]
+    own = context.alpha * nearest[best]
+    if rows.keyword is not None:
+        own += (1.0 - context.alpha) * rows.keyword[best]
+    heads = np.ones(len(rows.ids), dtype=np.bool_)
+    heads[best] = False
+    if context.group:
+        heads[_grouped_facts(rows)[1]] = False
+    others = np.sort(rows.scores[heads])[::-1]
+    below, above = (others[n] if n < len(others) else 0.0 for n in (rank - 1, rank - 2))
+    if own > below:
+        scores = rows.scores.copy()
+        scores[best] = max(scores[best], min(own, (below + above) / 2.0))
+        rows.rescore("passage", scores)
+
+
 # --- the results ------------------------------------------------------------------------------
 
 
@@ -413,6 +438,7 @@ STEPS: Final[tuple[Step, ...]] = (
     prefer_told_times,
     lower_ended,
     weigh_profile,
+    lift_passage,
     group,
     boost_graph,
     boost_times,

@@ -13,7 +13,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.cache import IndexCache
+from palimpsest.stores.index.passages import turn_text
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import microseconds
 from palimpsest.stores.index.stored_scopes import StoredScope
@@ -61,7 +62,14 @@ from palimpsest.stores.recall.results import place_of, readings, shown, text_of
 from palimpsest.stores.recall.standing_profile import StandingProfile
 from palimpsest.stores.recall.strategies import additions
 from palimpsest.stores.recall.time_words import TimeFilter, read_times
-from palimpsest.stores.recall.token_leg import PackedTokens, QueryEmbedding, token_leg
+from palimpsest.stores.recall.token_leg import (
+    PackedTokens,
+    PackedTurns,
+    QueryEmbedding,
+    TokenCounts,
+    TokenLeg,
+    token_leg,
+)
 from palimpsest.stores.settings import RecallSettings, ShardOptions
 from palimpsest.streams.store_port import HIDDEN
 
@@ -86,6 +94,8 @@ class RecallShard(Readable, Protocol):
     def options(self) -> ShardOptions: ...
     @property
     def packed_tokens(self) -> PackedTokens: ...
+    @property
+    def packed_turns(self) -> PackedTurns: ...
     @property
     def read_passages(self) -> Callable[[ScopeIndex], None]: ...
 
@@ -220,10 +230,14 @@ class Retriever:
             options = self.shard.options
             pieces = found_pieces(found, options.search.language, shown)
             leg = token_leg(
-                options.embedding_model, embedding, self.shard.packed_tokens, constants.ranking
+                options.embedding_model,
+                embedding,
+                self.shard.packed_tokens,
+                self.shard.packed_turns,
+                constants.ranking,
             )
             if leg and embedding and embedding.token_counts:
-                nearest = partial(leg.nearest_sentence, embedding.token_counts)
+                nearest = partial(_nearest_sentence, leg, embedding.token_counts, index)
                 pieces = replace(pieces, nearest=nearest)
             return assemble(profile, pieces, tokens, constants.context)
 
@@ -410,7 +424,13 @@ class Retriever:
             return _Ranked("none", VisibilityMask.by(index, query))
         if vector is not None and index.is_whole:  # else it holds the pool of this question alone
             self.shard.read_passages(index)
-        tokens = token_leg(options.embedding_model, embedding, self.shard.packed_tokens, parameters)
+        tokens = token_leg(
+            options.embedding_model,
+            embedding,
+            self.shard.packed_tokens,
+            self.shard.packed_turns,
+            parameters,
+        )
         search = PoolSearch(index, query, plan, language, settings, tokens)
         method = _method(bool(terms), search.has_vectors, settings.fusion)
         rows, allowed = search.pool(boost.strengths)
@@ -433,6 +453,15 @@ class Retriever:
         )
         run(STEPS, rows, context)
         return _Ranked(method, allowed, rows, context)
+
+
+def _nearest_sentence(
+    leg: TokenLeg, counts: TokenCounts, index: ScopeIndex, memory_id: str, sentences: Sequence[str]
+) -> int | None:
+    with index.lock:
+        found = index.find(memory_id)
+        text = None if found is None else turn_text(*found)
+    return None if text is None else leg.nearest_sentence(counts, text, sentences)
 
 
 def _reranked(

@@ -8,12 +8,15 @@ from itertools import chain
 
 import numpy as np
 
+from palimpsest.stores.index.passages import TurnText
 from palimpsest.stores.index.token_vectors import QueryTokens, TokenCodec, token_codec
 from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.recall.ranking import Floats, RankingParameters
 
 PackedTokens = Callable[[Sequence[str]], Mapping[str, bytes]]
 """The packed token vectors of memories by id, of those that have any."""
+PackedTurns = Callable[[Sequence[TurnText]], Mapping[TurnText, bytes]]
+"""Those of all that turns say, of turns that have more than an outline."""
 TokenCounts = Callable[[Sequence[str]], Sequence[int]]
 """How many tokens each text has as a sentence of another one."""
 
@@ -35,6 +38,7 @@ class TokenLeg:
     codec: TokenCodec
     query: QueryTokens
     packed: PackedTokens
+    of_turns: PackedTurns
     parameters: RankingParameters
 
     def scores(self, ids: Sequence[str], nearby: Mapping[int, Sequence[str]]) -> Floats:
@@ -55,15 +59,27 @@ class TokenLeg:
         similarities = self.codec.similarities(self.query, blobs, shares)[: len(ids)]
         return self._share(similarities)
 
+    def passage_scores(self, texts: Sequence[TurnText]) -> Floats:
+        """Scores (n,), 0..1, by the nearest passage of each turn; NaN for what has no token
+        vectors."""
+        blobs = self._whole(texts)
+        return self._share(self.codec.nearest_passages(self.query, blobs))
+
     def nearest_sentence(
-        self, counts: TokenCounts, memory_id: str, sentences: Sequence[str]
+        self, counts: TokenCounts, text: TurnText, sentences: Sequence[str]
     ) -> int | None:
         """The number of the sentence of a memory's text that is nearest to the question; None where
         that cannot be told, as of an outline."""
-        packed = self.packed([memory_id]).get(memory_id)
-        if packed is None:
-            return None
+        [packed] = self._whole([text])
         return self.codec.nearest_sentence(self.query, packed, counts(sentences))
+
+    def _whole(self, texts: Sequence[TurnText]) -> list[bytes]:
+        """The tokens of all of a text, if they are known, else of its outline; else none."""
+        found = {text.memory_id: packed for text, packed in self.of_turns(texts).items()}
+        others = [text.memory_id for text in texts if text.memory_id not in found]
+        if others:
+            found |= self.packed(others)
+        return [found.get(text.memory_id, b"") for text in texts]
 
     def estimates(self, cosines: Vector) -> Floats:
         """Scores (n,) of memories of which only the vector is known, by its cosine to the
@@ -79,10 +95,14 @@ class TokenLeg:
 
 
 def token_leg(
-    model: str, query: QueryEmbedding | None, packed: PackedTokens, parameters: RankingParameters
+    model: str,
+    query: QueryEmbedding | None,
+    packed: PackedTokens,
+    of_turns: PackedTurns,
+    parameters: RankingParameters,
 ) -> TokenLeg | None:
     """None where the question has no tokens, or those of the model are not packed."""
     codec = token_codec(model)
     if codec is None or query is None or query.tokens is None:
         return None
-    return TokenLeg(codec, codec.query(query.tokens), packed, parameters)
+    return TokenLeg(codec, codec.query(query.tokens), packed, of_turns, parameters)

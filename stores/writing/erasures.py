@@ -25,6 +25,7 @@ from palimpsest.schemas.rows.pipeline import PrivacyRow
 from palimpsest.schemas.scrubbing import Scrub
 from palimpsest.schemas.vocabulary import EDGES
 from palimpsest.stores.database.archive import drop_states
+from palimpsest.stores.index.passages import DROP_STALE_PASSAGES
 from palimpsest.stores.index.scope_graph import GraphRemoval
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.state import ShardState
@@ -136,7 +137,7 @@ def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:
         ],
     )
     drop_states(connection, erase.scope, ids)
-    for table in ("fts_docs", "fts_postings"):
+    for table in ("fts_docs", "fts_postings", "turn_passages"):
         connection.execute(f"DELETE FROM {table} WHERE memory_id IN (SELECT unnest(?))", [ids])
     _forget_beside(connection, erase.scope, ids)
     _forget_recalls(connection, erase, ids)
@@ -145,6 +146,7 @@ def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:
     scrub = scrub_of(connection, erasure)
     if scrub is not None:
         scrub_tables(connection, scrub)
+    connection.execute(DROP_STALE_PASSAGES, [erase.scope])
     connection.execute(
         "DELETE FROM embeddings WHERE embedding_key IN (SELECT unnest(?)) AND embedding_key NOT IN"
         " (SELECT embedding_key FROM memory_rows)",

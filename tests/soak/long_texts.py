@@ -104,7 +104,7 @@ async def measure(role: Role, words: int, folder: Path) -> dict[str, object]:
         began = time.perf_counter()
         await _told(memory, role, aimed)
         await memory.wait_until_processed(600)
-        while (await memory.sql(_LACKING)).column(0)[0].as_py():  # noqa: ASYNC110
+        while await lacks_vectors(memory):  # noqa: ASYNC110
             await asyncio.sleep(0.5)
         seconds = time.perf_counter() - began
         found = dict.fromkeys(("recall", "preamble", "block"), 0)
@@ -135,18 +135,21 @@ async def measure(role: Role, words: int, folder: Path) -> dict[str, object]:
     }
 
 
-_LACKING: Final = "SELECT count(*) FROM memories WHERE embedding_model IS NULL"
+async def lacks_vectors(memory: AsyncMemory) -> bool:
+    states = (await memory.embedding_status()).partitions
+    return any(state.missing or state.outlined for state in states)
 
 
 def _vector_bytes(folder: Path) -> int:
     """Of the packed vectors of all texts, in a store that is closed."""
     [store] = folder.glob("shards/*/memory.duckdb")
     with duckdb.connect(str(store), read_only=True) as connection:
-        row = connection.execute(
-            "SELECT sum(octet_length(tokens) + 4 * len(vector)) FROM internal.embeddings"
-        ).fetchone()
-    assert row is not None
-    return int(row[0])
+        rows = connection.execute(
+            "SELECT sum(octet_length(tokens) + 4 * len(vector)) FROM internal.embeddings UNION ALL"
+            " SELECT coalesce(sum(octet_length(tokens) + octet_length(passages)), 0)"
+            " FROM internal.turn_passages"
+        ).fetchall()
+    return sum(int(size) for (size,) in rows)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,14 @@ from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import META, Floats
 from palimpsest.stores.recall.intent import RequestedSpeaker
 from palimpsest.stores.recall.query import Fusion
+from palimpsest.stores.recall.ranking import DEFAULTS
 from palimpsest.stores.recall.ranking_steps import (
     RERANK_STEPS,
     STEPS,
     Ranking,
     RankingContext,
     fuse_legs,
+    lift_passage,
     lower_echoes,
     lower_questions,
     prefer_told_times,
@@ -185,3 +188,35 @@ def test_what_an_assistant_said_ranks_lower_unless_the_question_asks_for_it() ->
     assert answered > said
     said, asked, answered = by_role("anyone")
     assert answered == said > asked
+
+
+@pytest.mark.parametrize(
+    ("passage", "rank"), [([0.2, 0.1], 3), ([0.7, 0.9], 3), ([0.9, 0.7], 3), ([0.9, 0.7], 0)]
+)
+def test_the_nearest_passage_of_an_assistant_takes_the_third_place_at_most(
+    passage: list[float], rank: int
+) -> None:
+    """Four turns of a person, then two of an assistant."""
+    alone = [0.8, 0.6, 0.5, 0.4, 0.3, 0.2]
+    rows = Ranking(
+        ids=[*"abcdef"],
+        turns=6,
+        meta=np.zeros(6, dtype=META),
+        keyword=None,
+        vector=np.array(alone),
+        graph=np.zeros(6),
+        of_named=None,
+        links=np.zeros((0, 2), dtype=np.int64),
+        questions=np.zeros(6, dtype=np.bool_),
+        nearby={},
+        passage=np.array([np.nan] * 4 + passage),
+    )
+    parameters = replace(DEFAULTS, passage_rank=rank)
+    context = RankingContext(ScopeIndex(8), 10, 0, RecallSettings(alpha=1.0), parameters)
+    for step in (fuse_legs, lift_passage):
+        step(rows, context)
+    best = 4 + int(np.argmax(passage))
+    lifts = rank > 0 and max(passage) > 0.5
+    expected = [(0.55 if lifts and row == best else score) for row, score in enumerate(alone)]
+    assert rows.scores.tolist() == pytest.approx(expected)
+    assert sum(rows.parts.values()) == pytest.approx(rows.scores)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from palimpsest.stores.index.token_vectors import (
     PASSAGE_TOKENS,
+    SENTENCE_TOKENS,
     WINDOW_TOKENS,
     TokenCodec,
     learned,
@@ -175,6 +176,19 @@ def test_a_long_memory_counts_by_its_nearest_passage(count: int) -> None:
     nearest = codec().pack(parts[int(of_parts.argmax())])
     expected = codec().similarities(query, [packed[0], nearest, packed[2]], near)
     np.testing.assert_array_equal(codec().similarities(query, packed, near), expected)
+
+
+@settings(max_examples=examples(12))
+@given(st.lists(st.integers(0, 200), min_size=1, max_size=6), SEEDS)
+def test_the_nearest_passage_is_the_best_of_all_that_overlap(sizes: list[int], seed: int) -> None:
+    query = codec().query(unit(5, seed))
+    texts = [unit(size, seed + number + 1) for number, size in enumerate(sizes)]
+    found = codec().nearest_passages(query, [codec().pack(text) for text in texts])
+    for text, nearest in zip(texts, found.tolist(), strict=True):
+        starts = range(0, max(len(text) - SENTENCE_TOKENS, 1), SENTENCE_TOKENS)
+        parts = [codec().pack(text[at : at + 2 * SENTENCE_TOKENS]) for at in starts]
+        expected = codec().similarities(query, parts).max()
+        np.testing.assert_equal(nearest, expected)
 
 
 @settings(max_examples=examples(12))

@@ -26,7 +26,8 @@ class EmbeddingState(Answer):
 
     `memories` are those that are not forgotten; `missing` of them lack a vector of `live`, of which
     `of_another_model` have one of another model, and `of_another_text` had one before their text
-    changed. `made` have a vector of `upcoming`. `embedded`, `failed` and `failure` tell what this
+    changed; `outlined` are turns of assistants of which only the outline is embedded yet. `made`
+    have a vector of `upcoming`. `embedded`, `failed` and `failure` tell what this
     worker did since it started, for `upcoming` if there is one, else for `live`; `seconds_left` is
     what the migration will take at that pace."""
 
@@ -40,6 +41,7 @@ class EmbeddingState(Answer):
     missing: int
     of_another_model: int
     of_another_text: int
+    outlined: int
     made: int | None
     embedded: int
     failed: int
@@ -81,8 +83,12 @@ class EmbeddingStatus(Read[EmbeddingReport]):
 
 
 _VECTORS = (
-    "SELECT model, count(*) AS vectors, coalesce(sum(4 * len(vector)"
-    " + coalesce(octet_length(tokens), 0)), 0)::BIGINT AS bytes FROM embeddings GROUP BY model"
+    "SELECT model, count(*) FILTER (NOT of_turn) AS vectors,"
+    " coalesce(sum(size), 0)::BIGINT AS bytes FROM ("
+    " SELECT model, false AS of_turn, 4 * len(vector) + coalesce(octet_length(tokens), 0)"
+    "  + coalesce(octet_length(passages), 0) AS size FROM embeddings"
+    "  UNION ALL SELECT model, true, octet_length(tokens) + octet_length(passages)"
+    "  FROM turn_passages) GROUP BY model"
 )
 
 
@@ -110,6 +116,7 @@ def _chosen(shard: Shard, which: Literal["upcoming", "former"]) -> EmbeddingChoi
 def state_of(sources: Sources, partition: int, shard: Shard) -> Json:
     """The state of a partition, as in `EmbeddingState`."""
     from palimpsest.ops.embedding.tracker import missing_now
+    from palimpsest.ops.embedding.turn_passages import outlined
     from palimpsest.stores.index.vector_space import EmbeddingProgress
 
     row, live = shard.embedding, sources.embeddings.live(shard)
@@ -135,6 +142,7 @@ def state_of(sources: Sources, partition: int, shard: Shard) -> Json:
         "missing": lacking.total,
         "of_another_model": lacking.of_another_model,
         "of_another_text": lacking.of_another_text,
+        "outlined": outlined(shard, live.space),
         "made": made,
         "embedded": done.embedded,
         "failed": done.failed,
