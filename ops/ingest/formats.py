@@ -13,6 +13,7 @@ from palimpsest.ops.ingest.base import Document, Item, ReadOptions, Unreadable, 
 from palimpsest.ops.ingest.captions import is_captions, read_captions
 from palimpsest.ops.ingest.discord import is_discord, read_discord
 from palimpsest.ops.ingest.kept import KEPT, is_kept, is_list_of_memories
+from palimpsest.ops.ingest.lines import FIELDS, near_miss
 from palimpsest.ops.ingest.locomo import is_locomo
 from palimpsest.ops.ingest.messages import is_messages, read_messages
 from palimpsest.ops.ingest.slack import day_files, is_slack_day
@@ -53,6 +54,8 @@ PARSERS: Final[dict[str, Parser]] = {
 CONVERSATIONS: Final = re.compile(r"(?:.*/)?conversations(?:-\d+)?\.json")
 """Name of the file in the archives of ChatGPT and Claude."""
 _JSON: Final = re.compile(r".*\.json", re.DOTALL | re.IGNORECASE)
+_TEXTS: Final = (".jsonl", ".ndjson", ".json", ".vtt", ".srt", ".txt")
+"""Endings of files that may be read one by one."""
 _PAGE: Final = re.compile(r"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
 _LINES_TRIED: Final = 20
 
@@ -82,7 +85,10 @@ def format_of_text(first: bytes, whole: Callable[[], bytes]) -> str:
     enough, from the whole file. Raises Unreadable, which says what the file seems to be."""
     line = _json(first)
     if isinstance(line, dict):
-        return format_of_value(line) or "turns"
+        found = format_of_value(line)
+        if found is None and not _is_like_a_turn(line) and not whole()[len(first) :].strip():
+            raise Unreadable(_OTHER_JSON)
+        return found or "turns"
     text = decoded(whole())
     if not text.strip():
         raise Unreadable("empty: there is nothing to publish")
@@ -92,7 +98,7 @@ def format_of_text(first: bytes, whole: Callable[[], bytes]) -> str:
         if found is not None:
             return found
         if value is not None and "\n" in text.strip():
-            raise Unreadable(f"JSON, but no conversation that ingest knows; {KNOWN}")
+            raise Unreadable(_OTHER_JSON)
     if is_zoom(text):
         return "zoom"
     if is_captions(text):
@@ -123,6 +129,14 @@ def _seems(text: str, lines: list[str]) -> str:
 
 
 KNOWN: Final = f"it takes {', '.join(FORMATS)} (--from says which; see palimpsest ingest --help)"
+
+
+_OTHER_JSON: Final = f"JSON, but no conversation that ingest knows; {KNOWN}"
+
+
+def _is_like_a_turn(value: dict[str, object]) -> bool:
+    """Whether an object has a field of a turn, perhaps under another name."""
+    return any(name in FIELDS or near_miss(name, ()) for name in value)
 
 
 def _json(data: bytes | str) -> object:
@@ -190,7 +204,7 @@ def members(bundle: Bundle) -> tuple[str, list[str]]:
                 return "whatsapp", chats
         except Unreadable as error:
             unread = unread or f"; {name}: {error}"
-    lines = [name for name in names if name.lower().endswith((".jsonl", ".ndjson", ".json"))]
+    lines = [name for name in names if name.lower().endswith(_TEXTS)]
     some = f"; name its files one by one ({', '.join(lines[:3])}, …)" if lines else ""
     raise Unreadable(
         "there is no export of ChatGPT, Claude, Slack, WhatsApp, Telegram or Discord in"

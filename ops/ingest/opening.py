@@ -273,7 +273,9 @@ def _bundled(
             place = f"{source.name}: {name}"
             try:
                 document = Document(place, _stem(name, source), decoded(bundle.read(name)))
-                yield from PARSERS[form](document, options)
+                for item in PARSERS[form](document, options):
+                    is_of_one = isinstance(item, Note) and len(names) > 1
+                    yield Note(f"{name}: {item.text}") if is_of_one else item
             except Unreadable as error:
                 yield Bad(place, str(error))
     taken = set(names)

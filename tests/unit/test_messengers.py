@@ -4,6 +4,7 @@ ids in every export."""
 from __future__ import annotations
 
 import json
+import zipfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -321,3 +322,76 @@ def test_a_chat_of_zooms_cloud(tmp_path: Path) -> None:
     assert standings(published, path) == ["new", "new"]
     found(tmp_path / "renamed.txt", text + "01:00:01\tAna:\tBye\n")
     assert standings(published, tmp_path / "renamed.txt") == ["known", "known", "new"]
+
+
+# --- archives and odd files -------------------------------------------------------------------
+
+
+def test_chats_in_one_archive_keep_their_names(tmp_path: Path) -> None:
+    line = "05.03.24, 10:00 - Ana: hello\n"
+    for name, members, expected in (
+        ("backup.zip", ["WhatsApp Chat with Ana.txt", "WhatsApp Chat with Ben.txt"], "Ana Ben"),
+        ("phone.zip", ["chats/Ana/_chat.txt", "chats/Ben/_chat.txt"], "Ana Ben"),
+        ("WhatsApp Chat - Cleo.zip", ["_chat.txt"], "Cleo"),
+    ):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            for member in members:
+                archive.writestr(member, line)
+        items = read(tmp_path / name)[1]
+        sessions = [json.loads(each.value or b"")["body"]["session_id"]
+                    for each in items if isinstance(each, Outgoing)]  # fmt: skip
+        assert sessions == [f"{who} 2024-03-05" for who in expected.split()]
+        notes = [each.text for each in items if isinstance(each, Note)]
+        assert [each.startswith(member) for each, member in zip(notes, members, strict=True)] == (
+            [True] * 2 if len(members) > 1 else [False]
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("insta.json", {"participants": [], "messages": [{"sender_name": "Ana"}]}, "JSON, but no"),
+        ("nested.json", {"data": {"conversations": []}}, "JSON, but no conversation"),
+        ("cut.json", '[{"title": "x", "mapping": {"a"', "damaged JSON: it ends early, at line 1"),
+        ("bad.json", '[\n {"title": "x" "mapping": 5}]', "damaged JSON: .*, at line 2"),
+        ("page.html", "<html lang=en>", "a web page"),
+        ("card.vcf", "BEGIN:VCARD\nFN:Ana\n", "no conversation that ingest knows"),
+        ("a/x.vtt", "WEBVTT\n", r"name its files one by one \(x.vtt, …\)"),
+    ],
+)
+def test_an_odd_file_is_told_what_it_is(
+    tmp_path: Path, name: str, content: object, why: str
+) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(Unreadable, match=why):
+        read(tmp_path / "a" if "/" in name else path)
+
+
+TURN = {"turn_id": "t1", "content": "hello", "speaker": "Ana"}
+WHOLE = {"schema": "conversation-turn/1", "scope": "ana", "occurred_at": "2026-03-01T09:30:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (TURN | {"content": " \n"}, "BAD x.jsonl:1: content: must not be blank"),
+        (TURN | {"content": ""}, "BAD x.jsonl:1: content: must not be blank"),
+        (TURN | {"turn_id": " "}, "BAD x.jsonl:1: turn_id: must not be blank"),
+        (TURN | {"speaker": "\t"}, "BAD x.jsonl:1: speaker: must not be blank; leave it out"),
+        (TURN | {"speaker": ""}, ""),
+        ({"turn_id": "t1", "content": "x", "speeker": "Ana"}, "did you mean `speaker`? `speeker`"),
+        (WHOLE | {"body": {"turn_id": "t1", "content": "x", "speeker": "Ana"}},
+         "did you mean `speaker`? `speeker`"),
+        (WHOLE | {"body": TURN}, ""),
+    ],
+)  # fmt: skip
+def test_a_turn_without_words_or_with_a_misspelt_field(
+    tmp_path: Path, line: dict[str, object], told: str
+) -> None:
+    _, found_there = found(
+        tmp_path / "x.jsonl", json.dumps({"occurred_at": "2026-03-01T09:30:00Z"} | line)
+    )
+    assert told in found_there.replace(f"{tmp_path}/", "")
+    assert bool(told) is ("BAD" in found_there or "did you mean" in found_there)
