@@ -91,6 +91,8 @@ class Program(TyperGroup):
         except Exception as error:
             # By its form: where the class lies depends on typer's version.
             message = getattr(error, "format_message", None)
+            if type(error).__name__ == "NoSuchOption" and not error.option_name.startswith("--"):  # type: ignore[attr-defined]
+                error.message += "; put -- before a text that begins with -"  # type: ignore[attr-defined]
             if message is not None and "--json" in sys.argv:
                 print_json({"error": message()})
             raise
@@ -237,8 +239,8 @@ def _end(codes: list[int]) -> None:
     of each object, which takes half a second."""
     for code in codes:
         with contextlib.suppress(OSError, ValueError):  # the interpreter reports a closed pipe
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in filter(None, (sys.stdout, sys.stderr)):  # None if it was closed
+                stream.flush()
             os._exit(code)
 
 

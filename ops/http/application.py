@@ -89,6 +89,7 @@ def create_app(service: Service) -> FastAPI:
         shown=shown,
     )
     app.add_middleware(Counting, metrics=service.metrics)
+    app.add_middleware(Heads)
     return app
 
 
@@ -149,6 +150,25 @@ def _may_be_invalid(operation: dict[str, Any]) -> bool:
         if parameter["in"] != "path" or len(parameter["schema"].keys() - {"type", "title"}) > 0
     ]
     return bool(bounded) or "requestBody" in operation
+
+
+class Heads:
+    """An ASGI middleware around all others: HEAD is answered as GET is, without the body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def without_body(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await send(message)
+                await send({"type": "http.response.body", "body": b""})  # ends a stream, too
+
+        await self._app({**scope, "method": "GET"}, receive, without_body)
 
 
 # Counts every response, including those of requests refused before their route.

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import traceback
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from palimpsest.ops.errors import (
     CommandError,
@@ -125,7 +127,7 @@ def install(app: FastAPI, shown: Shown = as_json) -> None:
         LogError: lambda _, error: unavailable(str(error)),
         SetupError: lambda _, error: unavailable(str(error)),
         RequestValidationError: lambda _, error: _of_validation(error),
-        HTTPException: lambda _, error: _of_http(error),
+        HTTPException: _of_http,
         Exception: _failed,
     }
     for kind, problem_of in problems.items():
@@ -134,7 +136,10 @@ def install(app: FastAPI, shown: Shown = as_json) -> None:
 
 def _handler(problem_of: Any, shown: Shown) -> Any:
     async def handle(request: Request, error: Exception) -> Response:
-        return shown(request, problem_of(request, error))
+        problem = problem_of(request, error)
+        if problem.code == "method_not_allowed" and request.method == "OPTIONS":
+            return Response(status_code=204, headers=problem.headers)
+        return shown(request, problem)
 
     return handle
 
@@ -177,13 +182,41 @@ def _of_validation(error: RequestValidationError) -> Problem:
     return Problem("invalid", detail, errors=[{"where": at, "why": why} for at, why in found])
 
 
-def _of_http(error: HTTPException) -> Problem:
+def _of_http(request: Request, error: HTTPException) -> Problem:
     """A request refused by the framework itself."""
     code = _CODES.get(error.status_code, "malformed")
     detail = str(error.detail)
-    if detail == HTTPStatus(error.status_code).phrase:
-        detail = KINDS[code][1]
-    return Problem(code, detail, error.headers)
+    if detail != HTTPStatus(error.status_code).phrase:
+        return Problem(code, detail, error.headers)
+    if code == "method_not_allowed":
+        return _no_method(request)
+    return Problem(code, _no_route(request) if code == "not_found" else KINDS[code][1])
+
+
+def _no_method(request: Request) -> Problem:
+    """The problem of a method that no route has at this address; `Allow` has those there are."""
+    path = request.url.path
+    here = [route for route in _routes(request) if route.path_regex.match(path)]
+    methods = {method for route in here for method in route.methods or ()}
+    allowed = ", ".join(sorted(methods | {"OPTIONS"} | ({"HEAD"} if "GET" in methods else set())))
+    same = [route.path for route in _routes(request) if request.method in (route.methods or ())]
+    near = difflib.get_close_matches(path, same, 1)
+    meant = f"; did you mean {request.method} {near[0]}?" if near else ""
+    why = f"there is no {request.method[:20]} at {path[:200]}, but {allowed}{meant}"
+    return Problem("method_not_allowed", why, {"Allow": allowed})
+
+
+def _no_route(request: Request) -> str:
+    """What is told of an address without a route: the nearest that has one."""
+    path = request.url.path
+    known = {route.path: sorted(route.methods or ()) for route in _routes(request)}
+    near = difflib.get_close_matches(path.lower(), known, 1)
+    meant = f"did you mean {known[near[0]][0]} {near[0]}?" if near else "/docs lists all routes"
+    return f"there is no route {path[:200]}; {meant}"
+
+
+def _routes(request: Request) -> list[Route]:
+    return [route for route in request.app.routes if isinstance(route, Route)]
 
 
 def _failed(request: Request, error: Exception) -> Problem:

@@ -181,13 +181,15 @@ class _Read:
     def _check_scope(self, raw: dict[str, object]) -> None:
         """Sets the scope of the turn. Raises NotFoundError for a scope that is not the caller's,
         and RequestError for a likely misspelling of a known field."""
-        whole = isinstance(raw.get("body"), dict)  # a message with its envelope
-        for name in raw:
-            meant = None if name in (*FIELDS, "schema") else near_miss(name, raw)
-            if meant == "scope" or (meant is not None and not whole):
-                raise RequestError(
-                    f"did you mean `{meant}`? `{name}` is no field that has an effect"
-                )
+        body = raw.get("body")
+        for fields in [raw, *([body] if isinstance(body, dict) else [])]:
+            for name in fields:
+                meant = None if name in (*FIELDS, "schema") else near_miss(name, fields)
+                # Beside a body lie the fields of its envelope, as `id`.
+                if meant == "scope" or (meant is not None and (fields is body or body is None)):
+                    raise RequestError(
+                        f"did you mean `{meant}`? `{name}` is no field that has an effect"
+                    )
         named = raw.get("scope")
         if named is None or isinstance(named, str):
             raw["scope"] = self.caller.scope(named or None)
@@ -239,10 +241,11 @@ async def ingest(
 ) -> Response:
     """Publish the turns of a file: they are durable on response, and remembered shortly after.
 
-    Reads what the command `ingest` reads: exports of ChatGPT, Claude, Slack (zip) and WhatsApp,
-    transcripts (SRT, VTT, and the text of Zoom, Teams, Meet and Otter), messages with role and
-    content, turns as JSON lines, LoCoMo files. Sending a file again, or a longer version of it,
-    creates no duplicates; on the embedded log not under another name either.
+    Reads what the command `ingest` reads: exports of ChatGPT, Claude, Slack, WhatsApp, Telegram
+    and Discord (JSON), also as a zip, saved chats of Zoom, transcripts (SRT, VTT, and the text of
+    Zoom, Teams, Meet and Otter), messages with role and content, turns as JSON lines, LoCoMo
+    files. Sending a file again, or a longer version of it, creates no duplicates; on the embedded
+    log not under another name either.
     """
     media_type(request, FILE_TYPE, NDJSON_TYPE)
     asked, now = built(SentFile, query), utc_now()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
@@ -53,7 +53,9 @@ class Naming:
     `is_anywhere`: it may have been said by another name in any chat that the source has in common
     with what was published; else only in its own. `is_file`: it is that of the file, and another
     one if this and what was published under that name begin with the same utterances. `is_dated`:
-    the utterance has a time, and which number of its date is the day is not just assumed."""
+    the utterance has a time, and which number of its date is the day is not just assumed.
+    `is_edited`: whether it was edited at a time that is not told, which changes its key; None if
+    the source does not say so."""
 
     name: str
     key_as: Callable[[str], str]
@@ -61,6 +63,7 @@ class Naming:
     is_anywhere: bool = False
     is_file: bool = False
     is_dated: bool = True
+    is_edited: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,19 @@ def each_object(
             yield from read(at, each)
         else:
             yield Bad(at, "not a JSON object")
+
+
+def in_sessions(found: Found) -> Found:
+    """Yields what is found of a chat whose sessions are days: what has no time is in the session of
+    the utterance before it."""
+    session = ""
+    for item in found:
+        if isinstance(item, Utterance):
+            placed = item if item.at or not session else replace(item, session=session)
+            session = placed.session
+            yield placed
+        else:
+            yield item
 
 
 def said(found: Found) -> Iterator[Item]:

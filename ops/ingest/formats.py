@@ -11,12 +11,16 @@ from typing import Final, TypeAlias
 from palimpsest.ops.ingest import chatgpt, claude
 from palimpsest.ops.ingest.base import Document, Item, ReadOptions, Unreadable, decoded, is_export
 from palimpsest.ops.ingest.captions import is_captions, read_captions
+from palimpsest.ops.ingest.discord import is_discord, read_discord
 from palimpsest.ops.ingest.kept import KEPT, is_kept, is_list_of_memories
+from palimpsest.ops.ingest.lines import FIELDS, near_miss
 from palimpsest.ops.ingest.locomo import is_locomo
 from palimpsest.ops.ingest.messages import is_messages, read_messages
 from palimpsest.ops.ingest.slack import day_files, is_slack_day
 from palimpsest.ops.ingest.sources import Bundle
+from palimpsest.ops.ingest.telegram import is_telegram, read_telegram
 from palimpsest.ops.ingest.whatsapp import is_whatsapp, read_whatsapp
+from palimpsest.ops.ingest.zoom import is_zoom, read_zoom
 
 Parser: TypeAlias = Callable[[Document, ReadOptions], Iterator[Item]]
 
@@ -27,6 +31,9 @@ FORMATS: Final = {
     "claude": "a Claude export",
     "slack": "a Slack export",
     "whatsapp": "a WhatsApp chat",
+    "telegram": "a Telegram export (JSON)",
+    "discord": "a Discord channel (JSON of DiscordChatExporter)",
+    "zoom": "a chat saved by Zoom",
     "captions": "a transcript with times (SRT, VTT)",
     "locomo": "a LoCoMo file",
 }
@@ -37,12 +44,19 @@ PARSERS: Final[dict[str, Parser]] = {
     "chatgpt": chatgpt.read_chatgpt,
     "claude": claude.read_claude,
     "whatsapp": read_whatsapp,
+    "telegram": read_telegram,
+    "discord": read_discord,
+    "zoom": read_zoom,
     "captions": read_captions,
 }
 """Parsers that read one document; turns, Slack and LoCoMo have their own readers."""
 
 CONVERSATIONS: Final = re.compile(r"(?:.*/)?conversations(?:-\d+)?\.json")
 """Name of the file in the archives of ChatGPT and Claude."""
+_JSON: Final = re.compile(r".*\.json", re.DOTALL | re.IGNORECASE)
+_TEXTS: Final = (".jsonl", ".ndjson", ".json", ".vtt", ".srt", ".txt")
+"""Endings of files that may be read one by one."""
+_PAGE: Final = re.compile(r"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
 _LINES_TRIED: Final = 20
 
 
@@ -54,6 +68,10 @@ def format_of_value(value: object) -> str | None:
         return "claude"
     if is_slack_day(value):
         return "slack"
+    if is_telegram(value):
+        return "telegram"
+    if is_discord(value):
+        return "discord"
     if is_locomo(value):
         return "locomo"
     if is_messages(value):
@@ -67,7 +85,10 @@ def format_of_text(first: bytes, whole: Callable[[], bytes]) -> str:
     enough, from the whole file. Raises Unreadable, which says what the file seems to be."""
     line = _json(first)
     if isinstance(line, dict):
-        return format_of_value(line) or "turns"
+        found = format_of_value(line)
+        if found is None and not _is_like_a_turn(line) and not whole()[len(first) :].strip():
+            raise Unreadable(_OTHER_JSON)
+        return found or "turns"
     text = decoded(whole())
     if not text.strip():
         raise Unreadable("empty: there is nothing to publish")
@@ -77,7 +98,9 @@ def format_of_text(first: bytes, whole: Callable[[], bytes]) -> str:
         if found is not None:
             return found
         if value is not None and "\n" in text.strip():
-            raise Unreadable(f"JSON, but no conversation that ingest knows; {KNOWN}")
+            raise Unreadable(_OTHER_JSON)
+    if is_zoom(text):
+        return "zoom"
     if is_captions(text):
         return "captions"
     if is_whatsapp(text):
@@ -86,15 +109,34 @@ def format_of_text(first: bytes, whole: Callable[[], bytes]) -> str:
     objects = [each for each in map(_json, lines) if isinstance(each, dict)]
     if objects:
         return format_of_value(objects[0]) or "turns"
+    raise Unreadable(_seems(text, lines))
+
+
+def _seems(text: str, lines: list[str]) -> str:
+    """Returns what a text without a conversation seems to be, and what to do."""
+    if text.lstrip()[:1] in "{[" and (damage := _damage(text)):
+        return damage
+    if _PAGE.match(text):
+        return (
+            "a web page (HTML); export the conversation as JSON (Telegram: machine-readable JSON)"
+        )
     if is_table(lines):
-        raise Unreadable(
+        return (
             "a table (CSV); write each row as a JSON object a line, with turn_id, speaker, content"
             " and occurred_at"
         )
-    raise Unreadable(f"no conversation that ingest knows; {KNOWN}")
+    return f"no conversation that ingest knows; {KNOWN}"
 
 
 KNOWN: Final = f"it takes {', '.join(FORMATS)} (--from says which; see palimpsest ingest --help)"
+
+
+_OTHER_JSON: Final = f"JSON, but no conversation that ingest knows; {KNOWN}"
+
+
+def _is_like_a_turn(value: dict[str, object]) -> bool:
+    """Whether an object has a field of a turn, perhaps under another name."""
+    return any(name in FIELDS or near_miss(name, ()) for name in value)
 
 
 def _json(data: bytes | str) -> object:
@@ -105,6 +147,23 @@ def _json(data: bytes | str) -> object:
     except (ValueError, RecursionError):
         return None
     return found
+
+
+def _damage(text: str) -> str:
+    """Returns where a text that begins like JSON is damaged; empty if it is not, or no JSON."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.pos <= len(text) - len(text.lstrip()) + 1:
+            return ""  # [00:01:02] Ana: Hello
+        ends = "it ends early" if error.pos >= len(text.rstrip()) - 1 else error.msg
+        return (
+            f"damaged JSON: {ends}, at line {error.lineno}, column {error.colno}; export it again,"
+            " or download it whole"
+        )
+    except (ValueError, RecursionError):
+        return ""
+    return ""
 
 
 def is_table(lines: list[str]) -> bool:
@@ -135,6 +194,9 @@ def members(bundle: Bundle) -> tuple[str, list[str]]:
     days = day_files(names)
     if days:
         return "slack", days
+    for form, is_of_form in (("telegram", is_telegram), ("discord", is_discord)):
+        if found_files := _json_files(bundle, is_of_form):
+            return form, found_files
     chats = [name for name in names if name.lower().endswith(".txt")]
     for name in chats:
         try:
@@ -142,19 +204,27 @@ def members(bundle: Bundle) -> tuple[str, list[str]]:
                 return "whatsapp", chats
         except Unreadable as error:
             unread = unread or f"; {name}: {error}"
-    lines = [name for name in names if name.lower().endswith((".jsonl", ".ndjson", ".json"))]
+    lines = [name for name in names if name.lower().endswith(_TEXTS)]
     some = f"; name its files one by one ({', '.join(lines[:3])}, …)" if lines else ""
     raise Unreadable(
-        f"there is no export of ChatGPT, Claude, Slack or WhatsApp in it{unread}{some}"
+        "there is no export of ChatGPT, Claude, Slack, WhatsApp, Telegram or Discord in"
+        f" it{unread}{some}"
     )
 
 
 def _kept(bundle: Bundle, form: str) -> list[str]:
     """Returns the files of memories and projects of a program in a folder or archive."""
     is_of_form = is_kept if form == "claude" else is_list_of_memories
+    return _json_files(bundle, is_of_form, KEPT)
+
+
+def _json_files(
+    bundle: Bundle, is_of_form: Callable[[object], bool], called: re.Pattern[str] = _JSON
+) -> list[str]:
+    """Returns the JSON files of a name and a form in a folder or archive."""
     found = []
     for name in bundle.names:
-        if KEPT.fullmatch(name):
+        if called.fullmatch(name):
             try:
                 value = _json(bundle.read(name))
             except Unreadable:  # named as not read

@@ -19,6 +19,7 @@ from palimpsest.schemas.codec import written_offset_minutes
 from palimpsest.schemas.envelope import UtcTime
 from palimpsest.schemas.failures import describe
 from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.normal_forms import storage_content
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import Outgoing
 
@@ -155,6 +156,11 @@ def _record(raw: dict[str, object], place: str, options: ReadOptions, watch: Wat
         body = {name: raw[name] for name in raw if name not in _BESIDE}
         message_id = None
     turn = ConversationTurn.model_validate(body)
+    for name in ("turn_id", "content"):
+        if not storage_content(getattr(turn, name)):
+            raise ValueError(f"{name}: must not be blank")
+    if turn.speaker and not storage_content(turn.speaker):
+        raise ValueError("speaker: must not be blank; leave it out if there is none")
     at = raw.get("occurred_at")
     if at is None:
         at = later(options.now, watch.untimed * UNTIMED_STEP)
@@ -172,8 +178,7 @@ def _record(raw: dict[str, object], place: str, options: ReadOptions, watch: Wat
         options,
     )
     watch.untimed += raw.get("occurred_at") is None
-    if not enveloped:
-        watch.look(raw, place)
+    watch.look(body if enveloped else raw, place)
     return record
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -46,6 +47,7 @@ Found: TypeAlias = tuple[Outgoing | Bad | Note, int]
 """An item, and the bytes of the source that it took."""
 CHANNELS: Final = ("channels.json", "groups.json", "mpims.json", "dms.json")
 """Files of a Slack export that list channels, groups and conversations."""
+_UNNAMED: Final = re.compile(r"_?chat(?: ?\(\d{1,3}\))?", re.IGNORECASE)
 _NAMED: Final = 5
 """How many files that are not read a note names."""
 
@@ -270,10 +272,10 @@ def _bundled(
         for name in names:
             place = f"{source.name}: {name}"
             try:
-                # A chat in an archive is often called _chat.txt: only the archive's name
-                # identifies it.
-                document = Document(place, source.stem, decoded(bundle.read(name)))
-                yield from PARSERS[form](document, options)
+                document = Document(place, _stem(name, source), decoded(bundle.read(name)))
+                for item in PARSERS[form](document, options):
+                    is_of_one = isinstance(item, Note) and len(names) > 1
+                    yield Note(f"{name}: {item.text}") if is_of_one else item
             except Unreadable as error:
                 yield Bad(place, str(error))
     taken = set(names)
@@ -281,6 +283,13 @@ def _bundled(
     if others:
         some = ", ".join(others[:_NAMED]) + (", …" if len(others) > _NAMED else "")
         yield Note(f"{len(others)} other files in it are not read: {some}")
+
+
+def _stem(name: str, source: Source) -> str:
+    """Returns the name of a chat in a folder or archive. One that is called _chat.txt, as on
+    iPhones, has that of its folder or of the archive."""
+    path = PurePosixPath(name)
+    return path.stem if not _UNNAMED.fullmatch(path.stem) else (path.parent.name or source.stem)
 
 
 def _describes(name: str) -> bool:

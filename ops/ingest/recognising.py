@@ -1,9 +1,12 @@
 """Recognises messages that were published under another name: of a contact that was renamed in the
-address book, of a channel, of a file; or with day and month the wrong way round.
+address book, of a channel, of a file; with day and month the wrong way round; or with another text,
+where the source does not tell when it was edited.
 
 Ids of WhatsApp's messages have the speaker's name, those of Slack's the channel's, those of formats
 without ids the file's, and sessions are called after them. A message keeps the id, the speaker and
-the session under which it was published.
+the session under which it was published. A text that a known message never had is its newest, as of
+the import; in WhatsApp, which has no ids, a message that is marked as edited is the one of the same
+speaker and minute that the export no longer has.
 """
 
 from __future__ import annotations
@@ -12,12 +15,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from heapq import nlargest
-from typing import Final
+from typing import Any, Final
 
 from pydantic_core import from_json
 
+from palimpsest.ops.ingest.base import Naming
 from palimpsest.ops.ingest.records import (
     BEGINNING,
+    NOTICED,
+    KnownTurn,
     Named,
     Published,
     hash_of,
@@ -80,6 +86,7 @@ class _Names:
                 self._known_files.add((each.scope, each.naming.name))
         self._names = self._matched(unknown)
         self._names |= self._files([each for each, _ in unknown if each.naming.is_file])
+        self._edits = self._edited([each for each, _ in unknown], records)
 
     def _matched(self, records: list[tuple[Named, str]]) -> dict[tuple[str, str], str]:
         """Returns by scope and name the one under which most of its messages were published. It is
@@ -144,6 +151,37 @@ class _Names:
             )
         )
 
+    def _edited(self, unknown: list[Named], records: list[Named]) -> dict[str, str]:
+        """Returns by id of an unknown message the one under which it was published before it was
+        edited, or after: of the same speaker and minute, and not in the source with that text."""
+        changed = [each for each in unknown if each.naming.is_edited is not None]
+        if not changed:
+            return {}
+        taken = {(each.scope, self._turn_id(each)) for each in records}
+        found = {}
+        for each in changed:
+            before, message = self._before, from_json(each.value or b"")
+            speaker = self._names.get((each.scope, each.naming.name), each.naming.name)
+            at = local_time(message)
+            said = before.of_minute(each.scope, speaker, at)
+            erased = before.of_minute(each.scope, message["body"]["session_id"], at)
+            for turn_id in (*said, *erased):
+                known = before.known(each.scope, turn_id)
+                is_free = (each.scope, turn_id) not in taken and known is not None
+                if is_free and known and (each.naming.is_edited or known.is_noticed):
+                    taken.add((each.scope, turn_id))
+                    found[self._turn_id(each)] = turn_id
+                    break
+        return found
+
+    def _turn_id(self, record: Named) -> str:
+        """Returns the id of a message under the name that its own had before."""
+        own = str(_body(record)["turn_id"])
+        name = self._names.get((record.scope, record.naming.name))
+        if name is None or self._before.known(record.scope, own) is not None:
+            return own
+        return record.naming.key_as(name)
+
     def _candidates(self, record: Named, group: str) -> set[str]:
         groups = self._shared[record.scope] if record.naming.is_anywhere else {group}
         names = {name for each in groups if each for name in self._before.names(record.scope, each)}
@@ -153,17 +191,27 @@ class _Names:
         return {name for name in names if (record.scope, name) not in self._present}
 
     def as_published(self, record: Named) -> Outgoing:
-        turn_id = str(_body(record)["turn_id"])
+        naming, turn_id = record.naming, self._turn_id(record)
+        turn_id = self._edits.get(turn_id, turn_id)
         known = self._before.known(record.scope, turn_id)
-        name = self._names.get((record.scope, record.naming.name))
-        if known is None and name is not None:
-            turn_id = record.naming.key_as(name)
-            known = self._before.known(record.scope, turn_id)
+        name = self._names.get((record.scope, naming.name))
         if known is not None:
-            names = {"speaker": known.speaker, "session_id": known.session}
-            return _adopted(record, {"turn_id": turn_id, **names}, known.at, self._now)
-        if name is not None and record.naming.is_file:  # the conversation goes on there
+            names = {"turn_id": turn_id, "speaker": known.speaker, "session_id": known.session}
+            found = _adopted(record, names, known.at, self._now)
+            return self._with_edit(found, known, naming)
+        if name is not None and naming.is_file:  # the conversation goes on there
             return _adopted(record, {"turn_id": turn_id, "session_id": name}, None, self._now)
+        return _noticed(record, self._now) if naming.is_edited else record
+
+    def _with_edit(self, record: Outgoing, known: KnownTurn, naming: Naming) -> Outgoing:
+        """Returns the record of a known turn; as edited now if its text is one that the turn never
+        had, and no time tells which of both is the newer."""
+        if not self._before.is_new_text(record):
+            return record
+        edited = str(_body(record).get("revised_at") or "")
+        is_later = known.is_noticed and naming.is_edited is not False
+        if edited == known.edited or (not edited and is_later):
+            return _noticed(record, self._now)
         return record
 
 
@@ -173,12 +221,25 @@ def _adopted(
     """Returns the record with other names; as a revision if it corrects the date of the known
     turn."""
     raw = from_json(record.value or b"")
-    turn = ConversationTurn.model_validate(raw["body"]).model_copy(update=names)
+    is_corrected = (
+        record.naming.is_dated and known_at is not None and is_swapped(local_time(raw), known_at)
+    )
+    return _changed(raw, {**names, **({"revised_at": now} if is_corrected else {})})
+
+
+def _noticed(record: Outgoing, now: datetime) -> Outgoing:
+    """Returns the record as edited at the time of this import, which says so."""
+    raw = from_json(record.value or b"")
+    metadata = {**raw["body"].get("metadata", {}), NOTICED: True}
+    return _changed(raw, {"revised_at": now, "metadata": metadata})
+
+
+def _changed(raw: Mapping[str, Any], fields: Mapping[str, object]) -> Outgoing:
+    """Returns a message with other values of its body's fields."""
+    turn = ConversationTurn.model_validate(raw["body"]).model_copy(update=fields)
     at = datetime.fromisoformat(raw["occurred_at"])
-    if record.naming.is_dated and known_at is not None and is_swapped(local_time(raw), known_at):
-        turn = turn.model_copy(update={"revised_at": now})
-    message_id = turn_id_of_message(record.scope, turn)
-    return published(CONVERSATION_TURNS, message_id, record.scope, at, turn)
+    message_id = turn_id_of_message(raw["scope"], turn)
+    return published(CONVERSATION_TURNS, message_id, raw["scope"], at, turn)
 
 
 def _body(record: Outgoing) -> dict[str, object]:

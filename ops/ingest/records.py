@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from sys import intern
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
@@ -34,7 +34,7 @@ DEFAULT_SCOPE: Final = "default"
 
 @dataclass(frozen=True, slots=True)
 class Named(Outgoing):
-    """A record whose turn has a name in its id that may change."""
+    """A record of an export. Its turn keeps the names under which it was published first."""
 
     naming: Naming = field(kw_only=True)
 
@@ -77,9 +77,9 @@ def record_of(
         return Bad(said.place, describe(error))
     except ValueError as error:
         return Bad(said.place, str(error))
-    if said.naming is None:
-        return record
-    return Named(record.topic, scope, record.key, record.value, record.headers, naming=said.naming)
+    key = said.key
+    naming = said.naming or Naming("", lambda _: key, is_dated=False)
+    return Named(record.topic, scope, record.key, record.value, record.headers, naming=naming)
 
 
 def checked(
@@ -136,7 +136,7 @@ _READ_RECORDS: Final = 5_000
 
 _BESIDE_TEXT: Final = (("session_id", ""), ("speaker", ""), ("role", "user"), ("privacy", "none"))
 Standing = Literal["new", "known", "revised", "conflict", "erased"]
-FILES: Final = frozenset({"messages", "captions"})
+FILES: Final = frozenset({"messages", "captions", "zoom"})
 """The formats whose sessions have the name of their file, which is part of their turns' ids."""
 BEGINNING: Final = 50
 """Number of a file's turns whose texts are looked up."""
@@ -144,11 +144,16 @@ _SESSIONS_OF_TEXT: Final = 8
 """Number of sessions that are looked up by a text: what more of them have tells none of them."""
 _ERASED: Final = 0
 """Stands for the text of an erased turn: no text is the same."""
+NOTICED: Final = "edit_noticed"
+"""Member of the metadata of a turn whose `revised_at` is the time of the import that noticed its
+edit."""
+Minute: TypeAlias = tuple[int, ...]
 
 
 class KnownTurn(NamedTuple):
     """A published turn: a hash of its newest text, when that was edited (ISO 8601 in UTC), the
-    names of its speaker, session and group, and its local time."""
+    names of its speaker, session and group, and its local time. `is_noticed`: that it was edited is
+    known, but not when."""
 
     text: int
     edited: str
@@ -156,6 +161,7 @@ class KnownTurn(NamedTuple):
     session: str
     group: str
     at: datetime
+    is_noticed: bool = False
 
 
 class Published:
@@ -179,6 +185,10 @@ class Published:
         order."""
         self._sessions: dict[tuple[str, str, int], list[str]] = {}
         """By scope, format and words the first sessions that have them."""
+        self._earlier: dict[int, set[int]] = {}
+        """Hashes of the texts that a turn had before."""
+        self._minutes: dict[tuple[str, str, Minute], list[str]] = {}
+        """By scope, speaker and `minute_of` their time the ids of turns of chats without ids."""
         self._looked: set[int] = set()
         self.complete = log is not None
         """Whether all published turns were read."""
@@ -199,6 +209,19 @@ class Published:
         self._look_for(scope)
         return self._names.get((scope, group), set())
 
+    def of_minute(self, scope: str, who: str, at: datetime) -> Sequence[str]:
+        """Returns the ids of what a speaker said in chats without ids in a minute, in order; or of
+        erased turns of a session."""
+        return self._minutes.get((scope, who, minute_of(at)), ())
+
+    def is_new_text(self, record: Outgoing) -> bool:
+        """Whether a published turn never had the text of the record under its id."""
+        found = _identity(record.value)
+        before = None if found is None else self._turns.get(found[0])
+        if found is None or before is None or before.text == _ERASED:
+            return False
+        return found[-1].text not in {before.text, *self._earlier.get(found[0], ())}
+
     def of_file(self, scope: str, form: str, session: str, known: Collection[int]) -> list[int]:
         """Returns the hashes (`hash_of`) of the turns of a file, as they were published; of erased
         ones, whose format is erased too, those that are `known` to be of the file."""
@@ -212,10 +235,16 @@ class Published:
         """Returns sessions of files in which these words were published; not all, if many."""
         return self._sessions.get((scope, form, words), ())
 
-    def _met(self, turn: int, scope: str, name: str, words: int, found: KnownTurn) -> Standing:
+    def _met(
+        self, turn: int, scope: str, name: str, words: int, turn_id: str, found: KnownTurn
+    ) -> Standing:
         before = self._turns.get(turn)
         if before is None:
             self._turns[turn] = found
+            if turn_id:
+                # Of an erased turn the session is left, not the speaker.
+                who = found.session if found.text == _ERASED else found.speaker
+                self._minutes.setdefault((scope, who, minute_of(found.at)), []).append(turn_id)
             if found.group in FILES or found.text == _ERASED:
                 file = self._files.setdefault((scope, found.session), array("q"))
                 file.append(turn)
@@ -230,9 +259,11 @@ class Published:
             return "erased"
         is_redated = found.edited > before.edited and is_swapped(found.at, before.at)
         if (found.text == before.text and not is_redated) or found.edited < before.edited:
+            self._earlier.setdefault(turn, set()).add(found.text)
             return "known"
         if not found.edited or found.edited == before.edited:
             return "conflict"
+        self._earlier.setdefault(turn, set()).add(before.text)
         self._turns[turn] = found
         return "revised"
 
@@ -260,10 +291,10 @@ def not_erased(batch: Sequence[Outgoing], standings: Sequence[Standing]) -> list
     return [each for each, standing in zip(batch, standings, strict=True) if standing != "erased"]
 
 
-def _identity(value: bytes | None) -> tuple[int, str, str, int, KnownTurn] | None:
-    """Returns a hash of a turn's identity, its scope, the name in its id, `words_of` it, and what
-    else identifies it: its text with speaker, role, session and privacy, and when it was edited.
-    None for a record that is not a turn."""
+def _identity(value: bytes | None) -> tuple[int, str, str, int, str, KnownTurn] | None:
+    """Returns a hash of a turn's identity, its scope, the name in its id, `words_of` it, its id if
+    it is of a chat without ids or erased, and what else identifies it: its text with speaker, role,
+    session and privacy, and when it was edited. None for a record that is not a turn."""
     try:
         raw = from_json(value or b"")
         body = raw["body"]
@@ -278,10 +309,18 @@ def _identity(value: bytes | None) -> tuple[int, str, str, int, KnownTurn] | Non
             session=intern(said[0]),
             group=intern(group),
             at=local_time(raw),
+            is_noticed=NOTICED in (body.get("metadata") or {}),
         )
-        return turn, raw["scope"], name, _words(text, body), found
+        has_minute = found.text == _ERASED or body.get("source_type") == "whatsapp"
+        turn_id = body["turn_id"] if has_minute else ""
+        return turn, raw["scope"], name, _words(text, body), turn_id, found
     except (ValueError, TypeError, KeyError):
         return None
+
+
+def minute_of(at: datetime) -> Minute:
+    """Returns the minute of a local time, the same with day and month the other way round."""
+    return (at.year, *sorted((at.month, at.day)), at.hour, at.minute)
 
 
 def hash_of(scope: str, turn_id: str) -> int:

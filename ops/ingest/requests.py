@@ -8,7 +8,17 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from palimpsest.ops.operations.operation import Doc, Json, Operation, Surface, Texts
 
 Format: TypeAlias = Literal[
-    "turns", "messages", "chatgpt", "claude", "slack", "whatsapp", "captions", "locomo"
+    "turns",
+    "messages",
+    "chatgpt",
+    "claude",
+    "slack",
+    "whatsapp",
+    "telegram",
+    "discord",
+    "zoom",
+    "captions",
+    "locomo",
 ]
 DateOrder: TypeAlias = Literal["dmy", "mdy", "ymd"]
 
@@ -56,9 +66,10 @@ class SentFile(Reading, kw_only=True):
 class Ingest(Reading, kw_only=True):
     """Publish conversation turns from files to the log.
 
-    Reads turns as JSON lines; messages with role and content; exports of ChatGPT, Claude, Slack
-    (zip or folder) and WhatsApp; transcripts (SRT, VTT, and the text of Zoom, Teams, Meet and
-    Otter); LoCoMo files. The format is detected. Turns are durable when the command ends;
+    Reads turns as JSON lines; messages with role and content; exports of ChatGPT, Claude, Slack,
+    WhatsApp, Telegram (JSON) and Discord (DiscordChatExporter's JSON), also as a zip or a folder;
+    Zoom's saved chats; transcripts (SRT, VTT, and the text of Zoom, Teams, Meet and Otter); LoCoMo
+    files. The format is detected. Turns are durable when the command ends;
     `palimpsest run` turns them into memories, which `--wait` waits for. Invalid lines are reported
     by number and skipped. Publishing a file again, or a longer version of it, creates no
     duplicates; on the embedded log not under another name either.

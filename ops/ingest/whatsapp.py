@@ -118,6 +118,7 @@ def _said(
     if speech is None:
         return LeftOut("notices of WhatsApp")
     text, kind = _words(speech["text"], entry.has_file)
+    is_edited = _is_edited(speech["text"])
     if kind:
         return LeftOut(kind)
     if entry.stamp.clock is None:
@@ -131,7 +132,8 @@ def _said(
     low, high = sorted((local.month, local.day))
     stamp = f"{local.year}-{low:02}-{high:02} {local:%H:%M}"
     speaker = named(speech["name"].replace(_OWN, "").strip().removeprefix("~"))
-    return Utterance(place, stamp, text, at, local.date().isoformat(), speaker)
+    said_there = Utterance(place, stamp, text, at, local.date().isoformat(), speaker)
+    return replace(said_there, naming=Naming(speaker, str, is_edited=is_edited))
 
 
 def _named(
@@ -148,8 +150,22 @@ def _named(
     return replace(
         item,
         key=key_as(item.speaker),
-        naming=Naming(item.speaker, key_as, is_anywhere=True, is_dated=is_sure),
+        naming=Naming(
+            item.speaker,
+            key_as,
+            is_anywhere=True,
+            is_dated=is_sure,
+            is_edited=item.naming is not None and item.naming.is_edited,
+        ),
         session=options.session or f"{chat} {item.session}".strip(),
+    )
+
+
+def _is_edited(raw: str) -> bool:
+    """Whether an entry ends with the mark of an edit."""
+    raw = raw.strip()
+    return _MARKED_EDIT.search(raw) is not None or (
+        expression("edited").search(raw.replace(_OWN, "")) is not None
     )
 
 

@@ -9,12 +9,14 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from mcp import MCPError
 from mcp.server import MCPServer
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
+from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
@@ -46,6 +48,22 @@ ADDING = (Remember, Confirm, UpdateShortTermMemory)
 """Operations that change nothing existing and may be repeated."""
 
 
+async def in_plain_words(
+    context: ServerRequestContext[Any, Any], call_next: CallNext
+) -> HandlerResult:
+    """Answers a request with wrong parameters with what is wrong; the SDK says only that they
+    are."""
+    try:
+        return await call_next(context)
+    except ValidationError as error:
+        why = describe(error).removeprefix("record: ")
+    except MCPError as error:
+        if error.error.code != INVALID_PARAMS or error.error.data != "":
+            raise
+        why = "send `initialize` first"
+    raise MCPError(code=INVALID_PARAMS, message=f"{context.method}: {why}")
+
+
 class MemoryServer(MCPServer):
     """The SDK's server, which says in plain words what is wrong with a tool's arguments, refuses
     unknown ones, and over stdio answers what it cannot read."""
@@ -54,12 +72,16 @@ class MemoryServer(MCPServer):
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
         known = self._tool_manager.get_tool(name)
-        if known is not None:
-            names = [*known.parameters["properties"]]
-            for each in arguments.keys() - {*names}:
-                near = difflib.get_close_matches(each, names, 1, 0.5)
-                meant = f"; did you mean {near[0]}?" if near else ""
-                raise ToolError(f"{each}: there is no such argument{meant}")
+        if known is None:
+            tools = [each.name for each in self._tool_manager.list_tools()]
+            near = difflib.get_close_matches(name, tools, 1)
+            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(tools)}"
+            raise ToolError(f"there is no tool {name[:100]!r}; {meant}")
+        names = [*known.parameters["properties"]]
+        for each in arguments.keys() - {*names}:
+            near = difflib.get_close_matches(each, names, 1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise ToolError(f"{each}: there is no such argument{meant}")
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -83,7 +105,11 @@ def memory_server(
     for the other scope of `agent`. `check`, if any, is called with a tool's operation first, and
     raises RequestError if it may not be used."""
     server = MemoryServer(
-        "palimpsest", instructions=INSTRUCTIONS, version=program_version(), log_level="ERROR"
+        "palimpsest",
+        instructions=INSTRUCTIONS,
+        version=program_version(),
+        log_level="ERROR",
+        middleware=[in_plain_words],
     )
     teaching = TeachingTools(memory, agent)
     words = WORDS if agent.personal_scope is None else {**WORDS, **BothScopes(agent).words()}

@@ -15,6 +15,7 @@ from tests.flows.http_server import Served, problem, server
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}
 TEXT = {"Content-Type": "text/plain"}
+WHOLE = {"schema": "conversation-turn/1", "scope": "ana", "occurred_at": "2026-03-01T09:30:00Z"}
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +108,10 @@ def test_of_many_the_good_ones_are_taken(served: Served, client: httpx.Client) -
         ({"json": said(1, occurred_at="yesterday")}, 422, "invalid"),
         ({"json": said(1, scope="x" * 300)}, 422, "invalid"),
         ({"json": said(1, role="owner")}, 422, "invalid"),
+        ({"json": said(1, " ")}, 422, "invalid"),
+        ({"json": said(1, speaker=" ")}, 422, "invalid"),
+        ({"json": {**WHOLE, "body": {"turn_id": "1", "content": "x", "speeker": "A"}}}, 422,
+         "invalid"),
         ({"content": b"{", "headers": JSON}, 400, "malformed"),
         ({"content": b"\xff", "headers": JSON}, 400, "malformed"),
         ({"content": b"[" * 9_999, "headers": JSON}, 400, "malformed"),

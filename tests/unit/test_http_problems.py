@@ -9,6 +9,7 @@ import pytest
 from fastapi import FastAPI
 
 from palimpsest.ops.errors import NotOpenError, RequestError, UnavailableError
+from palimpsest.ops.http.application import Heads
 from palimpsest.ops.http.problems import install
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.stores.database.cursors import StoreClosed
@@ -62,3 +63,51 @@ async def test_who_is_away_is_to_be_asked_again(error: Exception) -> None:
 async def test_what_cannot_be_asked_keeps_its_kind() -> None:
     answer = await answered(RequestError("the scope is empty"))
     assert (answer.status_code, answer.json()["kind"]) == (422, "refused")
+
+
+async def asked(method: str, path: str) -> httpx.Response:
+    app = FastAPI()
+    install(app)
+    for verb, address in (
+        ("GET", "/api/memory/{id}"),
+        ("DELETE", "/api/memory/{id}"),
+        ("POST", "/api/memory/recall"),
+        ("POST", "/api/turns"),
+    ):
+        app.add_api_route(address, lambda: {"said": "x"}, methods=[verb])
+    app.add_middleware(Heads)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        return await client.request(method, path)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allow", "why"),
+    [
+        ("GET", "/api/turn", 404, None, "did you mean POST /api/turns?"),
+        ("POST", "/API/Turns", 404, None, "did you mean POST /api/turns?"),
+        ("GET", "/zzz", 404, None, "/docs lists all routes"),
+        ("GET", "/api/turns", 405, "OPTIONS, POST", "there is no GET at /api/turns, but"),
+        ("POST", "/api/memory/recal", 405, "DELETE, GET, HEAD, OPTIONS",
+         "did you mean POST /api/memory/recall?"),
+        ("FOO", "/api/memory/x", 405, "DELETE, GET, HEAD, OPTIONS", "there is no FOO at"),
+    ],
+)  # fmt: skip
+async def test_an_address_or_method_that_there_is_not(
+    method: str, path: str, status: int, allow: str | None, why: str
+) -> None:
+    answer = await asked(method, path)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers.get("allow") == allow
+    assert why in answer.json()["detail"]
+
+
+async def test_options_and_head() -> None:
+    answer = await asked("OPTIONS", "/api/memory/x")
+    assert (answer.status_code, answer.headers["allow"]) == (204, "DELETE, GET, HEAD, OPTIONS")
+    assert (await asked("OPTIONS", "/zzz")).status_code == 404
+    told, whole = await asked("HEAD", "/api/memory/x"), await asked("GET", "/api/memory/x")
+    assert (told.status_code, told.content) == (200, b"")
+    assert told.headers["content-length"] == whole.headers["content-length"]
+    assert (await asked("HEAD", "/api/turns")).status_code == 405

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -45,6 +46,34 @@ async def passed_and_answered(
         told = [each.message async for each in answers]
     assert all(isinstance(each, JSONRPCError) for each in told)
     return passed, told  # type: ignore[return-value]
+
+
+HELLO = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"},
+}
+
+
+def asking(method: str, params: object, id_: int) -> str:
+    named = {} if params is None else {"params": params}
+    return json.dumps({"jsonrpc": "2.0", "id": id_, "method": method, **named})
+
+
+async def answers_of(lines: Sequence[str]) -> list[dict[str, Any]]:
+    """What the server answers to each line, one after the other."""
+    writer, received = anyio.create_memory_object_stream[SessionMessage | Exception](1)
+    sent, answers = anyio.create_memory_object_stream[SessionMessage](9)
+    server = memory_server(lambda: None)._lowlevel_server  # type: ignore[arg-type, return-value]
+    found: list[dict[str, Any]] = []
+    async with writer, answers, anyio.create_task_group() as tasks:
+        tasks.start_soon(server.run, received, sent, server.create_initialization_options())
+        for line in lines:
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            await writer.send(SessionMessage(message))
+            found.append((await answers.receive()).message.model_dump(exclude_unset=True))
+        tasks.cancel_scope.cancel()
+    return found
 
 
 @pytest.mark.parametrize(
@@ -128,3 +157,43 @@ async def test_wrong_arguments_are_told_in_plain_words(
     assert why in told
     for hint in ("pydantic", "input_value", "type=", "validation error", "dict", "None", "["):
         assert hint not in told
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "why"),
+    [
+        ("tools/call", {"name": "search_memory", "arguments": '{"query":"a"}'}, "arguments: Input"),
+        ("tools/call", {"name": "search_memory", "arguments": ["a"]}, "arguments: Input"),
+        ("tools/call", {"arguments": {}}, "name: is missing"),
+        ("tools/call", {"name": 5, "arguments": {}}, "name: Input should be a valid string"),
+        ("tools/call", None, "is missing"),
+        ("logging/setLevel", {"level": "loud"}, "level: Input should be"),
+    ],
+)
+async def test_a_request_of_a_wrong_form_is_told_what_is_wrong(
+    method: str, params: Any, why: str
+) -> None:
+    lines = [asking("initialize", HELLO, 1), asking(method, params, 2), asking("ping", None, 3)]
+    first, told, alive = await answers_of(lines)
+    assert "result" in first
+    assert told["error"]["code"] == -32602
+    assert told["error"]["message"].startswith(f"{method}: ")
+    assert why in told["error"]["message"]
+    assert "pydantic" not in told["error"]["message"]
+    assert alive["result"] == {}
+
+
+async def test_who_does_not_begin_is_told_to() -> None:
+    [told] = await answers_of([asking("tools/list", None, 1)])
+    assert told["error"]["message"] == "tools/list: send `initialize` first"
+
+
+@pytest.mark.parametrize(
+    ("tool", "why"),
+    [("search_memories", "did you mean search_memory?"), ("zzz", "there are search_memory, ")],
+)
+async def test_an_unknown_tool_is_told_with_the_nearest(tool: str, why: str) -> None:
+    async with Client(memory_server(lambda: None)) as client:  # type: ignore[arg-type, return-value]
+        result = await client.call_tool(tool, {})
+        assert result.is_error
+        assert why in result.content[0].text  # type: ignore[union-attr]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from palimpsest.ops.cli.main import HAND_WRITTEN, SUBJECTS, asked, whole
+from palimpsest.ops.cli.main import HAND_WRITTEN, SUBJECTS, _end, asked, whole
 from palimpsest.ops.operations.catalogue import OPERATIONS
 
 COMMANDS = {kind.surface.command: kind for kind in OPERATIONS.values() if kind.surface.command}
@@ -48,3 +48,21 @@ def test_all_commands_are_there_where_none_is_named() -> None:
     assert commands_of(["--version"]) == []
     for words in ([], ["--help"], ["nonsense"], ["documents"], ["documents", "add"]):
         assert asked(words) is whole()
+
+
+@pytest.mark.parametrize("text", ["-5 degrees", "- buy milk", "-x"])
+def test_a_text_that_begins_with_a_dash_is_told_how(text: str) -> None:
+    program = get_command(asked(["remember"]))
+    with pytest.raises(Exception, match=r"No such option: .*; put -- before a text that begins"):
+        program.main(["remember", text], standalone_mode=False)
+    with pytest.raises(Exception, match=r"^No such option: --tagz") as told:
+        program.main(["remember", "x", "--tagz", "y"], standalone_mode=False)
+    assert "put --" not in str(told.value)
+
+
+def test_a_closed_output_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr("os._exit", ended.append)
+    monkeypatch.setattr("sys.stdout", None)  # as after `>&-`
+    _end([3])
+    assert ended == [3]
