@@ -131,7 +131,8 @@ _LINES: Final[Mapping[str, str]] = {
     " AND (o.memory_id IS NULL OR o.memory_id IN (FROM chosen)) ORDER BY f.item_id",
     # Main names first: aliases refer to them.
     "name": "SELECT n.canonical_name, n.name, m.canonical_name AS main, n.is_alias,"
-    " n.entity_type, n.summary, n.mentions, n.pinned, n.first_seen, n.updated_at"
+    " n.entity_type, n.summary, n.mentions, n.pinned, n.first_seen, n.updated_at, n.chosen,"
+    " n.set_type, n.archived, n.edits, n.edited_by_person"
     " FROM named n JOIN named m ON m.name_id = n.entity_id"
     " ORDER BY n.name_id <> n.entity_id, n.canonical_name",
     "relation": "SELECT s.canonical_name AS source, t.canonical_name AS target, r.relation_type,"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from palimpsest.schemas.aspects import ClassifyFactsCommand, WeighAspectsCommand
+from palimpsest.schemas.aspects import ClassifyFactsCommand, EntityType, WeighAspectsCommand
 from palimpsest.schemas.enumerations import Privacy
 from palimpsest.schemas.envelope import Actor, Frozen, Share, Triple, UtcTime
 from palimpsest.schemas.extraction import FactsExtracted
@@ -345,6 +345,21 @@ class UnaliasCommand(Frozen):
     reason: str = ""
 
 
+class EditEntityCommand(Frozen):
+    """Change what people see of the entity with this name; None leaves it as it is. `rename`: it
+    keeps its other names. The type `unknown` takes back one that was set. `archived`: it is out of
+    the graph until it is restored, with all that was said of it meanwhile."""
+
+    command: Literal["edit-entity"] = "edit-entity"
+    name: str = Field(min_length=1, max_length=256)
+    rename: str | None = Field(default=None, min_length=1, max_length=256)
+    type: EntityType | Literal["unknown"] | None = None
+    pinned: bool | None = None
+    archived: bool | None = None
+    if_version: int | None = None
+    reason: str = ""
+
+
 class ImportCommand(Frozen):
     """Take lines of an exported scope. What has an id that is there already stays as it is."""
 
@@ -518,6 +533,7 @@ Command = Annotated[
     | SetPrivacyCommand
     | AliasCommand
     | UnaliasCommand
+    | EditEntityCommand
     | AddDocumentCommand
     | DocumentTextCommand
     | DeleteDocumentCommand

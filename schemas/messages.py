@@ -15,6 +15,7 @@ from palimpsest.schemas.commands import (
     Command,
     DecayCommand,
     DocumentTextCommand,
+    EditEntityCommand,
     MemoryCommand,
     StructuredAttribute,
     StructuredEntity,
@@ -190,7 +191,8 @@ class CommandIntent(Frozen):
     records have no such mark and did nothing of the kind, nor do they in a rebuild. `guards`: no
     machine pins a memory or gives it more than the usual importance, and a cascade is carried out
     as a whole or not at all; older records have no such mark either. `supersedes`: a memory whose
-    text it changes gets an edge to its state of before, which older records do not leave."""
+    text it changes gets an edge to its state of before, which older records do not leave.
+    `guards_graph`: no machine takes back what a person said of entities."""
 
     intent: Literal["command"] = "command"
     command: Command | None = None
@@ -200,6 +202,7 @@ class CommandIntent(Frozen):
     hides: bool | None = None
     guards: bool | None = None
     supersedes: bool | None = None
+    guards_graph: bool | None = None
 
 
 class DocumentTextIntent(Frozen):
@@ -295,7 +298,8 @@ class GraphWork(Frozen):
     that denote two entities. `erased`: memories that the graph forgets,
     with all that they alone told; `erased_scope`: all of it. `from_turns`: whether the graph took
     what turns say when this was written; older records do not tell. `classified`: what a model said
-    of facts of one entity, where no one else has. `weighed`: changes of aspects' weights."""
+    of facts of one entity, where no one else has. `weighed`: changes of aspects' weights. `edited`:
+    a change of one entity. `by_person`: whether a person asked for the change."""
 
     memory_ids: tuple[str, ...]
     command_id: str | None = None
@@ -311,6 +315,8 @@ class GraphWork(Frozen):
     sweep: GraphSweep | None = None
     classified: Classification | None = None
     weighed: tuple[AspectChange, ...] | None = None
+    edited: EditEntityCommand | None = None
+    by_person: bool | None = None
 
 
 class MemoryChange(Frozen):

@@ -219,6 +219,11 @@ class PortableName(Frozen):
     pinned: bool = False
     first_seen: UtcTime
     updated_at: UtcTime
+    chosen: Count = 0
+    set_type: Word | None = None
+    archived: bool = False
+    edits: Count = 0
+    edited_by_person: bool = False
 
 
 class PortableRelation(Frozen):

@@ -12,15 +12,18 @@ from pydantic_core import Url
 from palimpsest.schemas.codec import identified, utc_offset_minutes
 from palimpsest.schemas.commands import (
     AddDocumentCommand,
+    AliasCommand,
     ChangeEmbeddingCommand,
     Command,
     DocumentTextCommand,
+    EditEntityCommand,
     ForgetCommand,
     MemoryCommand,
     ModifyCommand,
     RecoverCommand,
     RememberCommand,
     SetPrivacyCommand,
+    UnaliasCommand,
     UpdateShortTermCommand,
 )
 from palimpsest.schemas.echoes import spoken
@@ -60,6 +63,7 @@ from palimpsest.streams.sensitive.spans import placeholders_in
 from palimpsest.streams.settings import IntentSettings, PiiSettings
 from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
 
+_OF_THE_GRAPH = (AliasCommand, UnaliasCommand, EditEntityCommand, RememberCommand)
 DEFAULT_PII = PiiSettings()
 DEFAULT_INTENT = IntentSettings()
 EMPTY_CONTENT = "empty_content"
@@ -183,6 +187,7 @@ def _command(message: Message, body: MemoryCommand, refused: bool) -> Step:
         hides=hides,
         guards=True if is_cascade or body.actor.type != "human" else None,
         supersedes=True if isinstance(command, ModifyCommand) else None,
+        guards_graph=True if isinstance(command, _OF_THE_GRAPH) else None,
     )
     emits = [_write(intent)]
     if error is None:

@@ -194,6 +194,7 @@ MIGRATIONS: Final = (
         ),
     ),
     Migration(33, "denied-mentions"),
+    Migration(34, "edited-entities"),
 )
 """Append only: one that was released is never edited."""
 

@@ -53,6 +53,11 @@ def name_row(values: Sequence[object]) -> NameRow:
     return NameRow(**dict(zip(_NAME_FIELDS, values, strict=True)))  # type: ignore[arg-type]
 
 
+def is_archived(names: Sequence[NameRow]) -> bool:
+    """Whether the entity with these names is out of the graph."""
+    return any(name.archived for name in names)
+
+
 @dataclass(frozen=True, slots=True)
 class Mentions:
     """The memories whose present texts mention some entities, each memory once per entity, as
@@ -238,7 +243,8 @@ class ScopeGraph:
             found = {name_id for token in tokens for name_id in index.by_word.get(token, ())}
             found.update(name_id for name_id, name in index.unspaced.items() if name in query)
             entities = {self.names[name_id].entity_id for name_id in found}
-            return {entity_id: self.names_of(entity_id) for entity_id in entities}
+            names = {entity_id: self.names_of(entity_id) for entity_id in entities}
+            return {key: each for key, each in names.items() if not is_archived(each)}
 
     def related(self, entity_ids: Collection[str]) -> list[tuple[str, Stated]]:
         """Returns the other entity of each living relation of these, in either direction, unless it
@@ -253,6 +259,7 @@ class ScopeGraph:
                 if (other := self.names.get(other_id)) is not None
                 and other.entity_id not in entity_ids
                 and other.entity_id in self.names
+                and not is_archived(self.names_of(other.entity_id))
                 and not support.is_lost(entity_id, other.entity_id, kind, out)
             ]
 

@@ -76,6 +76,10 @@ def erase_graph(
         for (name_id,) in connection.execute(
             "SELECT name_id FROM mention_rows"
             " WHERE scope = $scope AND memory_id IN (SELECT unnest($ids))"
+            # Names that people gave these entities.
+            " UNION SELECT name_id FROM name_rows WHERE scope = $scope AND chosen > 0"
+            "  AND entity_id IN (SELECT n.entity_id FROM name_rows n JOIN mention_rows m"
+            "   USING (name_id) WHERE m.scope = $scope AND m.memory_id IN (SELECT unnest($ids)))"
             # As in a log from which something was erased before.
             " UNION SELECT name_id FROM name_rows WHERE scope = $scope"
             "  AND regexp_full_match(canonical_name, $erased) ORDER BY 1",

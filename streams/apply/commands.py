@@ -20,6 +20,7 @@ from palimpsest.schemas.commands import (
     DecayCommand,
     DeleteDocumentCommand,
     DismissProposalsCommand,
+    EditEntityCommand,
     EraseScopeCommand,
     ForgetCommand,
     ImportCommand,
@@ -297,17 +298,20 @@ def set_flags(work: Work, command: SetFlagsCommand) -> Asking[JsonValue]:
     return {"status": "set", "flags": now}
 
 
-def connect_names(work: Work, command: AliasCommand | UnaliasCommand) -> Asking[JsonValue]:
-    """Passes on which names denote one entity, or not; the result depends on the graph."""
+def change_entity(
+    work: Work, command: AliasCommand | UnaliasCommand | EditEntityCommand
+) -> Asking[JsonValue]:
+    """Passes on which names denote one entity, or not, or what is changed of one; the result
+    depends on the graph."""
     yield from work.begin()
     refuse_frozen(work)
-    pair = ((command.name, command.alias),)
-    is_alias = isinstance(command, AliasCommand)
     work.graph = GraphWork(
         memory_ids=(),
         command_id=command_id(work.message),
-        aliases=pair if is_alias else (),
-        separated=None if is_alias else pair,
+        aliases=((command.name, command.alias),) if isinstance(command, AliasCommand) else (),
+        separated=((command.name, command.alias),) if isinstance(command, UnaliasCommand) else None,
+        edited=command if isinstance(command, EditEntityCommand) else None,
+        by_person=not work.by_machine if work.intent.guards_graph else None,
     )
     return PENDING
 
@@ -430,8 +434,9 @@ HANDLERS: Final[Mapping[type[Frozen], Handler]] = {
     SetRetentionCommand: set_windows,
     SetPrivacyCommand: set_privacy,
     SweepCommand: sweep,
-    AliasCommand: connect_names,
-    UnaliasCommand: connect_names,
+    AliasCommand: change_entity,
+    UnaliasCommand: change_entity,
+    EditEntityCommand: change_entity,
     AddDocumentCommand: add_document,
     DeleteDocumentCommand: delete_document,
     ImportCommand: import_lines,

@@ -240,6 +240,7 @@ def _structured(work: Work, row: MemoryRow, command: RememberCommand) -> GraphWo
         triples=structure.relations,
         entities=structure.entities,
         attributes=structure.attributes,
+        by_person=not work.by_machine if work.intent.guards_graph else None,
     )
 
 

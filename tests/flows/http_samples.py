@@ -232,6 +232,11 @@ SAMPLES: Final[dict[str, Sample]] = {
         wrong={},
         asks=False,
     ),
+    "PATCH /api/entities/{name}": Sample(
+        "/api/entities/Oslo",
+        {"pinned": True, "scope": "{scope}"},
+        wrong={"pinned": True, "unknown": 1},
+    ),
     "DELETE /api/entities/{name}/aliases/{alias}": Sample(
         "/api/entities/Oslo/aliases/Christiania?scope={scope}", wrong="wait=-1", asks=False
     ),
