@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from palimpsest.schemas.aspects import ClassifyFactsCommand, EntityType, WeighAspectsCommand
+from palimpsest.schemas.aspects import ClassifyFactsCommand, WeighAspectsCommand
+from palimpsest.schemas.entities import AddToGraphCommand, EditEntityCommand, Structure
 from palimpsest.schemas.enumerations import Privacy
-from palimpsest.schemas.envelope import Actor, Frozen, Share, Triple, UtcTime
+from palimpsest.schemas.envelope import Actor, Frozen, Share, UtcTime
 from palimpsest.schemas.extraction import FactsExtracted
 from palimpsest.schemas.limits import CHUNK_CHARACTERS, CHUNK_OVERLAP
 from palimpsest.schemas.portable import NumberedLine
@@ -124,28 +125,6 @@ class DeleteDocumentCommand(Frozen):
     command: Literal["delete-document"] = "delete-document"
     document_id: str = Field(min_length=1, max_length=64)
     reason: str = Field(pattern=r"\S", max_length=2_000)
-
-
-class StructuredAttribute(Frozen):
-    """An attribute or constraint of an entity, authored with a memory."""
-
-    entity: str
-    aspect: str
-    kind: Literal["attribute", "constraint"] = "attribute"
-
-
-class StructuredEntity(Frozen):
-    name: str
-    type: str = "unknown"
-    aliases: tuple[str, ...] = ()
-
-
-class Structure(Frozen):
-    """Graph writes that go with a remembered text."""
-
-    entities: tuple[StructuredEntity, ...] = ()
-    attributes: tuple[StructuredAttribute, ...] = ()
-    relations: tuple[Triple, ...] = ()
 
 
 class MemoryVersion(Frozen):
@@ -345,21 +324,6 @@ class UnaliasCommand(Frozen):
     reason: str = ""
 
 
-class EditEntityCommand(Frozen):
-    """Change what people see of the entity with this name; None leaves it as it is. `rename`: it
-    keeps its other names. The type `unknown` takes back one that was set. `archived`: it is out of
-    the graph until it is restored, with all that was said of it meanwhile."""
-
-    command: Literal["edit-entity"] = "edit-entity"
-    name: str = Field(min_length=1, max_length=256)
-    rename: str | None = Field(default=None, min_length=1, max_length=256)
-    type: EntityType | Literal["unknown"] | None = None
-    pinned: bool | None = None
-    archived: bool | None = None
-    if_version: int | None = None
-    reason: str = ""
-
-
 class ImportCommand(Frozen):
     """Take lines of an exported scope. What has an id that is there already stays as it is."""
 
@@ -534,6 +498,7 @@ Command = Annotated[
     | AliasCommand
     | UnaliasCommand
     | EditEntityCommand
+    | AddToGraphCommand
     | AddDocumentCommand
     | DocumentTextCommand
     | DeleteDocumentCommand

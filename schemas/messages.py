@@ -15,8 +15,11 @@ from palimpsest.schemas.commands import (
     Command,
     DecayCommand,
     DocumentTextCommand,
-    EditEntityCommand,
     MemoryCommand,
+)
+from palimpsest.schemas.entities import (
+    EditEntityCommand,
+    StructuredAspect,
     StructuredAttribute,
     StructuredEntity,
 )
@@ -295,11 +298,12 @@ class GraphWork(Frozen):
     """What the graph should take from a change: triples, and the memories that they belong to.
     `command_id`: the command that told it, where extraction did not; that of an alias is answered
     by graph-persist, which alone knows what came of it, and so is that of `separated`, two names
-    that denote two entities. `erased`: memories that the graph forgets,
-    with all that they alone told; `erased_scope`: all of it. `from_turns`: whether the graph took
-    what turns say when this was written; older records do not tell. `classified`: what a model said
-    of facts of one entity, where no one else has. `weighed`: changes of aspects' weights. `edited`:
-    a change of one entity. `by_person`: whether a person asked for the change."""
+    that denote two entities, and of `edited`, a change of one. `tells`: graph-persist answers the
+    command with what of the structure was new. `by_person`: whether a person asked for it; older
+    records do not tell. `erased`: memories that the graph forgets, with all that they alone told;
+    `erased_scope`: all of it. `from_turns`: whether the graph took what turns say when this was
+    written; older records do not tell. `classified`: what a model said of facts of one entity,
+    where no one else has. `weighed`: changes of aspects' weights."""
 
     memory_ids: tuple[str, ...]
     command_id: str | None = None
@@ -317,6 +321,8 @@ class GraphWork(Frozen):
     weighed: tuple[AspectChange, ...] | None = None
     edited: EditEntityCommand | None = None
     by_person: bool | None = None
+    aspects: tuple[StructuredAspect, ...] | None = None
+    tells: bool | None = None
 
 
 class MemoryChange(Frozen):

@@ -16,7 +16,6 @@ from palimpsest.schemas.commands import (
     ChangeEmbeddingCommand,
     Command,
     DocumentTextCommand,
-    EditEntityCommand,
     ForgetCommand,
     MemoryCommand,
     ModifyCommand,
@@ -27,6 +26,7 @@ from palimpsest.schemas.commands import (
     UpdateShortTermCommand,
 )
 from palimpsest.schemas.echoes import spoken
+from palimpsest.schemas.entities import AddToGraphCommand, EditEntityCommand
 from palimpsest.schemas.identity import EMBEDDING_SCOPE, command_digest, document_id, turn_item_id
 from palimpsest.schemas.messages import (
     CommandIntent,
@@ -63,7 +63,13 @@ from palimpsest.streams.sensitive.spans import placeholders_in
 from palimpsest.streams.settings import IntentSettings, PiiSettings
 from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
 
-_OF_THE_GRAPH = (AliasCommand, UnaliasCommand, EditEntityCommand, RememberCommand)
+_OF_THE_GRAPH = (
+    AliasCommand,
+    UnaliasCommand,
+    EditEntityCommand,
+    AddToGraphCommand,
+    RememberCommand,
+)
 DEFAULT_PII = PiiSettings()
 DEFAULT_INTENT = IntentSettings()
 EMPTY_CONTENT = "empty_content"

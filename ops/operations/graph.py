@@ -215,10 +215,6 @@ class Aliased(Applied, kw_only=True):
     status: str
 
 
-EntityType = Literal[
-    "person", "organization", "place", "product", "project", "system", "tool", "concept", "skill",
-    "task", "unknown",
-]  # fmt: skip
 Name = Annotated[str, Doc("a name", min_length=1, max_length=256, argument=True)]
 _PAIR = partial(_GRAPH, panel="Change", permission="modify", rate="modify")
 
@@ -238,54 +234,6 @@ class Alias(Write[Aliased]):
 
     body: ClassVar = "AliasCommand"
     surface: ClassVar = _PAIR(("POST", "/api/entities/{name:path}/aliases"), command="alias")
-
-
-class EditedEntity(Applied, kw_only=True):
-    """The outcome of an edit (`updated` or `no_changes`), and the entity as it is now: `aliases`
-    are its other names."""
-
-    status: str
-    entity_id: str
-    name: str
-    type: str
-    aliases: tuple[str, ...]
-    pinned: bool
-    archived: bool
-    version: int
-
-
-class EditEntity(Write[EditedEntity]):
-    """Rename an entity, set its type, pin or archive it. Archiving can be undone.
-
-    Its previous name remains another name of it. An archived entity is in no list, graph, profile or
-    context; its memories stay, and restoring it brings it back with all that was said of it
-    meanwhile. Agents cannot change what a person edited or pinned.
-
-    Example: palimpsest edit-entity Jhon --rename John --type person --scope support
-    """
-
-    name: Annotated[str, Doc("any name of the entity", min_length=1, max_length=256, argument=True)]
-    rename: Annotated[
-        str | None,
-        Doc("the name to show from now on", min_length=1, max_length=256, not_blank=True),
-    ] = None
-    type: Annotated[
-        EntityType | None, Doc("what it is; `unknown` takes back the type that was set")
-    ] = None
-    pinned: Annotated[bool | None, Doc("agents may not change it; it is never cleaned up")] = None
-    archived: Annotated[bool | None, Doc("take it out of the graph, or restore it")] = None
-    if_version: Annotated[int | None, Doc("refuse unless the entity is at this version", ge=1)] = (
-        None
-    )
-    scope: shared.Scope = ""
-    reason: shared.Reason = ""
-
-    body: ClassVar = "EditEntityCommand"
-    surface: ClassVar = _PAIR(("PATCH", "/api/entities/{name:path}"), command="edit-entity")
-
-    def validate(self) -> None:
-        if all(each is None for each in (self.rename, self.type, self.pinned, self.archived)):
-            raise RequestError("nothing to change; name one of rename, type, pinned, archived")
 
 
 class NamedEntity(Answer):

@@ -20,6 +20,7 @@ UNKNOWN = "unknown"
 """The type of an entity of which nobody said one."""
 VAGUE_TYPES = ("extracted", UNKNOWN, "")
 """Uninformative types of entities: any other type takes precedence."""
+AUTHORED = "whether it was added without a text: it stays whatever memories are forgotten"
 LEAST_WEIGHT, FIRST_WEIGHT, MOST_WEIGHT = 0.1, 0.5, 1.0
 """Weights of aspects."""
 
@@ -50,6 +51,7 @@ class NameRow(Row, table="name_rows", key=("name_id",), rewritten=True):
         bool, "whether the entity is out of the graph until restored", Since(34)
     ] = False
     edits: Annotated[int, "how often the entity was edited by this main name", Since(34)] = 0
+    authored: Annotated[bool, AUTHORED, Since(34)] = False
     edited_by_person: Annotated[
         bool, "whether a person edited it: machines must not", Since(34)
     ] = False
@@ -105,6 +107,7 @@ class RelationRow(
     strength: Annotated[float, "how strong it is, from 0 to 1"] = 1.0
     mentions: Annotated[int, "how often it was told"] = 1
     confidence: Annotated[float, "the average of all that told it, from 0 to 1"]
+    authored: Annotated[bool, AUTHORED, Since(34)] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +143,7 @@ class AspectRow(Row, table="aspect_rows", key=("aspect_id",)):
     canonical_name: Annotated[str, "the facet lower-cased"]
     weight: Annotated[float, "how much it counts, from 0 to 1"] = FIRST_WEIGHT
     updated_at: Annotated[Appended, "when it was last updated here"]
+    authored: Annotated[bool, AUTHORED, Since(34)] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ INTERNAL_GRAPH_VIEWS: dict[str, str] = {
                arg_min(summary, {_ORDER}) FILTER (WHERE summary IS NOT NULL) AS summary,
                CAST(sum(mentions) AS BIGINT) AS times_told,
                bool_or(pinned) AS pinned, bool_or(archived) AS archived,
+               bool_or(authored) AS authored,
                CAST(1 + sum(edits) AS BIGINT) AS version, min(first_seen) AS first_seen,
                max(updated_at) AS updated_at
            FROM internal.name_rows GROUP BY entity_id, scope""",
@@ -94,7 +95,7 @@ INTERNAL_GRAPH_VIEWS: dict[str, str] = {
            SELECT e.* FROM internal.relation_rows e
            LEFT JOIN lost q USING (source_name_id, target_name_id, relation_type)
            LEFT JOIN supported k USING (source_name_id, target_name_id, relation_type)
-           WHERE q.scope IS NULL OR k.relation_type IS NOT NULL""",
+           WHERE q.scope IS NULL OR k.relation_type IS NOT NULL OR e.authored""",
     # Which active memory names which entity in its present text, and how.
     "memory_entity_mentions": """SELECT memory_id, entity_id, scope,
                min(mention_text) AS mention_text, max(confidence) AS confidence
@@ -120,7 +121,8 @@ GRAPH_VIEWS: dict[str, View] = {
                LEFT JOIN (SELECT scope, source_id, content FROM internal.memory_rows
                    WHERE type = 'profile' AND NOT is_deleted) p
                    ON p.scope = e.scope AND p.source_id = e.entity_id
-           WHERE c.memories > 0 OR e.pinned OR ((e.times_told > 0 OR len(e.aliases) > 0)
+           WHERE c.memories > 0 OR e.pinned OR e.authored
+               OR ((e.times_told > 0 OR len(e.aliases) > 0)
                AND (e.entity_id, e.scope) NOT IN
                    (SELECT (entity_id, scope) FROM internal.lost_mentions))""",
         {

@@ -126,6 +126,8 @@ class ScopeGraph:
         self.ids: list[str] = []
         self._first_known: list[NameRow] = []
         self._names_of: dict[str, set[str]] = {}
+        self.authored: set[tuple[str, str, str]] = set()
+        """Source, target and type of relations that stand without a memory."""
         self._relations: dict[str, dict[tuple[str, str, bool], Stated]] = {}
         """By name: the other name, the type, and whether the relation starts at this one."""
         self._mentions: dict[str, MentionTable] = {}
@@ -151,6 +153,8 @@ class ScopeGraph:
     def put_relation(self, row: RelationRow) -> None:
         source, target, kind = row.source_name_id, row.target_name_id, row.relation_type
         weight = (row.mentions, row.confidence)
+        if row.authored:
+            self.authored.add((source, target, kind))
         self._relations.setdefault(source, {})[target, kind, True] = weight
         self._relations.setdefault(target, {})[source, kind, False] = weight
 
@@ -398,7 +402,9 @@ class _Support:
                 each
                 for name in self.graph.names_of(source)
                 for other, each, leaves in self.graph.relations_of(name.name_id)
-                if leaves and other in targets
+                if leaves
+                and other in targets
+                and (name.name_id, other, each) not in self.graph.authored
             }
             # A text states a relation by the beginning of the longest word of its type.
             begins = {}
@@ -422,7 +428,7 @@ def _coded(column: pa.ChunkedArray, number_of: Callable[[str], int]) -> NDArray[
 
 NAMES = f"SELECT {NAME_COLUMNS} FROM name_rows WHERE scope = $scope"
 RELATIONS = (
-    "SELECT source_name_id, target_name_id, relation_type, scope, mentions, confidence"
+    "SELECT source_name_id, target_name_id, relation_type, scope, mentions, confidence, authored"
     " FROM relation_rows WHERE scope = $scope"
 )
 MENTIONS = (

@@ -20,7 +20,6 @@ from palimpsest.schemas.commands import (
     DecayCommand,
     DeleteDocumentCommand,
     DismissProposalsCommand,
-    EditEntityCommand,
     EraseScopeCommand,
     ForgetCommand,
     ImportCommand,
@@ -42,6 +41,7 @@ from palimpsest.schemas.commands import (
     UnaliasCommand,
     UpdateShortTermCommand,
 )
+from palimpsest.schemas.entities import AddToGraphCommand, EditEntityCommand
 from palimpsest.schemas.envelope import Frozen, Triple
 from palimpsest.schemas.identity import entity_id
 from palimpsest.schemas.messages import CommandIntent, GraphWork
@@ -49,6 +49,7 @@ from palimpsest.schemas.normal_forms import canonical_name, content_hash, storag
 from palimpsest.schemas.rows.columns import row_of
 from palimpsest.schemas.rows.memories import SOURCE_TYPES, MemoryRow
 from palimpsest.schemas.rows.pipeline import FlagsRow, ShadowProposalRow
+from palimpsest.streams.apply.authoring import EXPLICIT_IMPORTANCE, add_to_graph
 from palimpsest.streams.apply.command_work import (
     PROTECTED,
     Executed,
@@ -71,7 +72,7 @@ from palimpsest.streams.apply.forget import erase_scope, forget, recover
 from palimpsest.streams.apply.imports import import_lines
 from palimpsest.streams.apply.promotions import promote, roll_back
 from palimpsest.streams.apply.proposals import review
-from palimpsest.streams.apply.remember import EXPLICIT_IMPORTANCE, remember
+from palimpsest.streams.apply.remember import remember
 from palimpsest.streams.apply.sessions import (
     alive,
     as_ended,
@@ -437,6 +438,7 @@ HANDLERS: Final[Mapping[type[Frozen], Handler]] = {
     AliasCommand: change_entity,
     UnaliasCommand: change_entity,
     EditEntityCommand: change_entity,
+    AddToGraphCommand: add_to_graph,
     AddDocumentCommand: add_document,
     DeleteDocumentCommand: delete_document,
     ImportCommand: import_lines,

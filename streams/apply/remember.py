@@ -11,11 +11,17 @@ from pydantic import JsonValue
 
 from palimpsest.schemas.commands import RememberCommand
 from palimpsest.schemas.identity import command_memory_id
-from palimpsest.schemas.messages import GraphWork, NormalizedTurn
+from palimpsest.schemas.messages import NormalizedTurn
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows.columns import row_of
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.topics import TURNS_NORMALIZED
+from palimpsest.streams.apply.authoring import (
+    EXPLICIT_IMPORTANCE,
+    own_memories,
+    own_texts,
+    structure_work,
+)
 from palimpsest.streams.apply.command_work import (
     LOWERED,
     Refused,
@@ -39,8 +45,6 @@ from palimpsest.streams.memory_rows import (
 from palimpsest.streams.privacy import refuse_about_private, refuse_in_private_scope
 from palimpsest.streams.stage import Asking, Emit
 from palimpsest.streams.store_port import Put
-
-EXPLICIT_IMPORTANCE = 0.8
 
 _PREFIX = re.compile(r"^\s*(?:(critical)\s*:\s*)?(?:\[([^\]]{1,400})\]\s*:\s*)?", re.IGNORECASE)
 _TYPES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -76,15 +80,17 @@ def remember(work: Work, command: RememberCommand) -> Asking[JsonValue]:
     critical, tags, text = parse_prefix(command.content)
     stored = storage_content(text)
     digest = content_hash(stored)
-    yield from work.embed((stored,))
+    texts = (stored, *own_texts(command.structured))
+    yield from work.embed(texts)
     owner = work.intent.actor.id if command.who is None else command.who
     own_digest = owned_hash(stored, owner)
     known = replace(
-        load_names(work.scope, (stored,)),
-        content_hashes=(digest, own_digest),
+        load_names(work.scope, texts),
+        content_hashes=(digest, own_digest, *map(content_hash, texts[1:])),
         source_ids=() if command.source_id is None else (command.source_id,),
     )
-    yield from work.begin([each.memory_id for each in command.drawn_from or ()], known)
+    drawn_from = [each.memory_id for each in command.drawn_from or ()]
+    yield from work.begin([*drawn_from, *own_memories(command.structured)], known)
     refuse_frozen(work)
     refuse_untaught(work, command)
     refuse_about_private(work, command, {})
@@ -112,9 +118,9 @@ def remember(work: Work, command: RememberCommand) -> Asking[JsonValue]:
     new = _row(work, command, stored, importance, is_pinned, tags)
     row = work.put(as_owned(new) if is_anothers else new)
     work.tell("created", row.memory_id, "remembered", after=row, metadata=lowered)
-    work.graph = _structured(work, row, command)
+    work.graph = command.structured and structure_work(work, command.structured, (row.memory_id,))
     if command.drawn_from is not None:
-        work.writes += map(Put, edge_rows(row, [each.memory_id for each in command.drawn_from]))
+        work.writes += map(Put, edge_rows(row, drawn_from))
     elif work.flags.enabled:
         work.emits.append(Emit(TURNS_NORMALIZED, _to_extract(row, command), "extract"))
     return {"id": row.memory_id, "deduped": False, "version": row.version, **lowered}
@@ -129,7 +135,7 @@ def _known(
 ) -> dict[str, JsonValue]:
     """Gives the memory that has the text what the command wishes of it. Returns the result, which
     names the fields that changed."""
-    work.graph = _structured(work, same, command)
+    work.graph = command.structured and structure_work(work, command.structured, (same.memory_id,))
     new = [name for name in _WISHES if getattr(wished, name) != getattr(same, name)]
     if not new:
         work.tell("deduped", same.memory_id, "same content or source")
@@ -227,21 +233,6 @@ def _replace_drawn(work: Work, command: RememberCommand) -> None:
         raise Refused(f"forbidden: a person had a hand in memory {before.memory_id}")
     work.memories[before.memory_id] = before
     work.remove(before, "drawn again", archive="replaced")
-
-
-def _structured(work: Work, row: MemoryRow, command: RememberCommand) -> GraphWork | None:
-    """The relations that the command itself passes to the graph."""
-    structure = command.structured
-    if structure is None:
-        return None
-    return GraphWork(
-        memory_ids=(row.memory_id,),
-        command_id=command_id(work.message),
-        triples=structure.relations,
-        entities=structure.entities,
-        attributes=structure.attributes,
-        by_person=not work.by_machine if work.intent.guards_graph else None,
-    )
 
 
 def _metadata(command: RememberCommand) -> dict[str, JsonValue]:

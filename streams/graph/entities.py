@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.commands import EditEntityCommand
+from palimpsest.schemas.entities import EditEntityCommand
 from palimpsest.schemas.normal_forms import shown_name
 from palimpsest.schemas.rows.graph import (
     UNKNOWN,
@@ -45,7 +45,7 @@ def alias_fault(name: str, alias: str) -> str | None:
     return None
 
 
-def join(work: Work, name: str, alias: str, command_id: str | None = None) -> JsonValue:
+def join(work: Work, name: str, alias: str, command_id: str | None = None) -> dict[str, JsonValue]:
     """Makes two names denote one entity, together with all other names of either; returns the
     result. No relation or mention of them is rewritten: each stays with its name, and is joined
     when read."""

@@ -10,13 +10,14 @@ from dataclasses import replace
 from functools import partial
 
 from palimpsest.schemas.aspects import Classification
-from palimpsest.schemas.commands import StructuredAttribute
+from palimpsest.schemas.entities import StructuredAspect, StructuredAttribute, StructuredEntity
 from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.identity import aspect_id, entity_id
 from palimpsest.schemas.messages import GraphChange, GraphSweep, GraphWork, MemoryChange
 from palimpsest.schemas.normal_forms import canonical_name, shown_name
 from palimpsest.schemas.rows.columns import Row
 from palimpsest.schemas.rows.graph import (
+    UNKNOWN,
     VAGUE_TYPES,
     AspectRow,
     AttributeRow,
@@ -77,7 +78,7 @@ def graph_persist_stage(extraction_writes: bool) -> Stage:
         graph = yield from LoadGraph(
             message.scope,
             names,
-            given.memory_ids,
+            (*given.memory_ids, *filter(None, (each.memory_id for each in given.attributes))),
             same,
             given.command_id,
             erased=given.imported is not None,
@@ -89,7 +90,7 @@ def graph_persist_stage(extraction_writes: bool) -> Stage:
             weights=tuple((each.aspect_id,) for each in given.weighed or ()),
         )
         known = (dict(graph.names), dict(graph.relations), dict(graph.links))
-        work = Work(message, graph, given.memory_ids, *known, given.by_person)
+        work = Work(message, graph, given.memory_ids, *known, given.by_person, bool(given.tells))
         _persist(work, given)
         change = GraphChange(
             memory_ids=given.memory_ids,
@@ -131,8 +132,8 @@ def _names(given: GraphWork) -> Iterable[str]:
         yield triple.target
     for entity in given.entities:
         yield entity.name
-    for attribute in given.attributes:
-        yield attribute.entity
+    for aspect in (*(given.aspects or ()), *given.attributes):
+        yield aspect.entity
     yield from _told_the_same(given)
     yield from imported_names(given.imported)
     yield from (fact.entity for fact in (given.classified or NOT_CLASSIFIED).facts)
@@ -151,25 +152,41 @@ def _persist(work: Work, given: GraphWork) -> None:
     if given.edited is not None:
         answer(work, given.command_id, partial(edit, work, given.edited))
     for entity in given.entities:
-        if _named(work, entity.name, entity.type) is not None:
-            for alias in entity.aliases:
-                try:
-                    join(work, entity.name, alias)
-                    _link(work, work.names[canonical(alias)], alias)
-                except Refused as error:
-                    why = str(error).partition(": ")[2]
-                    work.warnings.append(f"{why}; it was made no alias")
+        _entity(work, entity)
     for triple in given.triples:
         _triple(work, triple)
+    for aspect in given.aspects or ():
+        _aspect(work, aspect, ())
     for attribute in given.attributes:
         _attribute(work, attribute)
     _classified(work, given.classified or NOT_CLASSIFIED)
     work.structure += map(Put, weighed_rows(work.message, given.weighed or (), work.graph))
+    if given.tells:
+        status = "added" if any(work.added.values()) else "already"
+        told = {"status": status, "added": work.added, "known": work.known}
+        answer_command(work, given.command_id, None, {**told, "warnings": [*work.warnings]})
     if given.imported is not None:
         rows, result = imported_rows(work.message.scope, given.imported, work.graph)
         work.structure += map(Put, rows)
         _link_imported(work, rows)
         answer_command(work, given.command_id, None, result.model_dump(mode="json"))
+
+
+def _entity(work: Work, entity: StructuredEntity) -> None:
+    is_known = canonical(entity.name) in work.names
+    if _named(work, entity.name, entity.type) is None:
+        return
+    work.note("entities", shown_name(entity.name), is_known)
+    row = work.names[canonical(entity.name)]
+    work.keep(replace(row, authored=row.authored or work.authors))
+    for alias in entity.aliases:
+        try:
+            joined = join(work, entity.name, alias)
+            work.note("aliases", shown_name(alias), joined["status"] == "already")
+            _link(work, work.names[canonical(alias)], alias, work.memory_ids)
+        except Refused as error:
+            why = str(error).partition(": ")[2]
+            work.warnings.append(f"{why}; it was made no alias")
 
 
 def _classified(work: Work, classified: Classification) -> None:
@@ -188,6 +205,7 @@ def _triple(work: Work, triple: Triple) -> None:
     relation = canonical_name(triple.relationship)
     key = (source.name_id, target.name_id, relation)
     known = work.relations.get(key)
+    work.note("relations", f"{source.name} {relation} {target.name}", known is not None)
     if known is None:
         row = RelationRow(
             source_name_id=source.name_id,
@@ -205,50 +223,82 @@ def _triple(work: Work, triple: Triple) -> None:
             confidence=(known.confidence * seen + triple.confidence) / (seen + 1),
         )
         work.relations_updated += 1
+    row = replace(row, authored=row.authored or work.authors)
     work.relations[key] = work.changed[(RelationRow, *key)] = row
 
 
-def _attribute(work: Work, attribute: StructuredAttribute) -> None:
-    owner = _named(work, attribute.entity, "unknown")
+def _aspect(
+    work: Work, given: StructuredAspect, memory_ids: tuple[str, ...], note: bool = True
+) -> str | None:
+    """Adds an aspect of an entity, unless it is known: it keeps its name and its weight. Returns
+    its id, if the entity may have the name."""
+    owner = _named(work, given.entity, UNKNOWN, memory_ids)
     if owner is None:
-        return
-    found = _aspect_of(work.message.scope, attribute)
-    if work.graph.aspects.get((found,)) is None:  # else it keeps its name and its weight
+        return None
+    found = _aspect_of(work.message.scope, given)
+    before = work.graph.aspects.get((found,))
+    is_known = before is not None
+    if before is not None and note and work.authors and not before.authored:
+        work.structure.append(Put(replace(before, authored=True)))
+    if not is_known:
         aspect = AspectRow(
             aspect_id=found,
             name_id=owner.name_id,
             scope=work.message.scope,
-            name=attribute.aspect,
-            canonical_name=canonical_name(attribute.aspect),
+            name=given.aspect,
+            canonical_name=canonical_name(given.aspect),
             updated_at=work.message.recorded,
+            authored=note and work.authors,
         )
         work.structure.append(Put(aspect))
-    for memory_id in work.memory_ids:
+    if note:
+        work.note("aspects", f"{owner.name}: {given.aspect}", is_known)
+    return found
+
+
+def _attribute(work: Work, attribute: StructuredAttribute) -> None:
+    memory_ids = _memories_of(attribute, work.memory_ids)
+    found = _aspect(work, attribute, memory_ids, note=False)
+    if found is None:
+        return
+    for memory_id in memory_ids:
         before = work.graph.attributes.get((found, memory_id))
-        if before is None or before.text_key is not None:
+        is_known = before is not None and before.text_key is None
+        work.note("attributes", memory_id, is_known)
+        if not is_known:
             row = AttributeRow(
-                aspect_id=found,
-                memory_id=memory_id,
-                scope=work.message.scope,
-                kind=attribute.kind,
+                aspect_id=found, memory_id=memory_id, scope=work.message.scope, kind=attribute.kind
             )
+            if attribute.confidence is not None:
+                row = replace(row, confidence=attribute.confidence)
+            if attribute.importance is not None:
+                row = replace(row, importance=attribute.importance)
             work.structure.append(Put(row))
+
+
+def _memories_of(attribute: StructuredAttribute, others: tuple[str, ...]) -> tuple[str, ...]:
+    return others if attribute.memory_id is None else (attribute.memory_id,)
 
 
 def _authored_keys(scope: str, given: GraphWork) -> Iterator[tuple[str, str]]:
     """The keys of authored attributes; that of an aspect alone where there is no memory."""
+    for aspect in given.aspects or ():
+        yield _aspect_of(scope, aspect), ""
     for attribute in given.attributes:
-        for memory_id in given.memory_ids or ("",):
+        for memory_id in _memories_of(attribute, given.memory_ids) or ("",):
             yield _aspect_of(scope, attribute), memory_id
 
 
-def _aspect_of(scope: str, attribute: StructuredAttribute) -> str:
-    owner = entity_id(scope, canonical(attribute.entity))
-    return aspect_id(owner, canonical_name(attribute.aspect))
+def _aspect_of(scope: str, aspect: StructuredAspect) -> str:
+    owner = entity_id(scope, canonical(aspect.entity))
+    return aspect_id(owner, canonical_name(aspect.aspect))
 
 
-def _named(work: Work, given: str, entity_type: str) -> NameRow | None:
-    """Returns the name, new or with one more mention, linked to the change's memories."""
+def _named(
+    work: Work, given: str, entity_type: str, memory_ids: tuple[str, ...] | None = None
+) -> NameRow | None:
+    """Returns the name, new or with one more mention, linked to these memories, else to all of the
+    change."""
     fault = name_fault(shown_name(given))
     if fault is not None:
         work.warnings.append(f"entity name {given[:100]!r} {fault} and was dropped")
@@ -265,13 +315,13 @@ def _named(work: Work, given: str, entity_type: str) -> NameRow | None:
             updated_at=work.message.recorded,
         )
         work.entities_updated += 1
-    _link(work, row, given)
+    _link(work, row, given, work.memory_ids if memory_ids is None else memory_ids)
     return work.keep(row)
 
 
-def _link(work: Work, row: NameRow, given: str) -> None:
-    """Links a name to the change's memories."""
-    for memory_id in work.memory_ids:
+def _link(work: Work, row: NameRow, given: str, memory_ids: tuple[str, ...]) -> None:
+    """Links a name to memories."""
+    for memory_id in memory_ids:
         # Its first text is the one that the change is about; later ones may or may not be stored
         # yet.
         for text in work.graph.texts.get(memory_id, ())[:1]:

@@ -24,7 +24,7 @@ _ANSWERED = "alias"
 @dataclass(slots=True)
 class Work:
     """What a change does so far. `by_person`: whether a person asked for it, None in older
-    records."""
+    records. `authors`: it adds to the graph without a text."""
 
     message: Message
     graph: Graph
@@ -33,10 +33,14 @@ class Work:
     relations: dict[tuple[str, str, str], RelationRow]
     links: dict[tuple[str, str], NameLinkRow]
     by_person: bool | None = None
+    authors: bool = False
     changed: dict[tuple[object, ...], Row] = field(default_factory=dict)
     mentions: dict[tuple[str, str, str], MentionRow] = field(default_factory=dict)
     structure: list[Write] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    added: dict[str, list[JsonValue]] = field(default_factory=dict)
+    known: dict[str, list[JsonValue]] = field(default_factory=dict)
+    """What was authored, by kind: new, and as it was before."""
     entities_inserted: int = 0
     entities_updated: int = 0
     relations_inserted: int = 0
@@ -44,6 +48,11 @@ class Work:
     # Counts only the change's own memories: how many earlier ones are linked depends on how far
     # apply-writes is.
     mentions_linked: int = 0
+
+    def note(self, kind: str, what: str, is_known: bool) -> None:
+        found = (self.known if is_known else self.added).setdefault(kind, [])
+        if what not in found:
+            found.append(what)
 
     def keep(self, row: NameRow) -> NameRow:
         self.names[row.canonical_name] = row

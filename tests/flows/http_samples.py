@@ -232,6 +232,12 @@ SAMPLES: Final[dict[str, Sample]] = {
         wrong={},
         asks=False,
     ),
+    "POST /api/graph": Sample(
+        "/api/graph",
+        {"structured": {"entities": [{"name": "Oslo"}]}, "scope": "{scope}"},
+        wrong={"structured": {"entitys": []}},
+        asks=False,
+    ),
     "PATCH /api/entities/{name}": Sample(
         "/api/entities/Oslo",
         {"pinned": True, "scope": "{scope}"},

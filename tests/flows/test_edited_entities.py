@@ -15,10 +15,10 @@ from palimpsest.ops.operations.scopes import GraphStatistics
 from palimpsest.schemas.commands import (
     AliasCommand,
     Command,
-    EditEntityCommand,
     ForgetCommand,
     UnaliasCommand,
 )
+from palimpsest.schemas.entities import EditEntityCommand
 from palimpsest.schemas.envelope import Actor
 from palimpsest.stores.index.stored_scopes import StoredGraph
 from palimpsest.stores.recall.graph import graph_boost
