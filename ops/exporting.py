@@ -62,7 +62,7 @@ related AS MATERIALIZED (
 named AS MATERIALIZED (
     SELECT * FROM name_rows WHERE scope = $scope AND entity_id IN (
         SELECT entity_id FROM name_rows WHERE scope = $scope
-            AND (pinned OR entity_id NOT IN (FROM lost))
+            AND (pinned OR authored OR entity_id NOT IN (FROM lost))
         UNION SELECT entity_id FROM present
         UNION SELECT source_id FROM related UNION SELECT target_id FROM related)) """
 
@@ -131,11 +131,12 @@ _LINES: Final[Mapping[str, str]] = {
     " AND (o.memory_id IS NULL OR o.memory_id IN (FROM chosen)) ORDER BY f.item_id",
     # Main names first: aliases refer to them.
     "name": "SELECT n.canonical_name, n.name, m.canonical_name AS main, n.is_alias,"
-    " n.entity_type, n.summary, n.mentions, n.pinned, n.first_seen, n.updated_at"
+    " n.entity_type, n.summary, n.mentions, n.pinned, n.first_seen, n.updated_at, n.chosen,"
+    " n.set_type, n.archived, n.edits, n.authored, n.edited_by_person"
     " FROM named n JOIN named m ON m.name_id = n.entity_id"
     " ORDER BY n.name_id <> n.entity_id, n.canonical_name",
     "relation": "SELECT s.canonical_name AS source, t.canonical_name AS target, r.relation_type,"
-    " r.strength, r.mentions, r.confidence FROM related r"
+    " r.strength, r.mentions, r.confidence, r.authored FROM related r"
     " JOIN named s ON s.name_id = r.source_name_id"
     " JOIN named t ON t.name_id = r.target_name_id"
     " ORDER BY source, target, r.relation_type",
@@ -143,9 +144,11 @@ _LINES: Final[Mapping[str, str]] = {
     " r.confidence FROM mention_rows r JOIN named n USING (name_id)"
     f" WHERE r.scope = $scope AND r.{_OWN} ORDER BY r.memory_id, r.text_key, name",
     "aspect": "SELECT n.canonical_name AS entity, a.canonical_name, a.name,"
-    f" {WEIGHT} AS weight, a.updated_at FROM aspect_rows a JOIN named n USING (name_id)"
+    f" {WEIGHT} AS weight, a.updated_at, a.authored FROM aspect_rows a"
+    " JOIN named n USING (name_id)"
     " LEFT JOIN aspect_weights w USING (aspect_id)"
-    " WHERE a.scope = $scope AND (a.aspect_id NOT IN (SELECT aspect_id FROM attribute_rows)"
+    " WHERE a.scope = $scope AND (a.authored"
+    " OR a.aspect_id NOT IN (SELECT aspect_id FROM attribute_rows)"
     f" OR a.aspect_id IN (SELECT aspect_id FROM attribute_rows WHERE {_OWN}))"
     " ORDER BY entity, a.canonical_name",
     "attribute": "SELECT n.canonical_name AS entity, a.canonical_name AS aspect, r.memory_id,"

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from palimpsest.schemas.aspects import ClassifyFactsCommand, WeighAspectsCommand
+from palimpsest.schemas.entities import AddToGraphCommand, EditEntityCommand, Structure
 from palimpsest.schemas.enumerations import Privacy
-from palimpsest.schemas.envelope import Actor, Frozen, Share, Triple, UtcTime
+from palimpsest.schemas.envelope import Actor, Frozen, Share, UtcTime
 from palimpsest.schemas.extraction import FactsExtracted
 from palimpsest.schemas.limits import CHUNK_CHARACTERS, CHUNK_OVERLAP
 from palimpsest.schemas.portable import NumberedLine
@@ -124,28 +125,6 @@ class DeleteDocumentCommand(Frozen):
     command: Literal["delete-document"] = "delete-document"
     document_id: str = Field(min_length=1, max_length=64)
     reason: str = Field(pattern=r"\S", max_length=2_000)
-
-
-class StructuredAttribute(Frozen):
-    """An attribute or constraint of an entity, authored with a memory."""
-
-    entity: str
-    aspect: str
-    kind: Literal["attribute", "constraint"] = "attribute"
-
-
-class StructuredEntity(Frozen):
-    name: str
-    type: str = "unknown"
-    aliases: tuple[str, ...] = ()
-
-
-class Structure(Frozen):
-    """Graph writes that go with a remembered text."""
-
-    entities: tuple[StructuredEntity, ...] = ()
-    attributes: tuple[StructuredAttribute, ...] = ()
-    relations: tuple[Triple, ...] = ()
 
 
 class MemoryVersion(Frozen):
@@ -527,6 +506,8 @@ Command = Annotated[
     | SetPrivacyCommand
     | AliasCommand
     | UnaliasCommand
+    | EditEntityCommand
+    | AddToGraphCommand
     | AddDocumentCommand
     | DocumentTextCommand
     | DeleteDocumentCommand

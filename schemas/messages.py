@@ -16,6 +16,10 @@ from palimpsest.schemas.commands import (
     DecayCommand,
     DocumentTextCommand,
     MemoryCommand,
+)
+from palimpsest.schemas.entities import (
+    EditEntityCommand,
+    StructuredAspect,
     StructuredAttribute,
     StructuredEntity,
 )
@@ -190,7 +194,8 @@ class CommandIntent(Frozen):
     records have no such mark and did nothing of the kind, nor do they in a rebuild. `guards`: no
     machine pins a memory or gives it more than the usual importance, and a cascade is carried out
     as a whole or not at all; older records have no such mark either. `supersedes`: a memory whose
-    text it changes gets an edge to its state of before, which older records do not leave."""
+    text it changes gets an edge to its state of before, which older records do not leave.
+    `guards_graph`: no machine takes back what a person said of entities."""
 
     intent: Literal["command"] = "command"
     command: Command | None = None
@@ -200,6 +205,7 @@ class CommandIntent(Frozen):
     hides: bool | None = None
     guards: bool | None = None
     supersedes: bool | None = None
+    guards_graph: bool | None = None
 
 
 class DocumentTextIntent(Frozen):
@@ -300,10 +306,12 @@ class GraphWork(Frozen):
     """What the graph should take from a change: triples, and the memories that they belong to.
     `command_id`: the command that told it, where extraction did not; that of an alias is answered
     by graph-persist, which alone knows what came of it, and so is that of `separated`, two names
-    that denote two entities. `erased`: memories that the graph forgets,
-    with all that they alone told; `erased_scope`: all of it. `from_turns`: whether the graph took
-    what turns say when this was written; older records do not tell. `classified`: what a model said
-    of facts of one entity, where no one else has. `weighed`: changes of aspects' weights."""
+    that denote two entities, and of `edited`, a change of one. `tells`: graph-persist answers the
+    command with what of the structure was new. `by_person`: whether a person asked for it; older
+    records do not tell. `erased`: memories that the graph forgets, with all that they alone told;
+    `erased_scope`: all of it. `from_turns`: whether the graph took what turns say when this was
+    written; older records do not tell. `classified`: what a model said of facts of one entity,
+    where no one else has. `weighed`: changes of aspects' weights."""
 
     memory_ids: tuple[str, ...]
     command_id: str | None = None
@@ -319,6 +327,10 @@ class GraphWork(Frozen):
     sweep: GraphSweep | None = None
     classified: Classification | None = None
     weighed: tuple[AspectChange, ...] | None = None
+    edited: EditEntityCommand | None = None
+    by_person: bool | None = None
+    aspects: tuple[StructuredAspect, ...] | None = None
+    tells: bool | None = None
 
 
 class MemoryChange(Frozen):

@@ -219,6 +219,12 @@ class PortableName(Frozen):
     pinned: bool = False
     first_seen: UtcTime
     updated_at: UtcTime
+    chosen: Count = 0
+    set_type: Word | None = None
+    archived: bool = False
+    edits: Count = 0
+    authored: bool = False
+    edited_by_person: bool = False
 
 
 class PortableRelation(Frozen):
@@ -231,6 +237,7 @@ class PortableRelation(Frozen):
     strength: float = 1.0
     mentions: Count = 1
     confidence: float
+    authored: bool = False
 
 
 class PortableMention(Frozen):
@@ -260,6 +267,7 @@ class PortableAspect(Frozen):
     name: str
     weight: float = 0.5
     updated_at: UtcTime
+    authored: bool = False
 
 
 class PortableAttribute(Frozen):

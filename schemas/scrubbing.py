@@ -33,7 +33,7 @@ _OPEN: Final = frozenset({"headers", "extensions"})
 """Fields with arbitrary keys, which nothing reads."""
 _NAMES: Final = frozenset(
     {"name", "alias", "canonical_name", "main", "source", "target", "entity", "aspect", "aliases"}
-    | {"separated"}
+    | {"separated", "rename"}
 )
 """Names in the graph: equal ones stay equal."""
 _CODE: Final = re.compile(

@@ -12,6 +12,7 @@ from pydantic_core import Url
 from palimpsest.schemas.codec import identified, utc_offset_minutes
 from palimpsest.schemas.commands import (
     AddDocumentCommand,
+    AliasCommand,
     ChangeEmbeddingCommand,
     Command,
     DocumentTextCommand,
@@ -21,9 +22,11 @@ from palimpsest.schemas.commands import (
     RecoverCommand,
     RememberCommand,
     SetPrivacyCommand,
+    UnaliasCommand,
     UpdateShortTermCommand,
 )
 from palimpsest.schemas.echoes import spoken
+from palimpsest.schemas.entities import AddToGraphCommand, EditEntityCommand
 from palimpsest.schemas.identity import EMBEDDING_SCOPE, command_digest, document_id, turn_item_id
 from palimpsest.schemas.messages import (
     EDITION,
@@ -61,6 +64,13 @@ from palimpsest.streams.sensitive.spans import placeholders_in
 from palimpsest.streams.settings import IntentSettings, PiiSettings
 from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
 
+_OF_THE_GRAPH = (
+    AliasCommand,
+    UnaliasCommand,
+    EditEntityCommand,
+    AddToGraphCommand,
+    RememberCommand,
+)
 DEFAULT_PII = PiiSettings()
 DEFAULT_INTENT = IntentSettings()
 EMPTY_CONTENT = "empty_content"
@@ -184,6 +194,7 @@ def _command(message: Message, body: MemoryCommand, refused: bool) -> Step:
         hides=hides,
         guards=True if is_cascade or body.actor.type != "human" else None,
         supersedes=True if isinstance(command, ModifyCommand) else None,
+        guards_graph=True if isinstance(command, _OF_THE_GRAPH) else None,
     )
     emits = [_write(intent)]
     if error is None:

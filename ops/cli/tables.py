@@ -368,6 +368,7 @@ def print_entity(found: Json) -> None:
     out = console()
     aliases = found["aliases"]
     also = f", also {text(aliases)}" if aliases else ""
+    also += "".join(f", {name}" for name in ("pinned", "archived") if found[name])
     named = f"named in {found['mentions']} memories"
     out.print(f"[bold]{text(found['name'])}[/] ({text(found['type'])}{also}), {named}")
     if found["summary"]:

@@ -121,6 +121,15 @@ True
 ## unalias
 >>> (await memory.unalias("Lisbon", "Lisboa")).status
 'separated'
+## edit_entity
+>>> city = await memory.edit_entity("Lisbon", rename="Lisboa", type="place")
+>>> city.name, city.aliases, city.version
+('Lisboa', ('Lisbon',), 2)
+## add_to_graph
+>>> relation = {"source": "Ana", "relationship": "owns", "target": "Oboe"}
+>>> added = await memory.add_to_graph({"entities": [{"name": "Oboe"}], "relations": [relation]})
+>>> added.status, added.added.entities, added.added.relations
+('added', ('Oboe',), ('Ana owns Oboe',))
 ## command_result
 >>> await memory.command_result("0b9e7c1a-6a53-4c0e-9f3e-5d1f6b0c7a11")
 ## turn_results

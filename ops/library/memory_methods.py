@@ -130,6 +130,8 @@ class MemoryMethods:
     confirm = method(of.changing.Confirm)
     alias = method(of.graph.Alias)
     unalias = method(of.graph.Unalias)
+    edit_entity = method(of.authoring.EditEntity)
+    add_to_graph = method(of.authoring.AddToGraph)
     command_result = method(of.answers.CommandResult)
     turn_results = method(of.answers.TurnResults)
     erase = method(of.forgetting.Erase)

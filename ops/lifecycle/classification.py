@@ -71,6 +71,7 @@ FROM named f JOIN known_entities k ON k.entity_id = f.entity_id AND k.scope = f.
     ANTI JOIN placed p ON p.entity_id = f.entity_id AND p.memory_id = f.memory_id
     ANTI JOIN left_out l ON l.scope = f.scope AND l.entity_id = f.entity_id
         AND l.fact = f.memory_id || ' ' || f.version
+WHERE NOT k.archived
 GROUP BY f.scope, f.entity_id
 HAVING count(*) >= {LEAST_FACTS} OR any_value(k.entity_type) = 'person'
 ORDER BY count(*) DESC, f.scope, f.entity_id LIMIT {MOST_ENTITIES}"""

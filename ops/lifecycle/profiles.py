@@ -53,7 +53,7 @@ SELECT f.scope, f.entity_id, any_value(k.name),
         ORDER BY f.importance DESC, f.occurred_at DESC, f.memory_id)[:{MOST_FACTS}]
 FROM (SELECT DISTINCT * FROM facts) f
     JOIN known_entities k ON k.entity_id = f.entity_id AND k.scope = f.scope
-WHERE k.summary IS NULL AND NOT EXISTS (
+WHERE k.summary IS NULL AND NOT k.archived AND NOT EXISTS (
     SELECT 1 FROM sources s WHERE s.source_id = f.entity_id AND s.scope = f.scope AND s.stand
         AND (NOT s.is_deleted OR s.updated_by <> '{PROFILER.id}'))
 GROUP BY f.scope, f.entity_id HAVING count(*) >= {LEAST_FACTS}

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from palimpsest.ops.operations import (
     answers,
+    authoring,
     changing,
     dead_letters,
     documents,
@@ -40,6 +41,7 @@ SUBJECTS: Final = (
     forgetting,
     selection,
     graph,
+    authoring,
     sessions,
     documents,
     privacy,

@@ -64,7 +64,7 @@ class Remember(Write[Change]):
         Doc(
             "entities, attributes and relations to add to the graph with it; a constraint is in"
             " every context that names its entity",
-            model="palimpsest.schemas.commands:Structure",
+            model="palimpsest.schemas.entities:Structure",
         ),
     ] = None
     metadata: Annotated[

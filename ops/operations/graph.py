@@ -26,7 +26,7 @@ _REVIEW = partial(_GRAPH, panel="Explain and review", overview=True)
 
 class EntityRow(Answer):
     """A person or thing. `mentions` counts the memories that name it, `times_told` all its
-    mentions."""
+    mentions. `archived`: it is out of the graph. `version` rises with each edit."""
 
     id: str
     scope: str
@@ -37,6 +37,8 @@ class EntityRow(Answer):
     mentions: int
     times_told: int
     pinned: bool
+    archived: bool
+    version: int
     first_seen: datetime
     updated_at: datetime
 
@@ -57,6 +59,9 @@ class Entities(Read[EntityPage]):
     query: Annotated[
         str | None, Doc("part of a name", min_length=1, max_length=2_000, not_blank=True)
     ] = None
+    archived: Annotated[
+        bool, Doc("those that were archived instead of all others", option="--archived")
+    ] = False
     scope: shared.Scope = ""
     limit: shared.Limit = 50
     cursor: shared.Cursor = None
@@ -67,7 +72,9 @@ class Entities(Read[EntityPage]):
         from palimpsest.schemas.normal_forms import canonical_name
 
         named = None if self.query is None else canonical_name(self.query)
-        condition, values = where([("scope = ?", self.scope), (_NAMED, named)])
+        condition, values = where(
+            [("scope = ?", self.scope), ("archived = ?", self.archived), (_NAMED, named)]
+        )
         if self.cursor is not None:
             condition += " AND (times_told < ? OR (times_told = ? AND entity_id > ?))"
             mentioned, _, entity_id = self.cursor.partition("/")
@@ -93,7 +100,7 @@ _NAMED = (
 )
 _ENTITY = (
     "entity_id AS id, scope, name, entity_type AS type, aliases, summary, mentions, times_told,"
-    " pinned, first_seen, updated_at"
+    " pinned, archived, version, first_seen, updated_at"
 )
 
 
@@ -347,7 +354,8 @@ FROM main.relations r JOIN known_entities s ON s.entity_id = r.source_entity_id
 WHERE r.scope = $scope ORDER BY ALL
 """
 _KNOWN = """
-SELECT n.entity_id AS id, list(n.name ORDER BY n.name_id <> n.entity_id, n.canonical_name) AS names,
+SELECT n.entity_id AS id,
+    list(n.name ORDER BY n.chosen DESC, n.name_id <> n.entity_id, n.canonical_name) AS names,
     any_value(e.entity_type) AS type
 FROM name_rows n JOIN known_entities e USING (entity_id, scope)
 WHERE n.scope = $scope GROUP BY n.entity_id ORDER BY n.entity_id
@@ -444,11 +452,18 @@ class ShowGraph(Read[EntityGraph]):
 
         shard = sources.shard_of(self.scope)
         edges = rows(shard, _EDGES, {"scope": self.scope})
-        query = f"SELECT {_ENTITY} FROM main.entities WHERE scope = ? ORDER BY times_told DESC, id"
+        query = f"SELECT {_ENTITY} FROM main.entities WHERE scope = ? AND NOT archived"
+        query += " ORDER BY times_told DESC, id"
         nodes = rows(shard, query, [self.scope])
         if self.name is not None:
             start = _id_of(shard, self.scope, self.name)
             if all(row["id"] != start for row in nodes):
+                is_archived = "scope = ? AND entity_id = ? AND archived"
+                if rows(shard, f"FROM known_entities WHERE {is_archived}", [self.scope, start]):
+                    raise NotFoundError(
+                        f"{self.name} is archived: to restore it, set archived to false with"
+                        " edit-entity"
+                    )
                 raise _unknown(shard, self.scope, self.name)
             distances = _distances(start, edges, self.depth)
             nodes = [row for row in nodes if row["id"] in distances]

@@ -136,7 +136,7 @@ SELECT count(*) AS entities, CAST(coalesce(sum(len(aliases)), 0) AS BIGINT) AS a
     count(*) FILTER (summary IS NOT NULL) AS summarized,
     count(*) FILTER (mentions = 0 AND entity_id NOT IN (SELECT id FROM {_ENDS})) AS orphans,
     CAST(coalesce(sum(mentions), 0) AS BIGINT) AS mentions
-FROM main.entities WHERE scope = $scope
+FROM main.entities WHERE scope = $scope AND NOT archived
 """
 _ASPECT_COUNTS = """
 SELECT count(*) AS aspects, count(*) FILTER (confirmations > 0) AS confirmed,
@@ -153,7 +153,7 @@ _BY_TYPE = {
     name: f"SELECT {column} AS type, count(*) AS number FROM {table} WHERE scope = $scope"
     " GROUP BY 1 ORDER BY number DESC, type"
     for name, column, table in (
-        ("entity_types", "entity_type", "main.entities"),
+        ("entity_types", "entity_type", "(FROM main.entities WHERE NOT archived)"),
         ("relation_types", "relation_type", "main.relations"),
         ("edge_types", "relation_type", "memory_edges"),
     )

@@ -2,6 +2,7 @@
 
 # Annotations are read while the program runs, so they are not postponed here.
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,8 +16,11 @@ from palimpsest.schemas.rows.columns import (
     Since,
 )
 
-VAGUE_TYPES = ("extracted", "unknown", "")
+UNKNOWN = "unknown"
+"""The type of an entity of which nobody said one."""
+VAGUE_TYPES = ("extracted", UNKNOWN, "")
 """Uninformative types of entities: any other type takes precedence."""
+AUTHORED = "whether it was added without a text: it stays whatever memories are forgotten"
 LEAST_WEIGHT, FIRST_WEIGHT, MOST_WEIGHT = 0.1, 0.5, 1.0
 """Weights of aspects."""
 
@@ -37,6 +41,33 @@ class NameRow(Row, table="name_rows", key=("name_id",), rewritten=True):
     pinned: Annotated[bool, "whether machines must leave it alone"] = False
     first_seen: Annotated[Appended, "when it was first named"]
     updated_at: Annotated[Appended, "when it was last updated here"]
+    chosen: Annotated[
+        int, "of the entity's names the one with the most is shown; 0: never chosen", Since(34)
+    ] = 0
+    set_type: Annotated[
+        str | None, "the type that was set, ahead of `entity_type`; NULL: none", Since(34)
+    ] = None
+    archived: Annotated[
+        bool, "whether the entity is out of the graph until restored", Since(34)
+    ] = False
+    edits: Annotated[int, "how often the entity was edited by this main name", Since(34)] = 0
+    authored: Annotated[bool, AUTHORED, Since(34)] = False
+    edited_by_person: Annotated[
+        bool, "whether a person edited it: machines must not", Since(34)
+    ] = False
+
+
+def type_of(names: Sequence[NameRow]) -> str:
+    """The type of the entity that has these names, the main name first: one that was set, else the
+    first that tells something."""
+    types = [name.set_type for name in names if name.set_type is not None]
+    types += [name.entity_type for name in names if name.entity_type not in VAGUE_TYPES]
+    return (types or [names[0].entity_type])[0]
+
+
+def shown_order(row: NameRow) -> tuple[int, bool, str]:
+    """The key by which the first of an entity's names is the one that is shown."""
+    return -row.chosen, row.name_id != row.entity_id, row.canonical_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +83,11 @@ class NameLinkRow(
     is_active: Annotated[bool, "whether they denote one entity"] = True
     command_id: Annotated[
         str | None,
-        "the command that said so last; NULL when it came with a memory or an import",
+        "the command that said so last; NULL when it came with a memory, an import or a new name",
         NOT_KNOWN_BEFORE,
     ] = None
     updated_at: Annotated[Appended, "when it was said last"]
+    by_person: Annotated[bool, "whether a person said so: agents must not", Since(34)] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +107,7 @@ class RelationRow(
     strength: Annotated[float, "how strong it is, from 0 to 1"] = 1.0
     mentions: Annotated[int, "how often it was told"] = 1
     confidence: Annotated[float, "the average of all that told it, from 0 to 1"]
+    authored: Annotated[bool, AUTHORED, Since(34)] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +143,7 @@ class AspectRow(Row, table="aspect_rows", key=("aspect_id",)):
     canonical_name: Annotated[str, "the facet lower-cased"]
     weight: Annotated[float, "how much it counts, from 0 to 1"] = FIRST_WEIGHT
     updated_at: Annotated[Appended, "when it was last updated here"]
+    authored: Annotated[bool, AUTHORED, Since(34)] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,8 @@ from palimpsest.stores.database.view_columns import View
 
 _ORDER = "CASE WHEN name_id = entity_id THEN '0' ELSE '1' END || canonical_name"
 
+_SHOWN = f"{{'chosen': -chosen, 'name': {_ORDER}}}"
+
 WEIGHT = f"greatest({LEAST_WEIGHT}, least({MOST_WEIGHT}, a.weight + coalesce(w.gain, 0)))"
 """The weight of an aspect `a` by what is known of it in `aspect_weights w`."""
 
@@ -24,18 +26,20 @@ INTERNAL_GRAPH_VIEWS: dict[str, str] = {
     # Entities with all their names, without the number of memories that mention them: cheap to
     # query.
     "known_entities": f"""SELECT entity_id, scope,
-               min(name) FILTER (WHERE name_id = entity_id) AS name,
-               min(canonical_name) FILTER (WHERE name_id = entity_id) AS canonical_name,
-               coalesce(arg_min(entity_type, {_ORDER})
-                   FILTER (WHERE entity_type NOT IN {VAGUE_TYPES}),
+               arg_min(name, {_SHOWN}) AS name, arg_min(canonical_name, {_SHOWN}) AS canonical_name,
+               coalesce(arg_min(set_type, {_ORDER}) FILTER (WHERE set_type IS NOT NULL),
+                   arg_min(entity_type, {_ORDER}) FILTER (WHERE entity_type NOT IN {VAGUE_TYPES}),
                    arg_min(entity_type, {_ORDER})) AS entity_type,
-               coalesce(list(canonical_name ORDER BY canonical_name)
-                   FILTER (WHERE name_id <> entity_id), []) AS aliases,
+               list_filter(list(canonical_name ORDER BY canonical_name),
+                   lambda each: each <> arg_min(canonical_name, {_SHOWN})) AS aliases,
                arg_min(summary, {_ORDER}) FILTER (WHERE summary IS NOT NULL) AS summary,
                CAST(sum(mentions) AS BIGINT) AS times_told,
-               bool_or(pinned) AS pinned, min(first_seen) AS first_seen,
+               bool_or(pinned) AS pinned, bool_or(archived) AS archived,
+               bool_or(authored) AS authored,
+               CAST(1 + sum(edits) AS BIGINT) AS version, min(first_seen) AS first_seen,
                max(updated_at) AS updated_at
            FROM internal.name_rows GROUP BY entity_id, scope""",
+    "archived_entities": "SELECT DISTINCT entity_id FROM internal.name_rows WHERE archived",
     # Names in the present texts of active memories, one row per name: cheap to query.
     "present_mentions": """SELECT m.memory_id, n.entity_id, m.scope, m.mention_text, m.confidence
            FROM internal.mention_rows m JOIN internal.name_rows n USING (name_id)
@@ -91,7 +95,7 @@ INTERNAL_GRAPH_VIEWS: dict[str, str] = {
            SELECT e.* FROM internal.relation_rows e
            LEFT JOIN lost q USING (source_name_id, target_name_id, relation_type)
            LEFT JOIN supported k USING (source_name_id, target_name_id, relation_type)
-           WHERE q.scope IS NULL OR k.relation_type IS NOT NULL""",
+           WHERE q.scope IS NULL OR k.relation_type IS NOT NULL OR e.authored""",
     # Which active memory names which entity in its present text, and how.
     "memory_entity_mentions": """SELECT memory_id, entity_id, scope,
                min(mention_text) AS mention_text, max(confidence) AS confidence
@@ -110,20 +114,25 @@ GRAPH_VIEWS: dict[str, View] = {
         "Who and what memories name: the nodes of the graph.",
         """SELECT e.entity_id, e.scope, e.name, e.canonical_name, e.entity_type, e.aliases,
                coalesce(e.summary, p.content) AS summary, coalesce(c.memories, 0) AS mentions,
-               e.times_told, e.pinned, e.first_seen, e.updated_at
+               e.times_told, e.pinned, e.archived, e.version, e.first_seen, e.updated_at
            FROM internal.known_entities e LEFT JOIN (
                SELECT entity_id, scope, count(*) AS memories FROM internal.memory_entity_mentions
                GROUP BY entity_id, scope) c USING (entity_id, scope)
                LEFT JOIN (SELECT scope, source_id, content FROM internal.memory_rows
                    WHERE type = 'profile' AND NOT is_deleted) p
                    ON p.scope = e.scope AND p.source_id = e.entity_id
-           WHERE c.memories > 0 OR e.pinned OR ((e.times_told > 0 OR len(e.aliases) > 0)
+           WHERE c.memories > 0 OR e.pinned OR e.authored
+               OR ((e.times_told > 0 OR len(e.aliases) > 0)
                AND (e.entity_id, e.scope) NOT IN
                    (SELECT (entity_id, scope) FROM internal.lost_mentions))""",
-        {"mentions": "active memories that mention it: its rows in mentions"},
+        {
+            "mentions": "active memories that mention it: its rows in mentions",
+            "version": "rises with each edit",
+        },
     ),
     "relations": View(
-        "Relations between entities, the edges of the graph, while a memory supports them.",
+        "Relations between entities, the edges of the graph, while a memory supports them; without"
+        " those of archived entities.",
         """SELECT s.entity_id AS source_entity_id, t.entity_id AS target_entity_id,
                r.relation_type, r.scope, max(r.strength) AS strength,
                CAST(sum(r.mentions) AS BIGINT) AS mentions,
@@ -131,6 +140,8 @@ GRAPH_VIEWS: dict[str, View] = {
            FROM internal.living_relations r
                JOIN internal.name_rows s ON s.name_id = r.source_name_id
                JOIN internal.name_rows t ON t.name_id = r.target_name_id
+           WHERE s.entity_id NOT IN (FROM internal.archived_entities)
+               AND t.entity_id NOT IN (FROM internal.archived_entities)
            GROUP BY s.entity_id, t.entity_id, r.relation_type, r.scope""",
         {
             "mentions": "how often it was told",

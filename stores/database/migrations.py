@@ -201,6 +201,7 @@ MIGRATIONS: Final = (
         ),
     ),
     Migration(33, "denied-mentions"),
+    Migration(34, "edited-entities"),
     Migration(36, "turn-passages", (_TURN_PASSAGES,)),
 )
 """Append only: one that was released is never edited."""

@@ -53,6 +53,11 @@ def name_row(values: Sequence[object]) -> NameRow:
     return NameRow(**dict(zip(_NAME_FIELDS, values, strict=True)))  # type: ignore[arg-type]
 
 
+def is_archived(names: Sequence[NameRow]) -> bool:
+    """Whether the entity with these names is out of the graph."""
+    return any(name.archived for name in names)
+
+
 @dataclass(frozen=True, slots=True)
 class Mentions:
     """The memories whose present texts mention some entities, each memory once per entity, as
@@ -121,6 +126,8 @@ class ScopeGraph:
         self.ids: list[str] = []
         self._first_known: list[NameRow] = []
         self._names_of: dict[str, set[str]] = {}
+        self.authored: set[tuple[str, str, str]] = set()
+        """Source, target and type of relations that stand without a memory."""
         self._relations: dict[str, dict[tuple[str, str, bool], Stated]] = {}
         """By name: the other name, the type, and whether the relation starts at this one."""
         self._mentions: dict[str, MentionTable] = {}
@@ -146,6 +153,8 @@ class ScopeGraph:
     def put_relation(self, row: RelationRow) -> None:
         source, target, kind = row.source_name_id, row.target_name_id, row.relation_type
         weight = (row.mentions, row.confidence)
+        if row.authored:
+            self.authored.add((source, target, kind))
         self._relations.setdefault(source, {})[target, kind, True] = weight
         self._relations.setdefault(target, {})[source, kind, False] = weight
 
@@ -238,7 +247,8 @@ class ScopeGraph:
             found = {name_id for token in tokens for name_id in index.by_word.get(token, ())}
             found.update(name_id for name_id, name in index.unspaced.items() if name in query)
             entities = {self.names[name_id].entity_id for name_id in found}
-            return {entity_id: self.names_of(entity_id) for entity_id in entities}
+            names = {entity_id: self.names_of(entity_id) for entity_id in entities}
+            return {key: each for key, each in names.items() if not is_archived(each)}
 
     def related(self, entity_ids: Collection[str]) -> list[tuple[str, Stated]]:
         """Returns the other entity of each living relation of these, in either direction, unless it
@@ -253,6 +263,7 @@ class ScopeGraph:
                 if (other := self.names.get(other_id)) is not None
                 and other.entity_id not in entity_ids
                 and other.entity_id in self.names
+                and not is_archived(self.names_of(other.entity_id))
                 and not support.is_lost(entity_id, other.entity_id, kind, out)
             ]
 
@@ -392,7 +403,9 @@ class _Support:
                 each
                 for name in self.graph.names_of(source)
                 for other, each, leaves in self.graph.relations_of(name.name_id)
-                if leaves and other in targets
+                if leaves
+                and other in targets
+                and (name.name_id, other, each) not in self.graph.authored
             }
             # A text states a relation by the beginning of the longest word of its type.
             begins = {}
@@ -416,7 +429,7 @@ def _coded(column: pa.ChunkedArray, number_of: Callable[[str], int]) -> NDArray[
 
 NAMES = f"SELECT {NAME_COLUMNS} FROM name_rows WHERE scope = $scope"
 RELATIONS = (
-    "SELECT source_name_id, target_name_id, relation_type, scope, mentions, confidence"
+    "SELECT source_name_id, target_name_id, relation_type, scope, mentions, confidence, authored"
     " FROM relation_rows WHERE scope = $scope"
 )
 MENTIONS = (

@@ -22,7 +22,14 @@ from palimpsest.schemas.rows.memories import SOURCE_LIST
 from palimpsest.stores.database.cursors import Reading
 from palimpsest.stores.index.loading import ROWS, VECTORS, fill, keyed_vectors, read, vectors_of
 from palimpsest.stores.index.name_words import stands_in
-from palimpsest.stores.index.scope_graph import NAME_COLUMNS, Mentions, ScopeGraph, Stated, name_row
+from palimpsest.stores.index.scope_graph import (
+    NAME_COLUMNS,
+    Mentions,
+    ScopeGraph,
+    Stated,
+    is_archived,
+    name_row,
+)
 from palimpsest.stores.index.scope_index import DERIVED_FROM, STALE_SHARE, ScopeIndex
 from palimpsest.stores.index.scoring import CenteredQuery
 from palimpsest.stores.index.search_plan import EVERYTHING, SearchPlan
@@ -118,6 +125,7 @@ FROM living_relations r CROSS JOIN known JOIN name_rows n ON n.name_id = CASE
     ELSE r.source_name_id END
 JOIN name_rows main ON main.name_id = n.entity_id
 WHERE r.scope = $scope AND NOT list_contains($ids, n.entity_id)
+    AND n.entity_id NOT IN (FROM archived_entities)
     AND (list_contains(known.names, r.source_name_id)
         OR list_contains(known.names, r.target_name_id))"""
 _MENTIONED = """
@@ -170,7 +178,8 @@ class StoredGraph:
         return {
             entity_id: known
             for entity_id, known in names.items()
-            if any(stands_in(name.canonical_name, query, tokens, language) for name in known)
+            if not is_archived(known)
+            and any(stands_in(name.canonical_name, query, tokens, language) for name in known)
         }
 
     def related(self, entity_ids: Collection[str]) -> list[tuple[str, Stated]]:

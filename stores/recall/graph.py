@@ -22,7 +22,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from palimpsest.schemas.rows.graph import VAGUE_TYPES
+from palimpsest.schemas.rows.graph import shown_order, type_of
 from palimpsest.stores.index.name_words import folded, query_words
 from palimpsest.stores.index.scope_graph import best_of_each
 from palimpsest.stores.index.segment import Floats
@@ -121,12 +121,11 @@ def named_entities(
     entities = []
     for entity_id, known in found.items():  # as the view `known_entities` has them
         names = sorted(known, key=lambda name: (name.name_id != entity_id, name.canonical_name))
-        types = (name.entity_type for name in names if name.entity_type not in VAGUE_TYPES)
         entities.append(
             NamedEntity(
                 entity_id,
-                names[0].name,
-                next(types, names[0].entity_type),
+                min(names, key=shown_order).name,
+                type_of(names),
                 next((name.summary for name in names if name.summary is not None), None),
                 sum(name.mentions for name in names),
             )

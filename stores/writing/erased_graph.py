@@ -19,13 +19,14 @@ OF_GRAPH = (
 
 # A memory that mentions both ends supports the relations between them.
 _UNTOLD_RELATIONS = """
-DELETE FROM relation_rows WHERE scope = $scope
+DELETE FROM relation_rows WHERE scope = $scope AND NOT authored
     AND (source_name_id IN (SELECT unnest($names)) OR target_name_id IN (SELECT unnest($names)))
     AND NOT EXISTS (
         SELECT 1 FROM mention_rows a JOIN mention_rows b ON a.memory_id = b.memory_id
         WHERE a.name_id = source_name_id AND b.name_id = target_name_id)"""
 _UNTOLD_NAMES = """
 DELETE FROM name_rows WHERE scope = $scope AND name_id IN (SELECT unnest($names)) AND NOT pinned
+    AND NOT authored
     AND name_id NOT IN (SELECT name_id FROM mention_rows WHERE scope = $scope)
     AND name_id NOT IN (SELECT source_name_id FROM relation_rows WHERE scope = $scope)
     AND name_id NOT IN (SELECT target_name_id FROM relation_rows WHERE scope = $scope)
@@ -41,6 +42,7 @@ UNTOLD_MAIN_NAMES = f"""{_UNTOLD_NAMES} AND entity_id = name_id AND NOT is_alias
 
 EMPTY_ASPECTS = """
 DELETE FROM aspect_rows WHERE scope = $scope AND name_id IN (SELECT unnest($names))
+    AND NOT authored
     AND aspect_id NOT IN (SELECT aspect_id FROM attribute_rows WHERE scope = $scope)"""
 LOOSE_LINKS = """
 DELETE FROM name_links WHERE scope = $scope AND NOT (
@@ -76,6 +78,10 @@ def erase_graph(
         for (name_id,) in connection.execute(
             "SELECT name_id FROM mention_rows"
             " WHERE scope = $scope AND memory_id IN (SELECT unnest($ids))"
+            # Names that people gave these entities.
+            " UNION SELECT name_id FROM name_rows WHERE scope = $scope AND chosen > 0"
+            "  AND entity_id IN (SELECT n.entity_id FROM name_rows n JOIN mention_rows m"
+            "   USING (name_id) WHERE m.scope = $scope AND m.memory_id IN (SELECT unnest($ids)))"
             # As in a log from which something was erased before.
             " UNION SELECT name_id FROM name_rows WHERE scope = $scope"
             "  AND regexp_full_match(canonical_name, $erased) ORDER BY 1",

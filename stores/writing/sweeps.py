@@ -127,7 +127,7 @@ SELECT DISTINCT m.memory_id, m.name_id FROM mention_rows m
 JOIN texts_then t ON t.memory_id = m.memory_id AND t.embedding_key = m.text_key"""
 _MENTIONED: Final = "SELECT name_id FROM mention_rows WHERE scope = $scope"
 _RELATIONS: Final = """
-DELETE FROM relation_rows WHERE scope = $scope
+DELETE FROM relation_rows WHERE scope = $scope AND NOT authored
     AND (source_name_id IN (SELECT unnest($names)) OR target_name_id IN (SELECT unnest($names)))
     AND NOT EXISTS (FROM temp.told_then a JOIN temp.told_then b USING (memory_id)
         WHERE a.name_id = source_name_id AND b.name_id = target_name_id)

@@ -43,6 +43,7 @@ from palimpsest.schemas.commands import (
     UnaliasCommand,
     UpdateShortTermCommand,
 )
+from palimpsest.schemas.entities import AddToGraphCommand, EditEntityCommand
 from palimpsest.schemas.envelope import Frozen, Triple
 from palimpsest.schemas.identity import entity_id
 from palimpsest.schemas.messages import CommandIntent, GraphWork
@@ -50,6 +51,7 @@ from palimpsest.schemas.normal_forms import canonical_name, content_hash, storag
 from palimpsest.schemas.rows.columns import row_of
 from palimpsest.schemas.rows.memories import SOURCE_TYPES, MemoryRow
 from palimpsest.schemas.rows.pipeline import FlagsRow, ShadowProposalRow
+from palimpsest.streams.apply.authoring import EXPLICIT_IMPORTANCE, add_to_graph
 from palimpsest.streams.apply.command_work import (
     PROTECTED,
     Executed,
@@ -72,7 +74,7 @@ from palimpsest.streams.apply.forget import erase_scope, forget, recover
 from palimpsest.streams.apply.imports import import_lines
 from palimpsest.streams.apply.promotions import promote, roll_back
 from palimpsest.streams.apply.proposals import review
-from palimpsest.streams.apply.remember import EXPLICIT_IMPORTANCE, end_of_text, remember
+from palimpsest.streams.apply.remember import end_of_text, remember
 from palimpsest.streams.apply.sessions import (
     alive,
     as_ended,
@@ -318,17 +320,20 @@ def set_flags(work: Work, command: SetFlagsCommand) -> Asking[JsonValue]:
     return {"status": "set", "flags": now}
 
 
-def connect_names(work: Work, command: AliasCommand | UnaliasCommand) -> Asking[JsonValue]:
-    """Passes on which names denote one entity, or not; the result depends on the graph."""
+def change_entity(
+    work: Work, command: AliasCommand | UnaliasCommand | EditEntityCommand
+) -> Asking[JsonValue]:
+    """Passes on which names denote one entity, or not, or what is changed of one; the result
+    depends on the graph."""
     yield from work.begin()
     refuse_frozen(work)
-    pair = ((command.name, command.alias),)
-    is_alias = isinstance(command, AliasCommand)
     work.graph = GraphWork(
         memory_ids=(),
         command_id=command_id(work.message),
-        aliases=pair if is_alias else (),
-        separated=None if is_alias else pair,
+        aliases=((command.name, command.alias),) if isinstance(command, AliasCommand) else (),
+        separated=((command.name, command.alias),) if isinstance(command, UnaliasCommand) else None,
+        edited=command if isinstance(command, EditEntityCommand) else None,
+        by_person=not work.by_machine if work.intent.guards_graph else None,
     )
     return PENDING
 
@@ -451,8 +456,10 @@ HANDLERS: Final[Mapping[type[Frozen], Handler]] = {
     SetRetentionCommand: set_windows,
     SetPrivacyCommand: set_privacy,
     SweepCommand: sweep,
-    AliasCommand: connect_names,
-    UnaliasCommand: connect_names,
+    AliasCommand: change_entity,
+    UnaliasCommand: change_entity,
+    EditEntityCommand: change_entity,
+    AddToGraphCommand: add_to_graph,
     AddDocumentCommand: add_document,
     DeleteDocumentCommand: delete_document,
     ImportCommand: import_lines,

@@ -13,11 +13,17 @@ from pydantic import JsonValue
 
 from palimpsest.schemas.commands import RememberCommand
 from palimpsest.schemas.identity import command_memory_id
-from palimpsest.schemas.messages import GraphWork, NormalizedTurn
+from palimpsest.schemas.messages import NormalizedTurn
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows.columns import row_of
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.topics import TURNS_NORMALIZED
+from palimpsest.streams.apply.authoring import (
+    EXPLICIT_IMPORTANCE,
+    own_memories,
+    own_texts,
+    structure_work,
+)
 from palimpsest.streams.apply.categories import ScopeCategories
 from palimpsest.streams.apply.command_work import (
     LOWERED,
@@ -46,7 +52,6 @@ from palimpsest.streams.store_port import FindCandidates, Load, Put
 from palimpsest.streams.text.contradiction import same_fact
 from palimpsest.streams.text.dates import stated_end
 
-EXPLICIT_IMPORTANCE = 0.8
 MOST_COMPARED: Final = 2_000
 """Maximum length, in characters, of a text that is compared with what is known in other words, as
 of a fact."""
@@ -90,15 +95,21 @@ def remember(work: Work, command: RememberCommand) -> Asking[JsonValue]:
     the same owner, which gets what the command wishes of it."""
     critical, tags, text = parse_prefix(command.content)
     stored = storage_content(text)
-    yield from work.embed((stored,))
+    texts = (stored, *own_texts(command.structured))
+    yield from work.embed(texts)
     owner = work.intent.actor.id if command.who is None else command.who
     known = replace(
-        load_names(work.scope, (stored,)),
-        content_hashes=(content_hash(stored), owned_hash(stored, owner)),
+        load_names(work.scope, texts),
+        content_hashes=(
+            content_hash(stored),
+            owned_hash(stored, owner),
+            *map(content_hash, texts[1:]),
+        ),
         source_ids=() if command.source_id is None else (command.source_id,),
         categories=bool(work.edition),
     )
-    yield from work.begin([each.memory_id for each in command.drawn_from or ()], known)
+    drawn_from = [each.memory_id for each in command.drawn_from or ()]
+    yield from work.begin([*drawn_from, *own_memories(command.structured)], known)
     refuse_frozen(work)
     refuse_untaught(work, command)
     refuse_about_private(work, command, {})
@@ -129,9 +140,9 @@ def remember(work: Work, command: RememberCommand) -> Asking[JsonValue]:
         work.writes += categories.writes()
     row = work.put(as_owned(new) if is_anothers else new)
     work.tell("created", row.memory_id, "remembered", after=row, metadata=lowered)
-    work.graph = _structured(work, row, command)
+    work.graph = command.structured and structure_work(work, command.structured, (row.memory_id,))
     if command.drawn_from is not None:
-        work.writes += map(Put, edge_rows(row, [each.memory_id for each in command.drawn_from]))
+        work.writes += map(Put, edge_rows(row, drawn_from))
     elif work.flags.enabled:
         work.emits.append(Emit(TURNS_NORMALIZED, _to_extract(row, command), "extract"))
     return {**_result(work, row), **lowered}
@@ -202,7 +213,7 @@ def _known(
 ) -> dict[str, JsonValue]:
     """Gives the memory that has the text what the command wishes of it. Returns the result, which
     names the fields that changed."""
-    work.graph = _structured(work, same, command)
+    work.graph = command.structured and structure_work(work, command.structured, (same.memory_id,))
     changes = [name for name in _WISHES if getattr(wished, name) != getattr(same, name)]
     if not changes:
         work.tell("deduped", same.memory_id, "same content or source")
@@ -328,20 +339,6 @@ def _replace_drawn(work: Work, command: RememberCommand) -> None:
         raise Refused(f"forbidden: a person had a hand in memory {before.memory_id}")
     work.memories[before.memory_id] = before
     work.remove(before, "drawn again", archive="replaced")
-
-
-def _structured(work: Work, row: MemoryRow, command: RememberCommand) -> GraphWork | None:
-    """The relations that the command itself passes to the graph."""
-    structure = command.structured
-    if structure is None:
-        return None
-    return GraphWork(
-        memory_ids=(row.memory_id,),
-        command_id=command_id(work.message),
-        triples=structure.relations,
-        entities=structure.entities,
-        attributes=structure.attributes,
-    )
 
 
 def _metadata(command: RememberCommand) -> dict[str, JsonValue]:

@@ -5,52 +5,53 @@ It has its own transaction after the memory's; a failure here never reverts a me
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-
-from pydantic import JsonValue
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 from palimpsest.schemas.aspects import Classification
-from palimpsest.schemas.commands import StructuredAttribute
+from palimpsest.schemas.entities import StructuredAspect, StructuredAttribute, StructuredEntity
 from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.identity import aspect_id, entity_id
 from palimpsest.schemas.messages import GraphChange, GraphSweep, GraphWork, MemoryChange
 from palimpsest.schemas.normal_forms import canonical_name, shown_name
 from palimpsest.schemas.rows.columns import Row
 from palimpsest.schemas.rows.graph import (
+    UNKNOWN,
     VAGUE_TYPES,
     AspectRow,
     AttributeRow,
     MentionRow,
-    NameLinkRow,
     NameRow,
     RelationRow,
 )
 from palimpsest.schemas.rows.pipeline import CommandRow
 from palimpsest.schemas.topics import GRAPH_CHANGES, MEMORY_CHANGES
-from palimpsest.streams.claims.denial import stated_clauses
 from palimpsest.streams.graph.classified import (
     NOT_CLASSIFIED,
     attribute_keys,
     classified_rows,
     weighed_rows,
 )
+from palimpsest.streams.graph.entities import Refused, answer, edit, join, separate
+from palimpsest.streams.graph.graph_work import (
+    Work,
+    add_mention,
+    answer_command,
+    canonical,
+    link_key,
+    mentions_before,
+    new_name,
+)
 from palimpsest.streams.graph.imports import imported_names, imported_rows
-from palimpsest.streams.memory_rows import answer_row
 from palimpsest.streams.stage import Context, Emit, Message, Process, Stage, Step
 from palimpsest.streams.store_port import (
     EraseGraph,
-    Graph,
     LoadGraph,
-    MemoryText,
     Put,
     Sweep,
-    Write,
 )
 from palimpsest.streams.text.linker import name_fault, names_in
-
-_ANSWERED = "alias"
-"""What was answered here before all commands recorded their own name."""
 
 
 def graph_persist_stage(extraction_writes: bool) -> Stage:
@@ -72,16 +73,16 @@ def graph_persist_stage(extraction_writes: bool) -> Stage:
         is_taken = extraction_writes if given.from_turns is None else given.from_turns
         if not (is_taken or _is_authored(given)):
             return Step()
-        names = tuple(dict.fromkeys(map(_canonical, _names(given))))
-        same = tuple(dict.fromkeys(map(_canonical, _told_the_same(given))))
+        names = tuple(dict.fromkeys(map(canonical, _names(given))))
+        same = tuple(dict.fromkeys(map(canonical, _told_the_same(given))))
         graph = yield from LoadGraph(
             message.scope,
             names,
-            given.memory_ids,
+            (*given.memory_ids, *filter(None, (each.memory_id for each in given.attributes))),
             same,
             given.command_id,
             erased=given.imported is not None,
-            links=tuple(dict.fromkeys(_link_key(message.scope, *pair) for pair in _pairs(given))),
+            links=tuple(dict.fromkeys(link_key(message.scope, *pair) for pair in _pairs(given))),
             attributes=(
                 *attribute_keys(message.scope, given.classified or NOT_CLASSIFIED),
                 *_authored_keys(message.scope, given),
@@ -89,7 +90,7 @@ def graph_persist_stage(extraction_writes: bool) -> Stage:
             weights=tuple((each.aspect_id,) for each in given.weighed or ()),
         )
         known = (dict(graph.names), dict(graph.relations), dict(graph.links))
-        work = _Work(message, graph, given.memory_ids, *known)
+        work = Work(message, graph, given.memory_ids, *known, given.by_person, bool(given.tells))
         _persist(work, given)
         change = GraphChange(
             memory_ids=given.memory_ids,
@@ -107,32 +108,6 @@ def graph_persist_stage(extraction_writes: bool) -> Stage:
     return Stage(name="graph-persist", reads=(MEMORY_CHANGES,), process=process, stateful=True)
 
 
-@dataclass(slots=True)
-class _Work:
-    message: Message
-    graph: Graph
-    memory_ids: tuple[str, ...]
-    names: dict[str, NameRow]
-    relations: dict[tuple[str, str, str], RelationRow]
-    links: dict[tuple[str, str], NameLinkRow]
-    changed: dict[tuple[object, ...], Row] = field(default_factory=dict)
-    mentions: dict[tuple[str, str, str], MentionRow] = field(default_factory=dict)
-    structure: list[Write] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    entities_inserted: int = 0
-    entities_updated: int = 0
-    relations_inserted: int = 0
-    relations_updated: int = 0
-    # Counts only the change's own memories: how many earlier ones are linked depends on how far
-    # apply-writes is.
-    mentions_linked: int = 0
-
-    def keep(self, row: NameRow) -> NameRow:
-        self.names[row.canonical_name] = row
-        self.changed[(NameRow, *row.key)] = row
-        return row
-
-
 def _is_authored(given: GraphWork) -> bool:
     # Changes from before commands were recorded are recognised by fields that extraction never
     # sets.
@@ -147,14 +122,8 @@ def _pairs(given: GraphWork) -> Iterable[tuple[str, str]]:
         yield from ((name, alias), (alias, name))
     for entity in given.entities:
         yield from ((entity.name, alias) for alias in entity.aliases)
-
-
-def _link_key(scope: str, name: str, alias: str) -> tuple[str, str]:
-    return entity_id(scope, _canonical(name)), entity_id(scope, _canonical(alias))
-
-
-def _canonical(name: str) -> str:
-    return canonical_name(shown_name(name))
+    if given.edited is not None:
+        yield given.edited.name, given.edited.rename or given.edited.name
 
 
 def _names(given: GraphWork) -> Iterable[str]:
@@ -163,8 +132,8 @@ def _names(given: GraphWork) -> Iterable[str]:
         yield triple.target
     for entity in given.entities:
         yield entity.name
-    for attribute in given.attributes:
-        yield attribute.entity
+    for aspect in (*(given.aspects or ()), *given.attributes):
+        yield aspect.entity
     yield from _told_the_same(given)
     yield from imported_names(given.imported)
     yield from (fact.entity for fact in (given.classified or NOT_CLASSIFIED).facts)
@@ -175,34 +144,52 @@ def _told_the_same(given: GraphWork) -> Iterable[str]:
         yield from pair
 
 
-def _persist(work: _Work, given: GraphWork) -> None:
-    for name, alias in given.aliases:
-        _answer_pair(work, name, alias, given.command_id, _join)
-    for name, alias in given.separated or ():
-        _answer_pair(work, name, alias, given.command_id, _separate)
+def _persist(work: Work, given: GraphWork) -> None:
+    for pair in given.aliases:
+        answer(work, given.command_id, partial(join, work, *pair, given.command_id))
+    for pair in given.separated or ():
+        answer(work, given.command_id, partial(separate, work, *pair, given.command_id))
+    if given.edited is not None:
+        answer(work, given.command_id, partial(edit, work, given.edited))
     for entity in given.entities:
-        if _named(work, entity.name, entity.type) is not None:
-            for alias in entity.aliases:
-                fault = _alias_fault(entity.name, alias)
-                if fault is None:
-                    _join(work, entity.name, alias)
-                    _link(work, work.names[_canonical(alias)], alias)
-                else:
-                    work.warnings.append(f"{fault}; it was made no alias")
+        _entity(work, entity)
     for triple in given.triples:
         _triple(work, triple)
+    for aspect in given.aspects or ():
+        _aspect(work, aspect, ())
     for attribute in given.attributes:
         _attribute(work, attribute)
     _classified(work, given.classified or NOT_CLASSIFIED)
     work.structure += map(Put, weighed_rows(work.message, given.weighed or (), work.graph))
+    if given.tells:
+        status = "added" if any(work.added.values()) else "already"
+        told = {"status": status, "added": work.added, "known": work.known}
+        answer_command(work, given.command_id, None, {**told, "warnings": [*work.warnings]})
     if given.imported is not None:
         rows, result = imported_rows(work.message.scope, given.imported, work.graph)
         work.structure += map(Put, rows)
         _link_imported(work, rows)
-        _answer(work, given.command_id, None, result.model_dump(mode="json"))
+        answer_command(work, given.command_id, None, result.model_dump(mode="json"))
 
 
-def _classified(work: _Work, classified: Classification) -> None:
+def _entity(work: Work, entity: StructuredEntity) -> None:
+    is_known = canonical(entity.name) in work.names
+    if _named(work, entity.name, entity.type) is None:
+        return
+    work.note("entities", shown_name(entity.name), is_known)
+    row = work.names[canonical(entity.name)]
+    work.keep(replace(row, authored=row.authored or work.authors))
+    for alias in entity.aliases:
+        try:
+            joined = join(work, entity.name, alias)
+            work.note("aliases", shown_name(alias), joined["status"] == "already")
+            _link(work, work.names[canonical(alias)], alias, work.memory_ids)
+        except Refused as error:
+            why = str(error).partition(": ")[2]
+            work.warnings.append(f"{why}; it was made no alias")
+
+
+def _classified(work: Work, classified: Classification) -> None:
     for row in classified_rows(work.message, classified, work.graph):
         if isinstance(row, NameRow):
             work.keep(row)
@@ -210,7 +197,7 @@ def _classified(work: _Work, classified: Classification) -> None:
             work.structure.append(Put(row))
 
 
-def _triple(work: _Work, triple: Triple) -> None:
+def _triple(work: Work, triple: Triple) -> None:
     source = _named(work, triple.source, triple.source_type)
     target = _named(work, triple.target, triple.target_type)
     if source is None or target is None:
@@ -218,6 +205,7 @@ def _triple(work: _Work, triple: Triple) -> None:
     relation = canonical_name(triple.relationship)
     key = (source.name_id, target.name_id, relation)
     known = work.relations.get(key)
+    work.note("relations", f"{source.name} {relation} {target.name}", known is not None)
     if known is None:
         row = RelationRow(
             source_name_id=source.name_id,
@@ -235,57 +223,89 @@ def _triple(work: _Work, triple: Triple) -> None:
             confidence=(known.confidence * seen + triple.confidence) / (seen + 1),
         )
         work.relations_updated += 1
+    row = replace(row, authored=row.authored or work.authors)
     work.relations[key] = work.changed[(RelationRow, *key)] = row
 
 
-def _attribute(work: _Work, attribute: StructuredAttribute) -> None:
-    owner = _named(work, attribute.entity, "unknown")
+def _aspect(
+    work: Work, given: StructuredAspect, memory_ids: tuple[str, ...], note: bool = True
+) -> str | None:
+    """Adds an aspect of an entity, unless it is known: it keeps its name and its weight. Returns
+    its id, if the entity may have the name."""
+    owner = _named(work, given.entity, UNKNOWN, memory_ids)
     if owner is None:
-        return
-    found = _aspect_of(work.message.scope, attribute)
-    if work.graph.aspects.get((found,)) is None:  # else it keeps its name and its weight
+        return None
+    found = _aspect_of(work.message.scope, given)
+    before = work.graph.aspects.get((found,))
+    is_known = before is not None
+    if before is not None and note and work.authors and not before.authored:
+        work.structure.append(Put(replace(before, authored=True)))
+    if not is_known:
         aspect = AspectRow(
             aspect_id=found,
             name_id=owner.name_id,
             scope=work.message.scope,
-            name=attribute.aspect,
-            canonical_name=canonical_name(attribute.aspect),
+            name=given.aspect,
+            canonical_name=canonical_name(given.aspect),
             updated_at=work.message.recorded,
+            authored=note and work.authors,
         )
         work.structure.append(Put(aspect))
-    for memory_id in work.memory_ids:
+    if note:
+        work.note("aspects", f"{owner.name}: {given.aspect}", is_known)
+    return found
+
+
+def _attribute(work: Work, attribute: StructuredAttribute) -> None:
+    memory_ids = _memories_of(attribute, work.memory_ids)
+    found = _aspect(work, attribute, memory_ids, note=False)
+    if found is None:
+        return
+    for memory_id in memory_ids:
         before = work.graph.attributes.get((found, memory_id))
-        if before is None or before.text_key is not None:
+        is_known = before is not None and before.text_key is None
+        work.note("attributes", memory_id, is_known)
+        if not is_known:
             row = AttributeRow(
-                aspect_id=found,
-                memory_id=memory_id,
-                scope=work.message.scope,
-                kind=attribute.kind,
+                aspect_id=found, memory_id=memory_id, scope=work.message.scope, kind=attribute.kind
             )
+            if attribute.confidence is not None:
+                row = replace(row, confidence=attribute.confidence)
+            if attribute.importance is not None:
+                row = replace(row, importance=attribute.importance)
             work.structure.append(Put(row))
+
+
+def _memories_of(attribute: StructuredAttribute, others: tuple[str, ...]) -> tuple[str, ...]:
+    return others if attribute.memory_id is None else (attribute.memory_id,)
 
 
 def _authored_keys(scope: str, given: GraphWork) -> Iterator[tuple[str, str]]:
     """The keys of authored attributes; that of an aspect alone where there is no memory."""
+    for aspect in given.aspects or ():
+        yield _aspect_of(scope, aspect), ""
     for attribute in given.attributes:
-        for memory_id in given.memory_ids or ("",):
+        for memory_id in _memories_of(attribute, given.memory_ids) or ("",):
             yield _aspect_of(scope, attribute), memory_id
 
 
-def _aspect_of(scope: str, attribute: StructuredAttribute) -> str:
-    owner = entity_id(scope, _canonical(attribute.entity))
-    return aspect_id(owner, canonical_name(attribute.aspect))
+def _aspect_of(scope: str, aspect: StructuredAspect) -> str:
+    owner = entity_id(scope, canonical(aspect.entity))
+    return aspect_id(owner, canonical_name(aspect.aspect))
 
 
-def _named(work: _Work, given: str, entity_type: str) -> NameRow | None:
-    """Returns the name, new or with one more mention, linked to the change's memories."""
+def _named(
+    work: Work, given: str, entity_type: str, memory_ids: tuple[str, ...] | None = None
+) -> NameRow | None:
+    """Returns the name, new or with one more mention, linked to these memories, else to all of the
+    change."""
     fault = name_fault(shown_name(given))
     if fault is not None:
         work.warnings.append(f"entity name {given[:100]!r} {fault} and was dropped")
         return None
-    known = work.names.get(_canonical(given))
+    known = work.names.get(canonical(given))
     if known is None:
-        row = _new_name(work, shown_name(given), entity_type, mentions=1)
+        row = new_name(work, shown_name(given), entity_type, mentions=1)
     else:
         better = known.entity_type in VAGUE_TYPES and entity_type not in VAGUE_TYPES
         row = replace(
@@ -295,208 +315,30 @@ def _named(work: _Work, given: str, entity_type: str) -> NameRow | None:
             updated_at=work.message.recorded,
         )
         work.entities_updated += 1
-    _link(work, row, given)
+    _link(work, row, given, work.memory_ids if memory_ids is None else memory_ids)
     return work.keep(row)
 
 
-def _link(work: _Work, row: NameRow, given: str) -> None:
-    """Links a name to the change's memories."""
-    for memory_id in work.memory_ids:
+def _link(work: Work, row: NameRow, given: str, memory_ids: tuple[str, ...]) -> None:
+    """Links a name to memories."""
+    for memory_id in memory_ids:
         # Its first text is the one that the change is about; later ones may or may not be stored
         # yet.
         for text in work.graph.texts.get(memory_id, ())[:1]:
             spelling = names_in(text.text, row.canonical_name) or shown_name(given)
-            _mention(work, memory_id, text, row, spelling)
+            add_mention(work, memory_id, text, row, spelling)
             work.mentions_linked += 1
 
 
-def _new_name(work: _Work, shown: str, entity_type: str, mentions: int) -> NameRow:
-    """Creates a name and links the earlier memories that contain it, so that it does not matter
-    which came first."""
-    name = canonical_name(shown)
-    name_id = entity_id(work.message.scope, name)
-    row = NameRow(
-        name_id=name_id,
-        scope=work.message.scope,
-        name=shown,
-        canonical_name=name,
-        entity_id=name_id,
-        entity_type=entity_type or "unknown",
-        mentions=mentions,
-        first_seen=work.message.recorded,
-        updated_at=work.message.recorded,
-    )
-    work.entities_inserted += 1
-    for mention in _mentions_before(work, row):
-        _mention(work, *mention)
-    return work.keep(row)
-
-
-def _mentions_before(work: _Work, row: NameRow) -> Iterator[tuple[str, MemoryText, NameRow, str]]:
-    """Yields the memories that contained a name before it was known: memory, text, name, and its
-    spelling in the text."""
-    for memory_id in work.graph.naming.get(row.canonical_name, ()):
-        for text in work.graph.texts.get(memory_id, ()):
-            spelling = names_in(text.text, row.canonical_name)
-            if spelling is not None:
-                yield memory_id, text, row, spelling
-
-
-def _link_imported(work: _Work, rows: Sequence[Row]) -> None:
+def _link_imported(work: Work, rows: Sequence[Row]) -> None:
     """Links memories that existed before an imported name; the import's own mentions stay
     unchanged."""
     linked = {row.key for row in rows if isinstance(row, MentionRow)}
     for row in rows:
         if isinstance(row, NameRow):
-            for memory_id, text, name, shown in _mentions_before(work, row):
+            for memory_id, text, name, shown in mentions_before(work, row):
                 if (memory_id, text.key, name.name_id) not in linked:
-                    _mention(work, memory_id, text, name, shown)
-
-
-# --- names that mean the same -----------------------------------------------------------------
-
-
-class _Refused(Exception):
-    """A command that is not executed; the text begins with its error code."""
-
-
-def _answer_pair(
-    work: _Work, name: str, alias: str, command_id: str | None, execute: Callable[..., JsonValue]
-) -> None:
-    """Executes a command on two names, and answers it."""
-    fault = _alias_fault(name, alias)
-    try:
-        if fault is not None:
-            raise _Refused(f"invalid_request: {fault}")
-        result = execute(work, name, alias, command_id)
-    except _Refused as error:
-        work.warnings.append(f"{error}; nothing was changed")
-        _answer(work, command_id, str(error), {})
-    else:
-        _answer(work, command_id, None, result)
-
-
-def _alias_fault(name: str, alias: str) -> str | None:
-    for given in (name, alias):
-        fault = name_fault(shown_name(given))
-        if fault is not None:
-            return f"{given[:100]!r} {fault}"
-    if _canonical(name) == _canonical(alias):
-        return f"{name[:100]!r} and {alias[:100]!r} are the same name"
-    return None
-
-
-def _join(work: _Work, name: str, alias: str, command_id: str | None = None) -> JsonValue:
-    """Makes two names denote one entity, together with all other names of either; returns the
-    result. No relation or mention of them is rewritten: each stays with its name, and is joined
-    when read."""
-    known = [_canonical(given) in work.names for given in (name, alias)]
-    rows = [
-        work.names.get(_canonical(given))
-        or _new_name(work, shown_name(given), "unknown", mentions=0)
-        for given in (name, alias)
-    ]
-    entities = {row.entity_id for row in rows}
-    _say(work, rows[0], rows[1], True, command_id)
-    name_id = work.names[_canonical(name)].name_id
-    names = next(each for each in _regrouped(work, entities) if name_id in _ids(each))
-    status = "already" if len(entities) == 1 else "merged" if all(known) else "added"
-    if status == "merged":
-        work.entities_updated += 1
-    return {"status": status, **_shown(names)}
-
-
-def _separate(work: _Work, name: str, alias: str, command_id: str | None = None) -> JsonValue:
-    """Takes back that two names denote one entity; returns the result. Names of two entities are
-    kept apart from now on, until somebody joins them."""
-    rows = [work.names.get(_canonical(given)) for given in (name, alias)]
-    for row, given in zip(rows, (name, alias), strict=True):
-        if row is None:
-            raise _Refused(f"not_found: nothing called {given[:100]!r} is known in this scope")
-    one, other = (row for row in rows if row is not None)
-    entities = {one.entity_id, other.entity_id}
-    said = [
-        pair
-        for pair in ((one, other), (other, one))
-        if (link := work.links.get((pair[0].name_id, pair[1].name_id))) and link.is_active
-    ]
-    if len(entities) == 1 and not said:
-        through = ", ".join(sorted(_linked_to(work, one) | _linked_to(work, other)))
-        raise _Refused(
-            f"invalid_request: {one.name!r} and {other.name!r} are names of one entity through"
-            f" others ({through}): take one of these back"
-        )
-    for pair in said or [(one, other)]:
-        _say(work, *pair, False, command_id)
-    groups = _regrouped(work, entities)
-    now = [next(each for each in groups if row.name_id in _ids(each)) for row in (one, other)]
-    status = "kept_apart" if not said else "still_joined" if now[0] is now[1] else "separated"
-    if status == "separated":
-        work.entities_updated += 1
-    found = now[:1] if now[0] is now[1] else now
-    return {"status": status, "entities": [_shown(each) for each in found]}
-
-
-def _say(
-    work: _Work, name: NameRow, alias: NameRow, is_active: bool, command_id: str | None
-) -> None:
-    """Records whether two names denote one entity."""
-    key = (name.name_id, alias.name_id)
-    work.links[key] = work.changed[(NameLinkRow, *key)] = NameLinkRow(
-        name_id=name.name_id,
-        alias_id=alias.name_id,
-        scope=work.message.scope,
-        is_active=is_active,
-        command_id=command_id,
-        updated_at=work.message.recorded,
-    )
-
-
-def _regrouped(work: _Work, entities: Collection[str]) -> list[list[NameRow]]:
-    """Divides the names of these entities again, by the active links between them; returns the
-    names of each entity, the main name first.
-
-    The main name is one that is no alias, of several the least by code points: the result does not
-    depend on the order of the commands."""
-    names = {row.name_id: row for row in work.names.values() if row.entity_id in entities}
-    active = [key for key, link in work.links.items() if link.is_active and {*key} <= names.keys()]
-    group_of = {name_id: [name_id] for name_id in names}
-    for one, other in active:
-        if group_of[one] is not group_of[other]:
-            joined = [*group_of[one], *group_of[other]]
-            group_of.update(dict.fromkeys(joined, joined))
-    aliases = {alias for _, alias in active}
-    groups = []
-    for group in {id(each): each for each in group_of.values()}.values():
-        ordered = sorted(group, key=lambda each: (each in aliases, names[each].canonical_name))
-        rows = []
-        for each in ordered:
-            row, place = names[each], (ordered[0], each in aliases)
-            if (row.entity_id, row.is_alias) != place:
-                at = work.message.recorded
-                row = work.keep(replace(row, entity_id=place[0], is_alias=place[1], updated_at=at))
-            rows.append(row)
-        groups.append(rows)
-    return groups
-
-
-def _ids(names: Sequence[NameRow]) -> set[str]:
-    return {row.name_id for row in names}
-
-
-def _linked_to(work: _Work, row: NameRow) -> set[str]:
-    """The names that active links join directly to this one."""
-    by_id = {each.name_id: each.name for each in work.names.values()}
-    pairs = (key for key, link in work.links.items() if link.is_active and row.name_id in key)
-    return {by_id[each] for key in pairs for each in key if each != row.name_id and each in by_id}
-
-
-def _shown(names: Sequence[NameRow]) -> dict[str, JsonValue]:
-    return {
-        "entity_id": names[0].name_id,
-        "name": names[0].name,
-        "aliases": [row.name for row in names[1:]],
-    }
+                    add_mention(work, memory_id, text, name, shown)
 
 
 def _swept(message: Message, step: GraphSweep, begun: CommandRow | None) -> Sweep:
@@ -508,27 +350,3 @@ def _swept(message: Message, step: GraphSweep, begun: CommandRow | None) -> Swee
             begun, result=json.dumps(told, sort_keys=True), recorded_at=message.recorded
         )
     return Sweep(message.scope, step.step, step.before, step.at, answer)
-
-
-def _answer(work: _Work, command_id: str | None, error: str | None, result: JsonValue) -> None:
-    if command_id is None:  # the version that accepted it has answered it already
-        return
-    begun = work.graph.command
-    kind, digest = (_ANSWERED, None) if begun is None else (begun.command, begun.digest)
-    row = answer_row(work.message, command_id, kind, digest, result, error)
-    work.structure.append(Put(row))
-
-
-def _mention(work: _Work, memory_id: str, text: MemoryText, name: NameRow, spelling: str) -> None:
-    key = (memory_id, text.key, name.name_id)
-    known = work.mentions.get(key)
-    if known is None or spelling < known.mention_text:
-        work.mentions[key] = MentionRow(
-            memory_id=memory_id,
-            text_key=text.key,
-            name_id=name.name_id,
-            scope=work.message.scope,
-            mention_text=spelling,
-            confidence=1.0,
-            stated=stated_clauses(text.text, spelling),
-        )

@@ -232,6 +232,17 @@ SAMPLES: Final[dict[str, Sample]] = {
         wrong={},
         asks=False,
     ),
+    "POST /api/graph": Sample(
+        "/api/graph",
+        {"structured": {"entities": [{"name": "Oslo"}]}, "scope": "{scope}"},
+        wrong={"structured": {"entitys": []}},
+        asks=False,
+    ),
+    "PATCH /api/entities/{name}": Sample(
+        "/api/entities/Oslo",
+        {"pinned": True, "scope": "{scope}"},
+        wrong={"pinned": True, "unknown": 1},
+    ),
     "DELETE /api/entities/{name}/aliases/{alias}": Sample(
         "/api/entities/Oslo/aliases/Christiania?scope={scope}", wrong="wait=-1", asks=False
     ),

@@ -23,9 +23,8 @@ from palimpsest.schemas.commands import (
     RememberCommand,
     SessionEndCommand,
     SetFlagsCommand,
-    Structure,
-    StructuredAttribute,
 )
+from palimpsest.schemas.entities import Structure, StructuredAttribute
 from palimpsest.schemas.rows.graph import LEAST_WEIGHT, MOST_WEIGHT
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.retriever import Retriever

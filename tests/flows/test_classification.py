@@ -23,10 +23,9 @@ from palimpsest.schemas.commands import (
     RecoverCommand,
     RememberCommand,
     SetFlagsCommand,
-    Structure,
-    StructuredAttribute,
     UnaliasCommand,
 )
+from palimpsest.schemas.entities import Structure, StructuredAttribute
 from palimpsest.schemas.identity import entity_id
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.retriever import Retriever

@@ -17,10 +17,9 @@ from palimpsest.schemas.commands import (
     Command,
     ForgetCommand,
     RememberCommand,
-    Structure,
-    StructuredEntity,
     UnaliasCommand,
 )
+from palimpsest.schemas.entities import Structure, StructuredEntity
 from palimpsest.streams.runtime.runner import STEPS
 from tests.examples import examples
 from tests.flows.test_graph import NOT_EXTRACTED, memory_id, seen, told

@@ -18,9 +18,8 @@ from palimpsest.schemas.commands import (
     ModifyCommand,
     RecoverCommand,
     RememberCommand,
-    Structure,
-    StructuredAttribute,
 )
+from palimpsest.schemas.entities import Structure, StructuredAttribute
 from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.identity import command_memory_id, turn_memory_id
 from palimpsest.stores.recall.graph import graph_boost

@@ -23,8 +23,8 @@ from palimpsest.schemas.commands import (
     ConfirmCommand,
     ForgetCommand,
     RememberCommand,
-    Structure,
 )
+from palimpsest.schemas.entities import Structure
 from palimpsest.schemas.envelope import Triple
 from tests.flows.test_graph import memory_id
 from tests.harness import Pipeline

@@ -18,10 +18,8 @@ from palimpsest.schemas.commands import (
     RecoverCommand,
     RememberCommand,
     SetFlagsCommand,
-    Structure,
-    StructuredAttribute,
-    StructuredEntity,
 )
+from palimpsest.schemas.entities import Structure, StructuredAttribute, StructuredEntity
 from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import NormalizedTurn

@@ -12,10 +12,8 @@ from palimpsest.schemas.commands import (
     MemoryPatch,
     ModifyCommand,
     RememberCommand,
-    Structure,
-    StructuredAttribute,
-    StructuredEntity,
 )
+from palimpsest.schemas.entities import Structure, StructuredAttribute, StructuredEntity
 from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.identity import command_memory_id
 from palimpsest.schemas.messages import CommandIntent, MemoryChange, MemoryWrite

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.schemas.commands import StructuredAttribute, StructuredEntity
+from palimpsest.schemas.entities import StructuredAttribute, StructuredEntity
 from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.identity import aspect_id, entity_id
 from palimpsest.schemas.memory_texts import embedding_key

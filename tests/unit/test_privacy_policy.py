@@ -19,9 +19,8 @@ from palimpsest.schemas.commands import (
     MemoryPatch,
     ModifyCommand,
     RememberCommand,
-    Structure,
-    StructuredAttribute,
 )
+from palimpsest.schemas.entities import Structure, StructuredAttribute
 from palimpsest.schemas.identity import turn_item_id
 from palimpsest.schemas.messages import ConversationTurn, MemoryWrite, RejectedTurnIntent
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES

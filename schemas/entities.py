@@ -1,0 +1,67 @@
+"""What people and agents tell of the graph: what is authored of entities, and edits of one."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from palimpsest.schemas.aspects import EntityType
+from palimpsest.schemas.envelope import Frozen, Share, Triple
+
+
+class StructuredEntity(Frozen):
+    name: str
+    type: str = "unknown"
+    aliases: tuple[str, ...] = ()
+
+
+class StructuredAspect(Frozen):
+    """A facet of an entity, under which its attributes are grouped."""
+
+    entity: str
+    aspect: str
+
+
+class StructuredAttribute(StructuredAspect):
+    """An attribute or constraint of an entity. It is a memory: with `content` one of its own, with
+    `memory_id` one that is there, else the text that it comes with. `confidence` and `importance`
+    are those of the attribute, by default 1 and 0.5."""
+
+    kind: Literal["attribute", "constraint"] = "attribute"
+    content: str | None = Field(default=None, pattern=r"\S", max_length=100_000)
+    confidence: Share | None = None
+    importance: Share | None = None
+    memory_id: str | None = None
+
+
+class Structure(Frozen):
+    """What is authored of the graph, alone or with a remembered text."""
+
+    entities: tuple[StructuredEntity, ...] = ()
+    aspects: tuple[StructuredAspect, ...] = ()
+    attributes: tuple[StructuredAttribute, ...] = ()
+    relations: tuple[Triple, ...] = ()
+
+
+class AddToGraphCommand(Frozen):
+    """Add to the graph without a text. What is known stays as it is."""
+
+    command: Literal["add-to-graph"] = "add-to-graph"
+    structured: Structure
+    reason: str = ""
+
+
+class EditEntityCommand(Frozen):
+    """Change what people see of the entity with this name; None leaves it as it is. `rename`: it
+    keeps its other names. The type `unknown` takes back one that was set. `archived`: it is out of
+    the graph until it is restored, with all that was said of it meanwhile."""
+
+    command: Literal["edit-entity"] = "edit-entity"
+    name: str = Field(min_length=1, max_length=256)
+    rename: str | None = Field(default=None, min_length=1, max_length=256)
+    type: EntityType | Literal["unknown"] | None = None
+    pinned: bool | None = None
+    archived: bool | None = None
+    if_version: int | None = None
+    reason: str = ""
