@@ -118,7 +118,7 @@ def remember(work: Work, command: RememberCommand) -> Asking[JsonValue]:
     new = _row(work, command, stored, importance, is_pinned, tags)
     row = work.put(as_owned(new) if is_anothers else new)
     work.tell("created", row.memory_id, "remembered", after=row, metadata=lowered)
-    work.graph = command.structured and structure_work(work, command.structured, (row.memory_id,))
+    work.graph = structure_work(work, command.structured, (row.memory_id,))
     if command.drawn_from is not None:
         work.writes += map(Put, edge_rows(row, drawn_from))
     elif work.flags.enabled:
@@ -135,7 +135,7 @@ def _known(
 ) -> dict[str, JsonValue]:
     """Gives the memory that has the text what the command wishes of it. Returns the result, which
     names the fields that changed."""
-    work.graph = command.structured and structure_work(work, command.structured, (same.memory_id,))
+    work.graph = structure_work(work, command.structured, (same.memory_id,))
     new = [name for name in _WISHES if getattr(wished, name) != getattr(same, name)]
     if not new:
         work.tell("deduped", same.memory_id, "same content or source")
