@@ -20,6 +20,13 @@ from palimpsest.schemas.commands import (
     RecoverCommand,
     RememberCommand,
 )
+from palimpsest.schemas.entities import (
+    AddToGraphCommand,
+    EditEntityCommand,
+    Structure,
+    StructuredAttribute,
+)
+from palimpsest.schemas.envelope import Triple
 from palimpsest.stores.database.state_hash import state_hash
 from palimpsest.streams.logs.settings import LogSettings
 from palimpsest.streams.models.settings import EmbeddingSettings
@@ -57,6 +64,15 @@ def says(chance: random.Random) -> str:
     return f"{said} / {person} > knows > {place}" if chance.random() < 0.3 else said
 
 
+def authored(chance: random.Random) -> Structure:
+    """A relation, and an attribute with a text of its own."""
+    person, place = chance.choice(PEOPLE), chance.choice(PLACES)
+    return Structure(
+        attributes=(StructuredAttribute(entity=person, aspect="home", content=says(chance)),),
+        relations=(Triple(source=person, relationship="owns", target=place),),
+    )
+
+
 def orders(chance: random.Random, ids: list[str]) -> Command:
     """Something that a person does, to any memory of these."""
     one = chance.choice(ids)
@@ -69,6 +85,9 @@ def orders(chance: random.Random, ids: list[str]) -> Command:
             ForgetCommand(memory_ids=(one,), reason="private", hard=True, force=True),
             RecoverCommand(memory_id=one),
             AliasCommand(name="Ana", alias="Anna"),
+            EditEntityCommand(name="Ana", rename="Anja", type="person"),
+            EditEntityCommand(name=chance.choice(PEOPLE), archived=chance.random() < 0.5),
+            AddToGraphCommand(structured=authored(chance)),
         ]
     )
 

@@ -89,9 +89,9 @@ class EditedEntity(Applied, kw_only=True):
 class EditEntity(Write[EditedEntity]):
     """Rename an entity, set its type, pin or archive it. Archiving can be undone.
 
-    Its previous name remains another name of it. An archived entity is in no list, graph, profile
-    or context; its memories stay, and restoring it brings it back with all that was said of it
-    meanwhile. Agents cannot change what a person edited or pinned.
+    Its previous name remains another name of it. An archived entity is in no list or graph, and
+    no context shows its constraints; its memories stay, and restoring it brings it back with all
+    that was said of it meanwhile. Agents cannot change what a person edited or pinned.
 
     Example: palimpsest edit-entity Jhon --rename John --type person --scope support
     """

@@ -11,6 +11,7 @@ from palimpsest.schemas.entities import AddToGraphCommand, Structure, Structured
 from palimpsest.schemas.identity import command_memory_id
 from palimpsest.schemas.messages import GraphWork
 from palimpsest.schemas.normal_forms import content_hash, storage_content
+from palimpsest.schemas.rows.columns import row_of
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.streams.apply.command_work import (
     Refused,
@@ -61,10 +62,12 @@ def own_memories(structure: Structure | None) -> tuple[str, ...]:
 
 
 def structure_work(
-    work: Work, structure: Structure, memory_ids: tuple[str, ...], tells: bool | None = None
-) -> GraphWork:
+    work: Work, structure: Structure | None, memory_ids: tuple[str, ...], tells: bool | None = None
+) -> GraphWork | None:
     """Returns what the graph takes of a structure, and stores the texts of its attributes. Raises
     Refused where an attribute names no memory of the scope."""
+    if structure is None:
+        return None
     return GraphWork(
         memory_ids=memory_ids,
         command_id=command_id(work.message),
@@ -97,12 +100,14 @@ def _stored(work: Work, given: StructuredAttribute, text: str, number: int) -> s
     importance = EXPLICIT_IMPORTANCE if given.importance is None else given.importance
     if is_guarded(work):
         importance = min(importance, EXPLICIT_IMPORTANCE)
-    kind = "rule" if given.kind == "constraint" else "fact"
-    row = MemoryRow(
-        **text_columns(work.scope, kind, text),
+    # No rule: those are in every context, also once the entity is archived.
+    row = row_of(
+        MemoryRow,
+        given,
+        **text_columns(work.scope, "fact", text),
         memory_id=command_memory_id(work.scope, f"{command_id(work.message)} {number}"),
         scope=work.scope,
-        type=kind,
+        type="fact",
         importance=importance,
         confidence=1.0 if given.confidence is None else given.confidence,
         categories=categories_of(text),

@@ -140,7 +140,7 @@ def remember(work: Work, command: RememberCommand) -> Asking[JsonValue]:
         work.writes += categories.writes()
     row = work.put(as_owned(new) if is_anothers else new)
     work.tell("created", row.memory_id, "remembered", after=row, metadata=lowered)
-    work.graph = command.structured and structure_work(work, command.structured, (row.memory_id,))
+    work.graph = structure_work(work, command.structured, (row.memory_id,))
     if command.drawn_from is not None:
         work.writes += map(Put, edge_rows(row, drawn_from))
     elif work.flags.enabled:
@@ -213,7 +213,7 @@ def _known(
 ) -> dict[str, JsonValue]:
     """Gives the memory that has the text what the command wishes of it. Returns the result, which
     names the fields that changed."""
-    work.graph = command.structured and structure_work(work, command.structured, (same.memory_id,))
+    work.graph = structure_work(work, command.structured, (same.memory_id,))
     changes = [name for name in _WISHES if getattr(wished, name) != getattr(same, name)]
     if not changes:
         work.tell("deduped", same.memory_id, "same content or source")

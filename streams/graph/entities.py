@@ -239,14 +239,14 @@ def edit(work: Work, command: EditEntityCommand) -> JsonValue:
             )
         )
         work.entities_updated += 1
-    after = _names_of(work, rows[0])
+    now = _names_of(work, rows[0])
     return {
         "status": status,
-        **_shown(after),
-        "type": type_of(after),
-        "pinned": any(row.pinned for row in after),
-        "archived": any(row.archived for row in after),
-        "version": _version(after),
+        **_shown(now),
+        "type": type_of(now),
+        "pinned": any(row.pinned for row in now),
+        "archived": any(row.archived for row in now),
+        "version": _version(now),
     }
 
 

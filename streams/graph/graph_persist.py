@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from pydantic import JsonValue
+
 from palimpsest.schemas.aspects import Classification
 from palimpsest.schemas.entities import StructuredAspect, StructuredAttribute, StructuredEntity
 from palimpsest.schemas.envelope import Triple
@@ -163,8 +165,9 @@ def _persist(work: Work, given: GraphWork) -> None:
     work.structure += map(Put, weighed_rows(work.message, given.weighed or (), work.graph))
     if given.tells:
         status = "added" if any(work.added.values()) else "already"
-        told = {"status": status, "added": work.added, "known": work.known}
-        answer_command(work, given.command_id, None, {**told, "warnings": [*work.warnings]})
+        told: dict[str, JsonValue] = {"status": status, "warnings": [*work.warnings]}
+        told |= {"added": {**work.added}, "known": {**work.known}}
+        answer_command(work, given.command_id, None, told)
     if given.imported is not None:
         rows, result = imported_rows(work.message.scope, given.imported, work.graph)
         work.structure += map(Put, rows)

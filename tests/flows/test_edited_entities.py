@@ -91,9 +91,16 @@ def test_an_entity_is_renamed_typed_and_pinned(tmp_path: Path) -> None:
             "a boat",
         }
         assert boosted(pipeline, "where does Jhon live?") == [{"John"}, {"John"}]
-        # What is said by either name is said of it; what is extracted does not change the type.
+        # What is said by either name is said of it.
+        pipeline.command(told("John met Nora", ("John", "met", "Nora")), first=10)
+        pipeline.run()
+        assert entity(pipeline, "Jhon")["mentions"] == 3
+
+
+def test_renaming_is_repeated_refused_and_taken_back(tmp_path: Path) -> None:
+    with Pipeline(tmp_path, NOT_EXTRACTED) as pipeline:
+        pipeline.command(*SAID, edit("jhon", rename="John"))
         pipeline.command(
-            told("John met Nora", ("John", "met", "Nora")),
             edit("John", rename="john"),
             edit("John", rename="John", type="person", if_version=3),
             edit("John", type="unknown", if_version=3),
@@ -101,10 +108,9 @@ def test_an_entity_is_renamed_typed_and_pinned(tmp_path: Path) -> None:
             edit("Zoe", rename="Zora"),
             edit("John", rename="?"),
             edit("John", rename="Jhon"),
-            first=10,
+            first=11,
         )
         pipeline.run()
-        assert entity(pipeline, "Jhon")["mentions"] == 3
         kinds = [
             (error or result["status"]) for error, result in map(pipeline.result, range(11, 18))
         ]
