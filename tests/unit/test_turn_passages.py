@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.embedding.turn_passages import KeptTurn, copy_missing_turns, embed_turns
+from palimpsest.ops.replay.live_stores import StoredEmbeddings
 from palimpsest.schemas.memory_texts import OUTLINE_CHARACTERS
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.stores.index.passages import HAS_PASSAGES, TurnText, has_passages, turn_text
 from palimpsest.stores.recall.ranking import DEFAULTS
 from palimpsest.stores.recall.token_leg import token_leg
-from palimpsest.stores.shard import Shard
+from palimpsest.stores.shard import DATABASE_FILE, Shard
 from palimpsest.streams.models.late_interaction import MODEL
 from palimpsest.streams.store_port import Erase, KeepVector, Load, Progress, Put, Sweep
 from tests.memory_rows import BEGIN, SCOPE, turn
@@ -130,7 +131,9 @@ async def test_copies_of_the_same_text_need_no_model(shard: Shard, tmp_path: Pat
     write(other, *OTHERS, ANSWER)
     copy_missing_turns(other, MODEL, lambda ids: [t._replace(content_hash="") for t in stored])
     assert kept(other) == []
-    copy_missing_turns(other, MODEL, lambda ids: [t for t in stored if t.memory_id in ids])
+    shard.close()
+    with StoredEmbeddings(WordModel(), [tmp_path / "shard" / DATABASE_FILE]) as before:
+        copy_missing_turns(other, MODEL, before.turns)
     assert kept(other) == stored
     assert ask(other, SAID, limit=50) == expected
     other.close()
