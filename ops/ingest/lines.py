@@ -178,7 +178,8 @@ def _record(raw: dict[str, object], place: str, options: ReadOptions, watch: Wat
         options,
     )
     watch.untimed += raw.get("occurred_at") is None
-    watch.look(body if enveloped else raw, place)
+    if isinstance(body, dict):
+        watch.look(body if enveloped else raw, place)
     return record
 
 

@@ -274,8 +274,9 @@ def _bundled(
             try:
                 document = Document(place, _stem(name, source), decoded(bundle.read(name)))
                 for item in PARSERS[form](document, options):
-                    is_of_one = isinstance(item, Note) and len(names) > 1
-                    yield Note(f"{name}: {item.text}") if is_of_one else item
+                    if isinstance(item, Note) and len(names) > 1:
+                        item = Note(f"{name}: {item.text}")  # noqa: PLW2901
+                    yield item
             except Unreadable as error:
                 yield Bad(place, str(error))
     taken = set(names)

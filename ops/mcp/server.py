@@ -48,20 +48,18 @@ ADDING = (Remember, Confirm, UpdateShortTermMemory)
 """Operations that change nothing existing and may be repeated."""
 
 
-async def in_plain_words(
-    context: ServerRequestContext[Any, Any], call_next: CallNext
-) -> HandlerResult:
+async def in_plain_words(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     """Answers a request with wrong parameters with what is wrong; the SDK says only that they
     are."""
     try:
-        return await call_next(context)
+        return await call_next(ctx)
     except ValidationError as error:
         why = describe(error).removeprefix("record: ")
     except MCPError as error:
         if error.error.code != INVALID_PARAMS or error.error.data != "":
             raise
         why = "send `initialize` first"
-    raise MCPError(code=INVALID_PARAMS, message=f"{context.method}: {why}")
+    raise MCPError(code=INVALID_PARAMS, message=f"{ctx.method}: {why}")
 
 
 class MemoryServer(MCPServer):

@@ -22,7 +22,7 @@ NOW = [datetime(2026, 11, 1, tzinfo=UTC)]
 Said = list[tuple[str, str, str]]
 
 
-def found(path: Path, content: object, **choices: object) -> tuple[list[dict[str, Any]], str]:
+def found(path: Path, content: object, **choices: Any) -> tuple[list[dict[str, Any]], str]:
     """The turns of an export (with `at`), and what is told of the rest."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1))

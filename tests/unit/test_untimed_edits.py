@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ class Imports:
         self.now = datetime(2026, 11, 1, tzinfo=UTC)
         self.found: list[Outgoing] = []
 
-    def __call__(self, text: str, **chosen: object) -> list[Standing]:
+    def __call__(self, text: str, **chosen: Any) -> list[Standing]:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(text)
         self.now += timedelta(days=1)
