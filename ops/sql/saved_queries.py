@@ -63,8 +63,7 @@ ORDER BY sum(model_calls.cost) DESC NULLS LAST,
         "Memories of low importance that are not pinned, the longest unused first.",
         f"""SELECT coalesce(last_accessed, created_at) AS last_used, scope, memory_id, importance,
        content
-FROM memories WHERE importance < {LOW_IMPORTANCE} AND NOT pinned AND NOT is_deleted
-    AND type NOT IN {SOURCE_LIST}
+FROM memories WHERE importance < {LOW_IMPORTANCE} AND NOT pinned AND type NOT IN {SOURCE_LIST}
 ORDER BY last_used, memory_id LIMIT 100""",
     ),
     "top-entities": SavedQuery(

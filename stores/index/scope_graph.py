@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,7 @@ from palimpsest.stores.index.name_words import (
 from palimpsest.stores.index.segment import Floats, Mask, Segment, digest, microseconds
 
 MemoryNumbers = NDArray[np.int32]
+Integer = TypeVar("Integer", np.int32, np.int64)
 MentionTable = NDArray[np.void]
 MENTION = np.dtype(
     [
@@ -83,11 +85,11 @@ class GraphRemoval:
 
 
 def best_of_each(
-    memories: MemoryNumbers, values: Floats
-) -> tuple[MemoryNumbers, NDArray[np.intp], Floats]:
-    """The distinct memories (m,), the place of each value's (n,) among them, and the largest of
-    the values of each (m,)."""
-    numbers, places = np.unique(memories, return_inverse=True)
+    keys: NDArray[Integer], values: Floats
+) -> tuple[NDArray[Integer], NDArray[np.intp], Floats]:
+    """The distinct keys (m,), such as numbers of memories, the place of each value's (n,) among
+    them, and the largest of the values of each (m,)."""
+    numbers, places = np.unique(keys, return_inverse=True)
     best = np.full(len(numbers), -np.inf)
     np.maximum.at(best, places, values)
     return numbers, places, best
@@ -278,7 +280,7 @@ class ScopeGraph:
             pairs = entities[present] * memories + held["memory"]
             unique, _, surest = best_of_each(pairs, held["confidence"])
         return Mentions(
-            unique // memories,
+            (unique // memories).astype(np.intp),
             (unique % memories).astype(np.int32),
             surest,
             self.ids,

@@ -118,8 +118,10 @@ def named_entities(
     if not tokens:
         return ()
     found = graph.named(folded(query), tokens, language)
+    mentions = {each: sum(name.mentions for name in known) for each, known in found.items()}
     entities = []
-    for entity_id, known in found.items():  # as the view `known_entities` has them
+    for entity_id in sorted(found, key=lambda each: (-mentions[each], each))[:limit]:
+        known = found[entity_id]  # as the view `known_entities` has them
         names = sorted(known, key=lambda name: (name.name_id != entity_id, name.canonical_name))
         entities.append(
             NamedEntity(
@@ -127,11 +129,10 @@ def named_entities(
                 min(names, key=shown_order).name,
                 type_of(names),
                 next((name.summary for name in names if name.summary is not None), None),
-                sum(name.mentions for name in names),
+                mentions[entity_id],
             )
         )
-    entities.sort(key=lambda entity: (-entity.mentions, entity.entity_id))
-    return tuple(entities[:limit])
+    return tuple(entities)
 
 
 def mentioning(
