@@ -148,8 +148,8 @@ def sides(statement: str) -> tuple[Side, ...]:
     if claim is None:
         return ()
     implied = tuple(_implied(claim, when))
-    ended = _ended_deed(claim)
-    if ended is not None:
+    ended = None if claim.qualified else _ended_deed(claim)
+    if ended is not None and not ended.qualified and _ends_with(plain, ended.value):
         implied += tuple(_sides(ended, when))
     if claim.qualified or not _ends_with(plain, claim.value):
         return implied
