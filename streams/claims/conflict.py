@@ -218,7 +218,7 @@ def _tells_more(one: str, other: str) -> bool:
     return left <= right or right <= left
 
 
-def are_two_names(one: str, other: str, least: float = _MIN_SIMILAR) -> bool:
+def are_two_names(one: str, other: str, *, least: float = _MIN_SIMILAR) -> bool:
     """Whether two folded names are no forms of one: their similarity is less than `least`."""
     if _tells_more(one, other) or one in other or other in one:
         return False

@@ -111,7 +111,9 @@ def _is_next(new: Claim, known: Claim) -> bool:
             len(relations) == 1
             and relations <= _ONE_PERSON
             and all(map(is_name, names))
-            and are_two_names(*(_TITLE.sub("", name).casefold() for name in names), _MIN_SIMILAR)
+            and are_two_names(
+                *(_TITLE.sub("", name).casefold() for name in names), least=_MIN_SIMILAR
+            )
         )
     if any(_ALONGSIDE.search(each.text) for each in (new, known)):
         return False

@@ -62,8 +62,8 @@ def claims_of_turn(content: str, speaker: str, said_at: datetime, before: str = 
     found = agreed(content, before, speaker, today) if before else []
     invents = plays = False
     for line in prose(content, speaker):
-        about, said = "", []
-        invents = False
+        about, invents = "", False
+        said: list[Claim] = []
         for sentence in sentences(line)[:MAX_SENTENCES]:
             text = sentence.replace("\u2019", "'")
             plays = plays and expression("stops_playing").search(text) is None
