@@ -60,8 +60,6 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
             for part in _outside_fiction(text)
             for claim in claims_in(part, speaker, today, about)
         ]
-    if expression("corrected_within").search(text):
-        return []
     is_question = "?" in text
     text = expanded(expression("subject_dropped").sub("I ", text)).rstrip(" .!?~")
     text = _retold(_GIVEN.sub("", _without_lead(_without_asides(text))))

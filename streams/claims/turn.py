@@ -71,7 +71,8 @@ def claims_of_turn(content: str, speaker: str, said_at: datetime, before: str = 
             invents = (
                 goes_on or is_fiction(text) or expression("tells_fiction").search(text) is not None
             )
-            claims = [] if goes_on or plays else claims_in(sentence, speaker, today, about)
+            unsaid = goes_on or plays or expression("corrected_within").search(text) is not None
+            claims = [] if unsaid else claims_in(sentence, speaker, today, about)
             plays = plays or expression("begins_playing").search(text) is not None
             corrects = expression("corrects").match(text)
             if corrects is not None and (claims or corrects["all"]):
