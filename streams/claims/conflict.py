@@ -193,7 +193,7 @@ _ENDS: Final = {
 _MEATLESS: Final = frozenset(("vegan", "vegetarian", "pescatarian"))
 _SAME_KIND: Final = {"movie": "film", "color": "colour", "tv show": "show", "meal": "food"}
 _MIN_SIMILAR: Final = 0.4
-"""Of two names, above which they may be spellings of one (Kathrin, Catherine)."""
+"""Of two names, from which they may be spellings of one (Kathrin, Catherine)."""
 
 
 class Stated(NamedTuple):
@@ -218,11 +218,11 @@ def _tells_more(one: str, other: str) -> bool:
     return left <= right or right <= left
 
 
-def are_two_names(one: str, other: str) -> bool:
-    """Whether two names are no forms of one."""
+def are_two_names(one: str, other: str, *, least: float = _MIN_SIMILAR) -> bool:
+    """Whether two folded names are no forms of one: their similarity is less than `least`."""
     if _tells_more(one, other) or one in other or other in one:
         return False
-    return SequenceMatcher(None, one, other, autojunk=False).ratio() < _MIN_SIMILAR
+    return SequenceMatcher(None, one, other, autojunk=False).ratio() < least
 
 
 def _are_names(one: Stated, other: Stated) -> bool:

@@ -55,8 +55,10 @@ for _base in words("regular"):
     _PAST[_past] = _PARTICIPLE[_past] = _base
     _ING[_ing] = _base
     _THIRD[_base] = third_person(_base)
+_PAST_IN_FORM: Final = ("be", "quit", "hurt", "cut", "put")
+"""Base forms that are read as no present: "I quit" is mostly told of the past."""
 _PRESENT.update({third: base for base, third in _THIRD.items()})
-_PRESENT.update({base: base for base in _THIRD if base not in ("be", "quit", "hurt")})
+_PRESENT.update({base: base for base in _THIRD if base not in _PAST_IN_FORM})
 _PAST["travelled"] = "travel"
 VERBS: Final = frozenset(_THIRD)
 PRESENTS: Final = frozenset("need want am is are have hope would will".split())
@@ -189,7 +191,7 @@ class _Opening:
         return " ".join(self.words[self.at + ahead :])
 
 
-SAME_PAST: Final = frozenset(("put", "set", "read", "quit", "hurt"))
+SAME_PAST: Final = frozenset(("put", "set", "read", "quit", "hurt", "cut"))
 """Their past is written like their present."""
 _ONLY: Final = ("not only ", "not just ", "not merely ", "never just ")
 

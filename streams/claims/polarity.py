@@ -22,7 +22,7 @@ from palimpsest.streams.claims.conflict import (
     is_unlike_favourite,
     time_beside,
 )
-from palimpsest.streams.claims.english import third_person
+from palimpsest.streams.claims.english import predicate, third_person
 from palimpsest.streams.claims.grammar import claim_of
 from palimpsest.streams.claims.language import ENGLISH, expression, word_set
 from palimpsest.streams.claims.subjects import PETS, PLURALS
@@ -31,6 +31,7 @@ from palimpsest.streams.claims.values import (
     is_activity,
     is_name,
     liked_by,
+    relation_in,
     without_determiner,
 )
 
@@ -48,7 +49,9 @@ class Side(NamedTuple):
     when: tuple[int, ...]
 
 
-_MATTERS: Final = word_set("matters")
+_MATTERS: Final = {
+    listed: matter for matter, slots in ENGLISH["matters"].items() for listed in slots.split()
+}
 _NONE_OF: Final = re.compile(r"(?i)(?:no|any) ")
 _APART: Final = re.compile(r",? (?:and|or) |, ")
 _LATELY: Final = re.compile(r" (?:now|again)$")
@@ -144,17 +147,30 @@ def sides(statement: str) -> tuple[Side, ...]:
     claim = claim_of(plain)
     if claim is None:
         return ()
-    if claim.slot == "event" and claim.key == "used to":
-        was = _USED_TO.fullmatch(claim.value)
-        does = "" if was is None else f"{third_person(was['verb'])}{was['rest']}"
-        claim = claim_of(f"{claim.holder} {does}")
-        claim = None if claim is None else claim._replace(holds=not claim.holds)
-    if claim is None:
-        return ()
     implied = tuple(_implied(claim, when))
+    ended = None if claim.qualified else _ended_deed(claim)
+    if ended is not None and not ended.qualified and _ends_with(plain, ended.value):
+        implied += tuple(_sides(ended, when))
     if claim.qualified or not _ends_with(plain, claim.value):
         return implied
     return (*implied, *_sides(claim, when))
+
+
+def _ended_deed(claim: Claim) -> Claim | None:
+    """What is denied by "used to live in Oslo", "gave up learning Dutch", "stopped taking aspirin":
+    that they live, learn, take; None where it is no claim."""
+    if claim.slot == "event" and claim.key == "used to":
+        was = _USED_TO.fullmatch(claim.value)
+        does = "" if was is None else f"{third_person(was['verb'])}{was['rest']}"
+    elif claim.slot == "event" and claim.key == "was":
+        does = f"is {claim.value}"
+    elif is_activity(claim.value) and (claim.key == "stopped" or claim.is_news > claim.holds):
+        doing = predicate(f"is {claim.value}")
+        does = "" if doing is None else f"{third_person(doing.verb)} {doing.rest}".rstrip()
+    else:
+        return None
+    found = claim_of(f"{claim.holder} {does}")
+    return None if found is None else found._replace(holds=not found.holds)
 
 
 def _implied(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
@@ -189,8 +205,8 @@ def _sides(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
         yield from _of_kin(holder, claim, when)
     elif claim.slot in _MORE_SIDES:
         yield from _MORE_SIDES[claim.slot](holder, claim, when)
-    matter = f"{claim.slot}_{claim.key}" if claim.key else claim.slot
-    if matter not in _MATTERS:
+    matter = _MATTERS.get(f"{claim.slot}_{claim.key}" if claim.key else claim.slot)
+    if matter is None:
         return
     parts = _APART.split(liked_by(claim.value) if claim.slot == "likes" else claim.value)
     if len(parts) > MAX_TOPICS:
@@ -199,8 +215,8 @@ def _sides(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
     topics = [
         _topic(part[found.end() if found else 0 :]) for part, found in zip(parts, done, strict=True)
     ]
-    yield Side(holder, claim.slot, frozenset(topics) - {""}, claim.holds, when)
-    if claim.slot == "likes" and claim.holds:
+    yield Side(holder, matter, frozenset(topics) - {""}, claim.holds, when)
+    if matter == "likes" and claim.holds:
         # Who does not drink coffee any more hardly likes drinking it.
         for topic, found in zip(topics, done, strict=True):
             if topic and (found is not None or _is_consumed(topic)):
@@ -210,12 +226,14 @@ def _sides(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
 
 
 def _of_kin(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
-    has_none = _NONE_OF.match(claim.value) is not None
+    has_none = _NONE_OF.match(claim.value) is not None or claim.value.endswith("only child")
     holds, key = claim.holds and not has_none, _topic(claim.key)
     if claim.is_news and not claim.holds:  # "sold their horse"
         yield Side(holder, "had", frozenset((key,)), False, when)
         return
-    kinds = frozenset() if holds else _KINDS.get(claim.key, frozenset())
+    kinds: frozenset[str] = frozenset()
+    for each in () if holds else (claim.key, *map(relation_in, _APART.split(claim.value))):
+        kinds |= _KINDS.get(each, frozenset((_topic(each),)))
     # Whose husband is not Tom may have one.
     if holds or has_none or _topic(claim.value) == key:
         yield Side(holder, "has", kinds | {key}, holds, when)
@@ -228,8 +246,11 @@ def _of_kin(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
         name = claim.value if is_name(claim.value) else "" if named is None else named["name"]
         if name:
             yield Side(name.casefold(), "lives", _ALIVE, True, when)
-    elif base_form(claim.key.rpartition(" ")[2]) in _PARTNERS and is_name(claim.value):
-        yield Side(holder, "with", frozenset((claim.value.casefold(),)), True, when)
+    elif is_name(claim.value):
+        relation = claim.key.rpartition(" ")[2]
+        is_former = relation == "ex" or relation.startswith("ex-")
+        if is_former or base_form(relation) in _PARTNERS:
+            yield Side(holder, "with", frozenset((claim.value.casefold(),)), not is_former, when)
 
 
 def _of_partners(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
@@ -283,7 +304,7 @@ def _of_diet(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]
         without = _WITHOUT.get(claim.value.casefold())
         if without is not None:
             yield Side(holder, "diet", without, False, when)
-    elif is_activity(claim.value) and not claim.holds:  # "gave up running"
+    elif claim.is_news and not claim.holds:  # "gave up running", "gave up the violin"
         topics = frozenset((_topic(claim.value),))
         for matter in ("likes", "hobby", "does"):
             yield Side(holder, matter, topics, False, when)
@@ -298,6 +319,9 @@ def _of_deeds(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side
         yield Side(holder, "employed", _JOB, False, when)
     elif claim.key == "loss" and value in PETS and value not in PLURALS:
         yield Side(holder, "had", frozenset((_topic(value),)), False, when)
+    elif claim.key == "stopped":
+        for matter in ("likes", "hobby", "does", "health"):
+            yield Side(holder, matter, frozenset((_topic(value),)), False, when)
     elif claim.key == "started":
         yield Side(holder, "does", frozenset((_topic(value),)), True, when)
         yield Side(holder, "health", frozenset((_topic(value),)), True, when)

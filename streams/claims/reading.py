@@ -15,7 +15,13 @@ from typing import Final
 from palimpsest.streams.claims.claim import Claim
 from palimpsest.streams.claims.english import FINITE, expanded, is_english, past_of
 from palimpsest.streams.claims.grammar import LEADING_TIME, clause_claim
-from palimpsest.streams.claims.language import FAVOURITES, expression, word_set
+from palimpsest.streams.claims.language import (
+    ENGLISH,
+    FAVOURITES,
+    expression,
+    rewritings,
+    word_set,
+)
 from palimpsest.streams.claims.subjects import PETS, PLURALS, relative_claim, subject_of
 from palimpsest.streams.claims.times import time_at_end
 from palimpsest.streams.claims.values import fits, is_known
@@ -56,7 +62,7 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
         ]
     is_question = "?" in text
     text = expanded(expression("subject_dropped").sub("I ", text)).rstrip(" .!?~")
-    text = _GIVEN.sub("", _without_lead(_without_asides(text)))
+    text = _retold(_GIVEN.sub("", _without_lead(_without_asides(text))))
     by_the_way = [] if expression("invented").search(text) else _mentioned(text, speaker, today)
     found: list[Claim] = []
     if is_question:
@@ -113,6 +119,21 @@ def _outside_fiction(text: str) -> list[str]:
     else:
         parts = [text[real.end() :]]
     return [part for part in parts if part.strip() and not is_fiction(part)]
+
+
+_RETOLD: Final = rewritings(ENGLISH["retold"])
+
+
+def _retold(text: str) -> str:
+    """The sentence with a retraction in other words ("outgrew my allergy to") as a denial."""
+    if expression("retold_by").search(text):
+        for pattern, written in _RETOLD:
+            text = pattern.sub(written, text)
+        text = _CAPITAL_DEED.sub(lambda match: match.group().lower(), text)
+    return text
+
+
+_CAPITAL_DEED: Final = re.compile(r"(?<= like )[A-Z][a-z]{2,20}ing\b")
 
 
 def _without_asides(text: str) -> str:
@@ -183,14 +204,31 @@ def _mentioned(text: str, speaker: str, today: date) -> list[Claim]:
     for each in islice(expression("professional").finditer(text), 4):
         if fits("job", f"a {each['relation']}") or each["role"].endswith(("ist", "ian", "geon")):
             found.append(relative_claim(speaker, each["relation"], each["doctor"] or each["name"]))
+    is_gone = _GONE.search(text) is not None
     for pattern, sentence in _BY_THE_WAY:
-        for each in (
-            () if pattern is _KINDRED and _GONE.search(text) else islice(pattern.finditer(text), 2)
-        ):
+        for each in islice(pattern.finditer(text), 2):
+            if pattern is _KINDRED and (is_gone or _says_of_more(each, text[each.end() :])):
+                continue
             found += _claims(sentence(each), speaker, today)
     for each in () if _NOT_KEPT.search(text) else islice(expression("my").finditer(text), 6):
         found += _belonging(each["what"], speaker, today)
     return found
+
+
+def _says_of_more(kin: re.Match[str], rest: str) -> bool:
+    """Whether what follows the name of a relative or an animal makes it a part of another thing,
+    the allergy of "my cat allergy", or tells which of several ("my two kids from before")."""
+    word = _NEXT_WORD.match(rest)
+    if word is None:
+        return False
+    follows = word["word"].lower()
+    if _NUMBERED.match(kin["relation"]) and follows in ("from", "who", "that", "of", "with"):
+        return True
+    is_verb = follows in FINITE or follows.endswith(("ed", "ly"))
+    return not is_verb and follows not in word_set("after_kin")
+
+
+_NEXT_WORD: Final = re.compile(r" (?P<word>[a-z][\w'-]*)")
 
 
 def _belonging(text: str, speaker: str, today: date) -> list[Claim]:

@@ -222,7 +222,7 @@ def reversed_claim(clause: str, speaker: str) -> Claim | None:
     if found["relation"]:
         return (
             relative_claim(owner, found["relation"], value)
-            if is_name(value) and value not in ("He", "She", "They", "It", "This", "That")
+            if is_name(value) and value not in word_set("no_names")
             else None
         )
     if not is_name(value) and not is_activity(value):
@@ -265,7 +265,9 @@ def attribute_claim(subject: Subject, said: Predicate) -> Claim | None:
     if said.verb != "be" or said.tense not in ("present", "perfect"):
         return None
     name, value = subject.attribute.lower(), said.rest.rstrip(" ,.")
-    if said.negated and not (said.ended and ("favourite" in name or "favorite" in name)):
+    if said.negated and not (
+        name == "name" or (said.ended and ("favourite" in name or "favorite" in name))
+    ):
         return None
     news = said.is_news or value.endswith(" now")
     value = value.removesuffix(" now")
@@ -289,10 +291,11 @@ def attribute_claim(subject: Subject, said: Predicate) -> Claim | None:
     slot, key, kind = _ATTRIBUTES.get(name.replace("current ", ""), (None, "", ""))
     if slot is None or not fits(kind, value.removeprefix("on ") if slot == "birthday" else value):
         return None
-    verb = "are" if name == "hobbies" else "is"
+    verb = "are" if name == "hobbies" else "is not" if said.negated else "is"
     text = f"{subject.owner}'s {subject.attribute} {verb} {value}."
     kept = without_determiner(value.removeprefix("on "))
-    return Claim(slot, subject.owner, key, kept, True, news, False, in_third_person(text))
+    holds = not said.negated
+    return Claim(slot, subject.owner, key, kept, holds, news, False, in_third_person(text))
 
 
 _ATTRIBUTES: Final = {

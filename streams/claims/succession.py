@@ -23,6 +23,7 @@ from palimpsest.streams.claims.grammar import claim_of
 from palimpsest.streams.claims.language import word_set
 from palimpsest.streams.claims.subjects import PLURALS
 from palimpsest.streams.claims.values import apart, is_known, is_name
+from palimpsest.streams.text.entity_names import name_evidence
 
 _ONE_AT_A_TIME: Final = word_set("one_at_a_time")
 _ONE_PERSON: Final = word_set("one_person")
@@ -34,6 +35,9 @@ _ALONGSIDE: Final = re.compile(
     r"|\b(?:lesson|class|classes|course|workshop)s?\b"
 )
 """What somebody does beside their work or studies, or as a part of them."""
+_TITLE: Final = re.compile(r"(?i)^(?:dr|prof|mr|mrs|ms|miss)\b\.? ")
+_MIN_SIMILAR: Final = 0.6
+"""Of two names, from which they are hardly two: Frank and Dana are, Jon and John not."""
 _NUMBER: Final = re.compile(r"\d[\d,.:]*")
 _NATIVE: Final = re.compile(r" (?:is from|is originally from|comes from) | born in ")
 
@@ -61,6 +65,7 @@ def _follows(one: Claim, other: Claim) -> bool:
         or _is_moved(one, other)
         or _is_recounted(one, other)
         or _is_from_elsewhere(one, other)
+        or _is_renamed(one, other)
     )
 
 
@@ -69,9 +74,9 @@ def is_single(statement: str) -> bool:
     claim = _claim(statement)
     return claim is not None and (
         _matter(claim) in _ONE_AT_A_TIME
-        or claim.slot in ("home", "figure", "origin")
+        or claim.slot in ("home", "figure", "origin", "name")
         or _last_word(claim.key) in _ONE_PERSON
-        or COUNTED.fullmatch(claim.value) is not None
+        or _count(claim) is not None
     )
 
 
@@ -84,7 +89,7 @@ def _claim(statement: str) -> Claim | None:
     claim = claim_of(without)
     if claim is None or claim.qualified:
         return None
-    return claim._replace(is_news=_NOW.search(plain) is not None)
+    return claim._replace(is_news=_NOW.search(plain) is not None or claim.key.startswith("new "))
 
 
 def _matter(claim: Claim) -> str:
@@ -106,7 +111,9 @@ def _is_next(new: Claim, known: Claim) -> bool:
             len(relations) == 1
             and relations <= _ONE_PERSON
             and all(map(is_name, names))
-            and are_two_names(*(name.casefold() for name in names))
+            and are_two_names(
+                *(_TITLE.sub("", name).casefold() for name in names), least=_MIN_SIMILAR
+            )
         )
     if any(_ALONGSIDE.search(each.text) for each in (new, known)):
         return False
@@ -142,9 +149,21 @@ def _is_recounted(new: Claim, known: Claim) -> bool:
         )
     if new.slot not in ("pet", "family"):
         return False
-    counts = [COUNTED.fullmatch(each.value) for each in (new, known)]
-    one, other = (("", "") if found is None else found.groups() for found in counts)
-    return one[1] == other[1] and one[1] in PLURALS and one[0] != other[0]
+    one, other = _count(new), _count(known)
+    return one is not None and other is not None and one[1] == other[1] and one[0] != other[0]
+
+
+def _count(claim: Claim) -> tuple[str, str] | None:
+    """ "Two kids": how many, and of what; "one kid" is counted, "a kid" is not."""
+    only = _ONE.fullmatch(claim.value)
+    if only is not None:
+        return only["one"], _MANY.get(only["what"], f"{only['what']}s")
+    found = COUNTED.fullmatch(claim.value)
+    return None if found is None or found[2] not in PLURALS else (found[1], found[2])
+
+
+_ONE: Final = re.compile(r"(?P<one>one|1) (?P<what>[a-z]+)")
+_MANY: Final = {"child": "children", "puppy": "puppies"}
 
 
 def _is_from_elsewhere(new: Claim, known: Claim) -> bool:
@@ -158,3 +177,10 @@ def _is_from_elsewhere(new: Claim, known: Claim) -> bool:
         and one.group() == other.group()
         and apart(new.value.casefold(), known.value.casefold())
     )
+
+
+def _is_renamed(new: Claim, known: Claim) -> bool:
+    """Another name, or another spelling, that is no short form of the known one."""
+    if new.slot != "name" or new.key or known.key:
+        return False
+    return name_evidence(new.value, known.value) in (None, "spelling")

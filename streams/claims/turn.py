@@ -60,13 +60,27 @@ def claims_of_turn(content: str, speaker: str, said_at: datetime, before: str = 
     """
     today = said_at.date()
     found = agreed(content, before, speaker, today) if before else []
+    invents = plays = False
     for line in prose(content, speaker):
         about, invents = "", False
+        said: list[Claim] = []
         for sentence in sentences(line)[:MAX_SENTENCES]:
-            goes_on = invents and expression("goes_on_inventing").search(sentence) is not None
-            invents = goes_on or is_fiction(sentence)
-            claims = [] if goes_on else claims_in(sentence, speaker, today, about)
+            text = sentence.replace("\u2019", "'")
+            plays = plays and expression("stops_playing").search(text) is None
+            goes_on = invents and expression("goes_on_inventing").search(text) is not None
+            invents = (
+                goes_on or is_fiction(text) or expression("tells_fiction").search(text) is not None
+            )
+            unsaid = goes_on or plays or expression("corrected_within").search(text) is not None
+            claims = [] if unsaid else claims_in(sentence, speaker, today, about)
+            plays = plays or expression("begins_playing").search(text) is not None
+            corrects = expression("corrects").match(text)
+            if corrects is not None and (claims or corrects["all"]):
+                slots = {claim.slot for claim in claims}
+                taken_back = [each for each in said if not slots or each.slot in slots]
+                found = [claim for claim in found if claim not in taken_back]
             found += claims
+            said = claims
             about = next((claim.holder for claim in claims if claim.holder != speaker), "")
     return list(dict.fromkeys(found))
 
@@ -130,8 +144,13 @@ def is_agreement(content: str) -> bool:
     return not (
         expression("takes_back").match(rest)
         or expression("agreed_otherwise").search(said)
+        or expression("agreed_never").search(said)
+        or expression("agreed_plainly").search(said) is None
         or any(expression("agreed_not").match(other) for other in others)
     )
+
+
+_SPOKEN_YES: Final = re.compile(r"(?i)^(?:oh )?(?:yes|yeah|yep|yup),? ")
 
 
 def rests_on(fact: str, content: str, before: str) -> bool:
@@ -149,9 +168,19 @@ def agreed(content: str, before: str, speaker: str, today: date) -> list[Claim]:
     if not is_agreement(content):
         return []
     found: list[Claim] = []
+    text = content.replace("\u2019", "'").strip()
+    is_past = expression("agreed_past").search(_SPOKEN_YES.sub("", text)) is not None
     lines = prose(before[-MAX_BEFORE_CHARACTERS:], "")
     last = sentences(lines[-1])[-MAX_AGREED_SENTENCES:] if lines else []
     for sentence in last:
+        if is_past and expression("asked_past").search(sentence) is None:
+            continue
+        # "Yes" to "You do not eat meat?" may mean either.
+        denied = expression("denied_question").search(
+            expression("tag").sub("", sentence.rstrip("?!. "))
+        )
+        if denied and expression("agreed_to_a_denial").match(text) is None:
+            continue
         found += claims_in(in_first_person(sentence), speaker, today)
     return found
 

@@ -152,7 +152,10 @@ def _opposed(
         if is_later:
             new, known, at = later.get(candidate.memory_id, known), new, occurred_at
         others = _contents(candidates, candidate)
-        if opposes(new, known, None if at is None else at.date()) and not is_ambiguous(new, others):
+        on = None if at is None else at.date()
+        # A contradiction that came so far is not all that the source of the fact says.
+        is_against = opposes(new, known, on) or contradicts(new, known, on)
+        if is_against and not is_ambiguous(new, others):
             return candidate
     return None
 

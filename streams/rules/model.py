@@ -22,6 +22,7 @@ from palimpsest.streams.claims.triples import triples_of
 from palimpsest.streams.claims.turn import claims_of_turn
 from palimpsest.streams.models.base import PermanentModelError, Prompt, Reply
 from palimpsest.streams.prompting.prompts import TRUNCATED
+from palimpsest.streams.prompting.replies import MIN_FACT_CHARACTERS
 from palimpsest.streams.rules.quotes import without_marks
 from palimpsest.streams.text.contradiction import same_fact
 from palimpsest.streams.text.dates import stated_end
@@ -117,8 +118,11 @@ def _fact(claim: Claim, occurred_at: datetime, explicit: bool) -> dict[str, Json
     categories: list[JsonValue] = [*CATEGORIES[claim.slot]]
     slot = ENGLISH["slots"][claim.slot]
     importance = slot.get("importance", DEFAULT_IMPORTANCE)
+    content = claim.text
+    if len(content) < MIN_FACT_CHARACTERS:  # that a pet of a short name died is a fact, too
+        content = content.replace(" died.", " has died.")
     return {
-        "content": claim.text,
+        "content": content,
         "type": slot.get("type", "fact"),
         "confidence": _confidence(claim),
         "importance": EXPLICIT_IMPORTANCE if explicit else importance,

@@ -105,6 +105,13 @@ def test_what_is_not_sure_waits_in_every_order_and_with_all_flags(
         ("Ana's dog is not Rex.", "Ana has a dog."),
         ("Ana has a daughter.", "Ana has a son."),
         ("Ana studies law.", "Ana studies economics."),
+        ("Ana's husband is called Paul.", "Ana's ex-husband is called Mark."),
+        ("Ana plays the violin.", "Ana gave up the piano."),
+        ("Ana takes insulin.", "Ana stopped taking aspirin."),
+        ("Ana speaks Dutch.", "Ana stopped learning Dutch."),
+        ("Ana likes running.", "Ana stopped running for the summer."),
+        ("Ana likes spiders.", "Ana is no longer afraid of spiders."),
+        ("Ana has a sister.", "Ana has no brothers."),
     ],
 )
 def test_what_is_surely_compatible_is_added(one: str, other: str) -> None:

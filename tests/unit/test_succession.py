@@ -57,6 +57,34 @@ WAITING = [
     ("I decided to quit my job.", "I decided not to quit my job."),
     ("I'm moving to Spain next month.", "I'm not moving to Spain."),
     ("I live in Bonn.", "I moved to Aalen."),
+    ("I have a dog named Rex.", "Rex died."),  # too short for a fact as it is
+    ("I have a cat.", "We had to put our cat down."),
+    ("I have a cat.", "I had to give my cat away."),
+    ("My boss is Frank.", "My boss is Dana now."),
+    ("My boss is Frank.", "My new boss is Dana."),
+    ("My dentist is Ms Park.", "My dentist is Ms Reed now."),
+    ("My name is Sara.", "My name isn't Sara, it's Zara."),
+    ("I have one kid.", "I have two kids."),
+    ("I have two kids.", "I have one kid."),
+    # A retraction in other words.
+    ("I love hiking.", "Hiking isn't my thing."),
+    ("I love sushi.", "I went off sushi."),
+    ("I'm allergic to peanuts.", "I outgrew my allergy to peanuts."),
+    ("I'm allergic to eggs.", "I was wrong about the egg allergy."),
+    ("I'm scared of flying.", "I got over my fear of flying."),
+    ("I take metformin.", "I came off metformin."),
+    ("I'm learning Dutch.", "I gave up learning Dutch."),
+    ("I play the violin.", "I gave up the violin."),
+    ("I play tennis.", "I gave tennis up."),
+    ("I drink coffee.", "I cut out coffee."),
+    ("I'm vegan.", "I used to be vegan."),
+    ("I work at Siemens.", "Siemens fired me."),
+    ("My husband is Mark.", "My ex-husband is Mark."),
+    ("I'm dating Lena.", "My ex-girlfriend Lena moved out."),
+    ("I have a sister.", "I have no brothers or sisters."),
+    ("I have a brother.", "I'm an only child."),
+    # Of one slot with one value, but the source says more than the fact.
+    ("I live in Lisbon.", "I live in Porto because I love the sea."),
 ]
 ENDING = [
     ("My phone number is 555-0101.", "My phone number is 555-0199 now."),
@@ -66,6 +94,10 @@ ENDING = [
     ("I'm a nurse.", "I'm no longer a nurse."),
     ("I'm engaged to Tom.", "I'm not engaged anymore."),
     ("I'm 19.", "I turned 20 last week."),
+    ("I live in Lisbon.", "Scratch that, I live in Porto."),
+    ("I live in Lisbon.", "Correction: I live in Porto."),
+    ("I take metformin.", "I stopped taking metformin."),
+    ("My name is Sara.", "My name is not Sara."),
 ]
 
 
@@ -141,6 +173,13 @@ COMPATIBLE = [
     ("Ana is taking a cooking class.", "Ana is taking a yoga class now."),
     ("Ana plays the piano.", "Ana started playing the cello."),
     ("John is a nurse.", "John is coaching a football team now."),
+    ("Ana's boss is called Frank.", "Ana's sister's boss is called Dana now."),
+    ("Ana's friend is called Tom.", "Ana's new friend is called Ben."),
+    ("Ana's landlord is called Jon.", "Ana's landlord is called John now."),
+    ("Ana's name is Elizabeth.", "Ana's name is Liz."),
+    ("Ana's name is Ana.", "Ana's name is Ana Silva."),
+    ("Ana has one cat.", "Ana has two kids."),
+    ("Ana has a dog.", "Ana has two dogs."),
 ]
 
 
@@ -172,6 +211,17 @@ def test_an_end_is_read(said: str, facts: list[str]) -> None:
         ("Do you have any allergies?", "Yes, nuts.", []),
         ("Are you vegan?", "Yes, mostly.", []),
         ("Did you move to Lyon?", "Yes.", ["Ana moved to Lyon."]),
+        ("So you live in Oslo?", "Correct, in Oslo.", ["Ana lives in Oslo."]),
+        ("So you live in Oslo?", "Yeah, in my dreams.", []),
+        ("So you live in Oslo?", "Right, and pigs fly.", []),
+        ("So you live in Oslo?", "Yes, I wish.", []),
+        ("So you live in Oslo?", "Exactly, that is my brother's place.", []),
+        ("You work at Shell, don't you?", "Yes, I did.", []),
+        ("Did you quit smoking?", "Yes, I did.", ["Ana quit smoking."]),
+        ("Are you allergic to nuts?", "Yes, as a child.", []),
+        ("Do you have a dog?", "Yes! Oh no, he died last year.", []),
+        ("You don't eat meat, right?", "Right.", ["Ana does not eat meat."]),
+        ("You don't eat meat, right?", "Yes, I do.", []),
     ],
 )
 def test_what_is_agreed_to_is_what_was_asked(asked: str, answer: str, facts: list[str]) -> None:

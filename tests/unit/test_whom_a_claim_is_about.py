@@ -57,6 +57,19 @@ def test_what_is_only_assumed_is_no_fact(text: str) -> None:
         "In my novel I live in Rome. I also have a horse.",
         "Assume I am vegan and I live in Rome.",
         "For the sake of argument, I am vegan and I have a dog.",
+        "Assume I am vegan. I have two kids.",
+        "Let's role play. I am a waiter at Chez Paul. I have two sons.",
+        "Last night I dreamed I lived in Tokyo. I had three dogs.",
+        "My story begins like this. I live in Venice and I work at a bakery.",
+        "In the film I play a nurse. I live in Boston and I have two sons.",
+        "Picture this: I live in Rome and I have a boat.",
+        "On Minecraft I own a castle and I have six horses.",
+        "I live in Rome. Just kidding, psych!",
+        "As Dylan sang, I was born in Ohio.",
+        "I'm allergic to Mondays.",
+        "I have a million cats.",
+        "My cat allergy is terrible.",
+        "I live in Rome, I mean Milan.",
     ],
 )
 def test_a_fiction_covers_all_that_goes_on_from_it(text: str) -> None:
@@ -72,6 +85,12 @@ def test_a_fiction_covers_all_that_goes_on_from_it(text: str) -> None:
         ("In my novel I live in Rome. I work at Bosch.", "Ana works at Bosch."),
         ("I work on my novel and I live in Rome.", "Ana lives in Rome."),
         ("For the record, I live in Rome.", "Ana lives in Rome."),
+        ("Assume I am vegan. In real life I live in Graz.", "Ana lives in Graz."),
+        ("I'm writing a novel. I live in Rome there.", "Ana is writing a novel."),
+        ("I live in Rome. No, wait, I live in Milan.", "Ana lives in Milan."),
+        ("I like jazz. Not really into rock.", "Ana likes jazz."),
+        ("My cat seems bored.", "Ana has a cat."),
+        ("You're my therapist. I'm married.", "Ana is married."),
     ],
 )
 def test_what_is_said_of_reality_counts(text: str, claim: str) -> None:
