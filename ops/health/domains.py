@@ -380,6 +380,7 @@ def _judged(name: str, counts: Counts, partitions: Mapping[str, float]) -> dict[
     score = score_of(name, counts)
     return {
         "score": score,
+        "weight": DOMAINS[name].weight,
         "status": status_of(score),
         "reason": DOMAINS[name].reason(counts),
         "recommendation": DOMAINS[name].remedy(counts),
