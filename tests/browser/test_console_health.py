@@ -14,7 +14,7 @@ from palimpsest.ops.operations.lifecycle.health import RepairDomain
 from tests.browser.conftest import MARKUP, publish
 from tests.browser.test_console import serious
 from tests.flows.http_server import Served
-from tests.flows.program import PATIENCE_S
+from tests.flows.program import PATIENCE_S, until
 
 SCOPE = "orchard"
 SAID = (
@@ -27,9 +27,11 @@ SAID = (
 def orchard(service: Served) -> Served:
     publish(service, SCOPE, "trees", SAID)
     with service.client() as client:
-        asked = {"query": f"Who is allergic? {MARKUP}", "scope": SCOPE}
+        asked = {"query": f"Who is allergic? {MARKUP}", "scope": SCOPE, "group": False}
         assert client.post("/api/memory/recall", json=asked).json()["results"]
-        service.settle(client)
+        simulated = {"scope": SCOPE, "days_ahead": 0}
+        url = "/api/retention/simulate"
+        until(lambda: client.get(url, params=simulated).json()["recalls_recorded"] > 0)
     return service
 
 
