@@ -38,10 +38,15 @@ def marked(text: str) -> str:
 
 
 def without_marks(text: str) -> str:
-    """Returns the text with brackets that are no marks."""
+    """Returns the text, of as many lines, with brackets that are no marks."""
     if not _may_have_marks(text):
         return text
-    return _MARK.sub(lambda mark: f"[/{_NAME}]" if mark[1] else f"[{_NAME}]", text)
+
+    def harmless(mark: re.Match[str]) -> str:
+        # Attributes may stand on the next line.
+        return f"[{'/' if mark[1] else ''}{_NAME}]" + "\n" * mark[0].count("\n")
+
+    return _MARK.sub(harmless, text)
 
 
 def spoken(text: str) -> str:

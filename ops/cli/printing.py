@@ -191,7 +191,15 @@ def _ingested(answer: Json) -> None:
 
 @prints("context")
 def _context(answer: Json) -> None:
-    echo("nothing is known about that" if answer["text"] is None else str(answer["text"]))
+    if answer["text"] is None:
+        echo("nothing is known about that")
+    elif answer.get("lines"):
+        for line in answer["lines"]:
+            shown = " ".join(each[:8] for each in line["memory_ids"])
+            echo(f"{line['tokens']:>4}  {shown:<8}  {line['text']}".rstrip())
+        echo(f"\n{answer['tokens']} tokens of at most {answer['budget']}")
+    else:
+        echo(str(answer["text"]))
 
 
 @prints("list")

@@ -33,7 +33,7 @@ from palimpsest.ops.operations.graph import (
     Unalias,
 )
 from palimpsest.ops.operations.memories import Context, List, Recall, Search
-from palimpsest.ops.operations.operation import Json, Surface
+from palimpsest.ops.operations.operation import Json, Surface, parameters
 from palimpsest.ops.operations.privacy import Privacy, SetPrivacy
 from palimpsest.ops.operations.proposals import ApplyProposals, DismissProposals, Proposals
 from palimpsest.ops.operations.provenance import Explain
@@ -69,7 +69,11 @@ async def recall(page: PageOf) -> Response:
     values.pop("why_not", None)
     shown: dict[str, Any] = {"answer": None, "context": None, "missing": [], "other": None}
     if "query" in values and page.query.get("view") == "context":
-        shown["context"] = await page.ask(Context, record=False, **page.fields_of(Context))
+        asked = {**page.fields_of(Context), "record": False, "explain": True}
+        block = await page.ask(Context, **asked)
+        ids = (each for line in block.get("lines", ()) for each in line["memory_ids"])
+        shown |= {"context": block, "sources": await page.memories(page.scope, ids)}
+        shown["budget"] = next(each for each in parameters(Context) if each.name == "budget")
     elif "query" in values:
         shown |= await _results(page, values)
     active = {name for name in FILTERS if name in values}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -28,6 +28,8 @@ from palimpsest.ops.operations.checking import checked
 from palimpsest.ops.operations.dead_letters import DeadLetters
 from palimpsest.ops.operations.documents import Documents
 from palimpsest.ops.operations.graph import Entities
+from palimpsest.ops.operations.lifecycle.health import Diagnose
+from palimpsest.ops.operations.lifecycle.simulation import Simulate
 from palimpsest.ops.operations.memories import List, Recall
 from palimpsest.ops.operations.operation import Json, Operation, Surface, parameters
 from palimpsest.ops.operations.pipeline import Status
@@ -47,6 +49,8 @@ HEADERS: Final = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-or
 NOTICE: Final = "palimpsest_notice"
 """The cookie that carries a notice over the redirect that follows a form."""
 SEE_OTHER: Final = 303
+MOST_NAMED: Final = 500
+"""Maximum number of memories that are looked up for the links of a view."""
 
 
 def router() -> APIRouter:
@@ -112,6 +116,14 @@ class Page:
             for name, value in self.query.items()
             if name in known and (not names or name in names)
         }
+
+    async def memories(self, scope: str | None, ids: Iterable[str]) -> dict[str, Json]:
+        """The memories with these ids that are not forgotten, by id; the first `MOST_NAMED`."""
+        wanted = [*dict.fromkeys(ids)][:MOST_NAMED]
+        if not wanted:
+            return {}
+        found = await self.ask(List, scope=scope, memory_ids=wanted, limit=MOST_NAMED)
+        return {each["id"]: each for each in found["memories"]}
 
     def render(self, template: str, /, http_status: int = 200, **values: Any) -> Response:
         """Renders a template with the page as `page`."""
@@ -239,8 +251,10 @@ NAVIGATION: Final[tuple[tuple[str, tuple[Link, ...]], ...]] = (
         "Operate",
         (
             Link("/pipeline", "Pipeline", Status),
+            Link("/diagnostics", "Health", Diagnose),
             Link("/dead-letters", "Dead letters", DeadLetters),
             Link("/replay", "Replay", Replays),
+            Link("/simulation", "Simulation", Simulate, keeps_scope=True),
         ),
     ),
     ("Analyse", (Link("/sql", "SQL", ANALYST),)),

@@ -105,11 +105,19 @@ def words(name: str) -> str:
     return name.replace("_", " ").replace("-", " ")
 
 
+def capitalized(text: str) -> str:
+    """A text with its first letter in upper case."""
+    return text[:1].upper() + text[1:]
+
+
 _TONES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("ok", "done", "stored", "idle", "applied", "active", "open"), "good"),
+    "healthy": "good",
     **dict.fromkeys(("running", "queued", "extracting", "chunking", "embedding"), "busy"),
     **dict.fromkeys(("waiting", "held", "blocked", "pending", "stopped", "redriven"), "warn"),
+    "degraded": "warn",
     **dict.fromkeys(("dead", "failed", "rejected", "deleted", "forgotten", "unusable"), "bad"),
+    "unhealthy": "bad",
 }
 
 
@@ -124,5 +132,6 @@ def lines(value: str) -> Markup:
 
 
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
-    each.__name__: each for each in (time, age, number, count, pretty, words, state, lines)
+    each.__name__: each
+    for each in (time, age, number, count, pretty, words, capitalized, state, lines)
 }

@@ -8,7 +8,7 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from palimpsest.ops.console import memory, operating
+from palimpsest.ops.console import health, memory, operating
 from palimpsest.ops.console.page import (
     HEADERS,
     SEE_OTHER,
@@ -35,7 +35,7 @@ def console_routes() -> APIRouter:
     console.add_api_route(SIGN_IN, signed_in, methods=["POST"])
     console.add_api_route("/sign-out", signed_out, methods=["POST"])
     console.add_api_route(f"{STATIC}{{name}}", static, methods=["GET"])
-    for subject in (memory, operating):
+    for subject in (memory, operating, health):
         console.include_router(subject.routes)
     return console
 

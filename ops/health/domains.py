@@ -445,6 +445,7 @@ def _judged(
     score = score_of(name, counts)
     return {
         "score": score,
+        "weight": DOMAINS[name].weight,
         "status": status_of(score),
         "reason": DOMAINS[name].reason(counts),
         "recommendation": DOMAINS[name].remedy(counts),

@@ -18,6 +18,9 @@ _WRITTEN: Final = """
 >>> block = await memory.context("where does Ben work?")
 >>> "Ben works at a bakery in Ghent." in block.text
 True
+>>> explained = await memory.context("where does Ben work?", explain=True)
+>>> "\\n".join(each.text for each in explained.lines) == explained.text
+True
 ## get
 >>> (await memory.get((await memory.list(types=["fact"])).memories[0].id)).version
 1

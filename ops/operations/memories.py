@@ -174,11 +174,20 @@ class Search(Read[RecallAnswer]):
         }
 
 
+class ContextLine(Answer):
+    """A line of a context, its tokens without the line break (one more), and the memories that it
+    shows; none for a heading, a mark or a summary."""
+
+    text: str
+    tokens: int
+    memory_ids: tuple[str, ...]
+
+
 class ContextBlock(Answer):
     """A Markdown block for a model's prompt; `text` is None if nothing is known, `tokens` its size
     and `budget` the limit. `ids` are those of the memories shown, by section. `offers_summary`: ask
     the model for a summary of the session; false when the user asks to remember something
-    permanently."""
+    permanently. `lines`, with `explain`, join to the text."""
 
     query: str
     text: str | None
@@ -186,6 +195,7 @@ class ContextBlock(Answer):
     ids: dict[str, tuple[str, ...]]
     offers_summary: bool = False
     budget: int | None = None
+    lines: tuple[ContextLine, ...] = ()
 
 
 class Context(Read[ContextBlock]):
@@ -209,6 +219,9 @@ class Context(Read[ContextBlock]):
     ] = None
     asked_at: shared.AskedAt = None
     min_score: shared.MinScore = None
+    explain: Annotated[
+        bool, Doc("show each line with its tokens and its memories", option="--explain")
+    ] = False
     record: shared.Recorded = True
 
     surface: ClassVar = Surface(
@@ -225,7 +238,11 @@ class Context(Read[ContextBlock]):
         from palimpsest.ops.operations.recalling import context
 
         return await context(
-            sources, self.as_query(), budget=self.budget, session_id=self.session_id
+            sources,
+            self.as_query(),
+            budget=self.budget,
+            session_id=self.session_id,
+            explain=self.explain,
         )
 
     def accessed(self, answer: Json) -> Accessed | None:

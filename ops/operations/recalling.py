@@ -105,12 +105,17 @@ async def search(sources: Sources, query: Query) -> JsonObject:
 
 
 async def context(
-    sources: Sources, query: Query, budget: int | None = None, session_id: str | None = None
+    sources: Sources,
+    query: Query,
+    budget: int | None = None,
+    session_id: str | None = None,
+    explain: bool = False,
 ) -> JsonValue:
     """Returns the Markdown block between the marks by which an echo of it is recognized, with its
     size in tokens; `text` is None if nothing is known. With a session, it begins with the
     short-term memory, without the query itself, and `offers_summary` says whether to ask the model
-    for a summary: not when the user asks to remember something permanently."""
+    for a summary: not when the user asks to remember something permanently. `explain`: with the
+    `lines` of the block."""
     from palimpsest.stores.recall.context import estimate_tokens
     from palimpsest.stores.recall.intent import complexity
 
@@ -137,6 +142,14 @@ async def context(
         ids: JsonObject = {} if block is None else {"session": [*block.ids]}
         ids |= {section: [*each] for section, each in (recalled.ids if recalled else {}).items()}
         answer |= {"budget": budget, "ids": ids}
+    if text is not None and explain:
+        # A mark begins and ends the block, and a blank line divides its parts.
+        line_ids = [each for part in parts for each in ((), *part.line_ids)] + [()]
+        lines = zip(text.split("\n"), line_ids, strict=True)
+        answer["lines"] = [
+            {"text": line, "tokens": estimate_tokens(line), "memory_ids": [*ids_of]}
+            for line, ids_of in lines
+        ]
     return answer
 
 

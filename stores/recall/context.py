@@ -102,12 +102,14 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class Context:
     """`text` is the Markdown block; `tokens` by `estimate_tokens`, at most the budget; `ids` those
-    of the memories shown, by section, in the order of the text."""
+    of the memories shown, by section, in the order of the text; `line_ids` those of each line of
+    the text, none for a heading."""
 
     text: str
     tokens: int
     budget: int
     ids: Mapping[Section, tuple[str, ...]]
+    line_ids: tuple[tuple[str, ...], ...]
 
 
 def assemble(
@@ -223,9 +225,9 @@ class _Block:
                 self._left -= more
 
     def context(self) -> Context | None:
-        lines = [line for _, line in self._profile]
+        lines = [*self._profile]
         if lines:
-            lines.insert(0, PROFILE_TITLE)
+            lines.insert(0, ((), PROFILE_TITLE))
         taken = sorted(
             self._taken.values(), key=lambda each: (_day(each[0]), each[0].at, each[0].id)
         )
@@ -233,16 +235,17 @@ class _Block:
         for piece, text in taken:
             if _day(piece) != day:
                 day = _day(piece)
-                lines.append(_title(day))
-            lines.append(piece.line(text))
+                lines.append(((), _title(day)))
+            lines.append(((piece.id,), piece.line(text)))
         if not lines:
             return None
-        text = "\n".join(lines)
+        text = "\n".join(line for _, line in lines)
         ids: dict[Section, tuple[str, ...]] = {
             "profile": tuple(chain.from_iterable(each for each, _ in self._profile)),
             "lines": tuple(piece.id for piece, _ in taken),
         }
-        return Context(text, estimate_tokens(text), self._budget, MappingProxyType(ids))
+        line_ids = tuple(each for each, _ in lines)
+        return Context(text, estimate_tokens(text), self._budget, MappingProxyType(ids), line_ids)
 
     def _statement(self, piece: Piece) -> str:
         """Returns a key that is equal for one statement, empty for the question. "I am allergic

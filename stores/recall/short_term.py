@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from typing import Final
 
 from palimpsest.schemas.echoes import spoken
@@ -47,11 +48,16 @@ class ShortTerm:
 
 @dataclass(frozen=True, slots=True)
 class SessionBlock:
-    """The part of a context; `ids` are those of the turns shown."""
+    """The part of a context; `ids` are those of the turns shown, `line_ids` those of each line of
+    the text, none where it shows no turn."""
 
     text: str
     tokens: int
-    ids: tuple[str, ...]
+    line_ids: tuple[tuple[str, ...], ...]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(chain.from_iterable(self.line_ids))
 
 
 def within(turns: Sequence[KeptTurn], most: int, characters: int) -> tuple[KeptTurn, ...]:
@@ -73,13 +79,13 @@ def session_block(kept: ShortTerm | None, nudge: str, budget: int) -> SessionBlo
     tokens; None where nothing fits. What is oldest is left out first, the nudge before all else."""
     kept = kept or ShortTerm()
     left = budget - estimate_tokens(TITLE)
-    head: list[str] = []
+    head: list[tuple[str, tuple[str, ...]]] = []
     if kept.summary is not None:
         line = _fitting(f"Summary: {folded(kept.summary)}", left)
         if line is not None:
-            head.append(line)
+            head.append((line, ()))
             left -= 1 + estimate_tokens(line)
-    tail: list[tuple[str, str]] = []
+    tail: list[tuple[str, tuple[str, ...]]] = []
     for turn in reversed(kept.since_summary):
         said = spoken(turn.content)
         if not said:
@@ -90,14 +96,14 @@ def session_block(kept: ShortTerm | None, nudge: str, budget: int) -> SessionBlo
         if cost > left:
             break
         left -= cost
-        tail.append((turn.id, line))
-    lines = [*head, *(line for _, line in reversed(tail))]
+        tail.append((line, (turn.id,)))
+    lines = [*head, *reversed(tail)]
     if nudge and 1 + estimate_tokens(nudge) <= left:
-        lines.append(nudge)
+        lines += [(line, ()) for line in nudge.split("\n")]
     if not lines:
         return None
-    text = "\n".join((TITLE, *lines))
-    return SessionBlock(text, estimate_tokens(text), tuple(id_ for id_, _ in reversed(tail)))
+    text = "\n".join((TITLE, *(line for line, _ in lines)))
+    return SessionBlock(text, estimate_tokens(text), ((), *(ids for _, ids in lines)))
 
 
 def _fitting(line: str, tokens: int) -> str | None:

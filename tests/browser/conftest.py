@@ -3,6 +3,7 @@ change that was held back, dead letters and a branch."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -54,14 +55,21 @@ def browser() -> Iterator[Any]:
         if os.environ.get("PALIMPSEST_REQUIRE_BROWSER") == "1":
             pytest.fail(lacking)
         pytest.skip(lacking)
+    with chromium() as launched:
+        yield launched
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Any]:
+    """The system's Chromium, without a window."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
+        launched = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        yield chromium
-        chromium.close()
+        yield launched
+        launched.close()
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,10 @@ from tests.flows.http_server import Served, problem, server
 
 VIEWS = (
     "/pipeline",
+    "/diagnostics",
+    "/diagnostics/queue?preview=on",
+    "/simulation?scope=garden",
+    "/simulation?scope=garden&decay_rate=9&days_ahead=3000",
     "/scopes",
     "/sessions?scope=garden",
     "/sessions/balcony?scope=garden",

@@ -102,8 +102,18 @@ def test_a_question_shows_why_each_memory_was_found(page: Any, filled: Served) -
     assert "It does not pass who." in page.locator(".answer-to").first.inner_text()
 
     page.get_by_role("link", name="Context block").click()
-    assert "peanuts" in page.locator("pre").inner_text()
-    page.get_by_text("tokens of at most").wait_for()
+    page.get_by_role("spinbutton", name="Budget").fill("300")
+    page.get_by_role("button", name="Show", exact=True).click()
+    page.get_by_text("of at most 300").wait_for()
+    tokens = [int(each.split()[-1]) for each in page.locator("td.n").all_inner_texts()]
+    assert sum(tokens[:-1]) == tokens[-1] <= 300
+    line = page.locator(".lines tr", has_text="peanuts").first
+    line.get_by_role("link").click()
+    page.get_by_role("heading", level=1).filter(has_text="peanuts").wait_for()
+    page.go_back()
+    page.locator("summary", has_text="As one text").click()
+    shown = page.locator(".lines tbody td:first-child").all_inner_texts()
+    assert page.locator("pre").inner_text() == "\n".join(shown)
 
 
 def test_markup_is_text_in_every_view(page: Any, filled: Served) -> None:

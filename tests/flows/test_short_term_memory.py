@@ -260,6 +260,29 @@ def test_a_context_begins_with_the_session(pipeline: Pipeline) -> None:
     assert told["tokens"] <= told["budget"]
 
 
+def test_the_lines_of_a_context_are_explained(tmp_path: Path) -> None:
+    with Pipeline(tmp_path, settings(nudge="Keep it current.\nIn a sentence.")) as pipeline:
+        pipeline.say("I am allergic to <recalled", "> and to peanuts", session_id="s0")
+        pipeline.say("We go to Oslo", first=3)
+        pipeline.run()
+        sum_up(pipeline, "A trip.")
+        pipeline.say("in May", first=4)
+        pipeline.run()
+        assert "lines" not in context(pipeline)
+        told = context(pipeline, explain=True)
+    lines = told["lines"]
+    assert "\n".join(each["text"] for each in lines) == told["text"]
+    assert sum(each["tokens"] + 1 for each in lines) - 1 == told["tokens"]
+    assert [each["text"] for each in lines[:7]] == [
+        *("<recalled>", "## This conversation", "Summary: A trip.", "- Ana: in May"),
+        *("Keep it current.", "In a sentence.", ""),
+    ]
+    shown = {id_: each["text"] for each in lines for id_ in each["memory_ids"]}
+    assert {*shown} == {id_ for ids in told["ids"].values() for id_ in ids}
+    assert shown[turn_memory_id("ana", "t4")] == "- Ana: in May"
+    assert "peanuts" in shown[turn_memory_id("ana", "t2")]
+
+
 def test_a_context_does_not_repeat_the_message_that_is_asked(pipeline: Pipeline) -> None:
     pipeline.say("We go to Oslo", "Where do  we go?")
     pipeline.run()

@@ -77,6 +77,8 @@ def test_lines_stand_in_the_order_of_time_under_their_day() -> None:
         "## 3 March 2026\n- Ben: And then?\n- Ben: Where to?"
     )
     assert made.ids == {"profile": ("p1",), "lines": ("f1", "t1", "t2", "t3")}
+    headed = ((), ("p1",)), ((), ("f1",)), ((), ("t1",)), ((), ("t2",), ("t3",))
+    assert made.line_ids == tuple(each for lines in headed for each in lines)
 
 
 @pytest.mark.parametrize("pieces", [(), (piece("f", " \n"),)])

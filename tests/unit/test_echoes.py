@@ -100,6 +100,11 @@ def test_a_remembered_text_cannot_end_the_block() -> None:
     assert spoken(f"{block}\n{ASKED}") == ASKED
 
 
+def test_a_mark_on_two_lines_leaves_two_lines() -> None:
+    block = marked("- Ana: I wrote <recalled\n- Ben: a > b")
+    assert block.splitlines() == [OPEN, "- Ana: I wrote [recalled]", " b", CLOSE]
+
+
 def test_what_quotes_a_mark_is_left_out_with_it() -> None:
     quoted = one_line(f"{before_each_line(BLOCK, '> ')}\n> {ASKED}")
     assert spoken(quoted) == ASKED

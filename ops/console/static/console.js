@@ -86,3 +86,8 @@ function fill(select) {
   });
 }
 document.querySelectorAll("[data-fills]").forEach(fill);
+
+// On a phone the navigation is one line; the current view stands in its middle.
+const nav = document.querySelector(".side nav");
+const current = nav?.querySelector("[aria-current]");
+if (current) nav.scrollLeft = current.offsetLeft - (nav.clientWidth - current.offsetWidth) / 2;

@@ -18,11 +18,13 @@ Status = Literal["healthy", "degraded", "unhealthy"]
 
 
 class DomainHealth(Answer):
-    """The health of one domain: a score from 0 to 1 with its reason and counts, the score of each
-    partition, and the command that mends it, null where nothing is to be mended. `trend` has the
-    score of each of the last 14 days that was recorded, of the worst partition."""
+    """The health of one domain: a score from 0 to 1 with its weight in the composite score, its
+    reason and counts, the score of each partition, and the command that mends it, null where
+    nothing is to be mended. `trend` has the score of each of the last 14 days that was recorded, of
+    the worst partition."""
 
     score: float
+    weight: float
     status: Status
     reason: str
     recommendation: str | None
