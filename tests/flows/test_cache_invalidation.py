@@ -26,7 +26,7 @@ from tests.messages import commanded
 
 EXAMPLE = ROOT / "ops" / "examples" / "context_cache.py"
 SCOPE = "home"
-MEMORIES, ROUNDS = 5, 4
+MEMORIES, ROUNDS = 3, 4
 TEXT = "Ana lives in {}"
 
 

@@ -173,9 +173,14 @@ def test_states_in_files_are_there_in_any_number_of_partitions(small: Path, tmp_
     settings = copy(small, tmp_path)
     facts = "SELECT scope, memory_id FROM memory_rows WHERE type = 'fact'"
     [found] = each_shard(settings, lambda reader: reader.execute(facts).fetchall())
-    for scope, memory_id in found:
-        patch = MemoryPatch(memory_id=memory_id, content=f"{scope} says something else")
-        commands(settings, (scope, ModifyCommand(patches=(patch,), reason="so")))
+    changes = [
+        (scope, MemoryPatch(memory_id=memory_id, content=f"{scope} says something else"))
+        for scope, memory_id in found
+    ]
+    commands(
+        settings,
+        *((scope, ModifyCommand(patches=(patch,), reason="so")) for scope, patch in changes),
+    )
     before = states(settings, [*SAID])
     query = "SELECT scope, memory_id, version, content FROM archived_states ORDER BY ALL"
 
