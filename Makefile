@@ -54,7 +54,7 @@ bench: $(STAMP) ## how fast the pipeline is here, without any model's time
 	$(BIN)/palimpsest bench throughput
 
 picture: $(STAMP) ## draw the README's picture of a terminal anew, from a real run
-	$(BIN)/python -m palimpsest.ops.picture
+	$(BIN)/python -m palimpsest.ops.scripts.picture
 
 docs: $(STAMP) ## write the generated references in ops/docs anew
-	$(BIN)/python -m palimpsest.ops.reference
+	$(BIN)/python -m palimpsest.ops.scripts.reference

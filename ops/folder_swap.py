@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from palimpsest.schemas.envelope import Frozen
-from palimpsest.stores.durable_files import synced, write_whole
+from palimpsest.stores.database.durable_files import synced, write_whole
 
 SWAP_FILE: Final = "swap.json"
 BRANCHES: Final = "branches"

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.streams.file_lock import is_held
+from palimpsest.streams.logs.file_lock import is_held
 from palimpsest.streams.logs.logfile import LOCK_NAME
 
 

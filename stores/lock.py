@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from palimpsest.streams.file_lock import acquired
+from palimpsest.streams.logs.file_lock import acquired
 
 
 class FolderInUse(Exception):

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from palimpsest.schemas.section import Section
-from palimpsest.stores.index.analysis import algorithm
+from palimpsest.stores.database.analysis import algorithm
 
 
 class SearchSettings(Section):

@@ -33,6 +33,7 @@ from palimpsest.stores.database.archive import (
 )
 from palimpsest.stores.database.cursors import connected
 from palimpsest.stores.database.damage import REBUILD, StoreDamaged
+from palimpsest.stores.database.durable_files import write_whole
 from palimpsest.stores.database.migrations import migrate
 from palimpsest.stores.database.snapshot import (
     SMALL,
@@ -49,7 +50,6 @@ from palimpsest.stores.database.sql import MATCH_BM25, install_terms
 from palimpsest.stores.database.tables import Tables
 from palimpsest.stores.database.view_columns import quoted
 from palimpsest.stores.database.views import install_views
-from palimpsest.stores.durable_files import write_whole
 from palimpsest.stores.index.language import index_again, keep_language, language_of
 from palimpsest.stores.lock import FolderLock
 from palimpsest.stores.settings import SearchSettings, ShardOptions

@@ -36,7 +36,7 @@ from palimpsest.schemas.topics import (
 from palimpsest.streams.decide.proposal_policy import extraction_row, fact_row, still_said
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.sensitive.policy import admission
-from palimpsest.streams.settings import PiiSettings
+from palimpsest.streams.sensitive.settings import PiiSettings
 from palimpsest.streams.stage import Context, Emit, Message, Process, Salvaged, Stage, Step
 from palimpsest.streams.store_port import Load, Put
 

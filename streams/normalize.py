@@ -60,8 +60,9 @@ from palimpsest.streams.sensitive.policy import (
     nobody,
     redactions,
 )
+from palimpsest.streams.sensitive.settings import PiiSettings
 from palimpsest.streams.sensitive.spans import placeholders_in
-from palimpsest.streams.settings import IntentSettings, PiiSettings
+from palimpsest.streams.settings import IntentSettings
 from palimpsest.streams.stage import Context, Emit, Message, Salvaged, Stage, Step, without_asks
 
 _OF_THE_GRAPH = (

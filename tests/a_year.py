@@ -21,10 +21,10 @@ from typing import Any
 from palimpsest.ops.lifecycle.access import AccessRecorder
 from palimpsest.ops.lifecycle.accesses import AccessBuffer
 from palimpsest.ops.lifecycle.decay import decay
-from palimpsest.ops.maintenance.jobs import JobContext
 from palimpsest.ops.operations.memories import Get, Recall
+from palimpsest.ops.scheduling.jobs import JobContext
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.sources import Sources
+from palimpsest.ops.service.sources import Sources
 from palimpsest.schemas.commands import ConfirmCommand
 from palimpsest.streams.logs.base import Outgoing
 from tests.harness import FULL, Pipeline, pipeline_settings

@@ -12,7 +12,6 @@ from unittest import mock
 
 import pyarrow as pa
 
-from palimpsest.ops.bootstrap import application
 from palimpsest.ops.maintenance import process
 from palimpsest.ops.opening import open_log, publisher
 from palimpsest.ops.operations.checking import typed
@@ -26,9 +25,10 @@ from palimpsest.ops.replay.requests import Diff
 from palimpsest.ops.requests import SqlRequest
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.queries import queries
+from palimpsest.ops.service.sources import Sources
+from palimpsest.ops.service.sql_queries import limits_of, numbered
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.sources import Sources
-from palimpsest.ops.sql.queries import limits_of, numbered
+from palimpsest.ops.worker.bootstrap import application
 from palimpsest.schemas.commands import Command
 from palimpsest.schemas.envelope import Actor
 from palimpsest.stores.database.sql import QueryLimits, UnitedQuery, read_only_query
@@ -174,7 +174,7 @@ class Lab:
 
 
 async def over_open_stores(sources: Sources, request: SqlRequest) -> pa.Table:
-    """As `palimpsest.ops.sql.queries.sql` answers, in this process."""
+    """As `palimpsest.ops.service.sql_queries.sql` answers, in this process."""
 
     def answered(query: str, number: int) -> pa.Table:
         find = partial(items_in_flight, sources.log, number, sources.admit)

@@ -45,7 +45,7 @@ def load_models() -> None:
 def share_routes() -> None:
     """Make the routes once, which takes most of a second of processor: what they do they find with
     the application of a request."""
-    application: Any = importlib.import_module("palimpsest.ops.http.application")
+    application: Any = importlib.import_module("palimpsest.ops.server.application")
     catalogue: Any = importlib.import_module("palimpsest.ops.operations.catalogue")
     made = functools.cache(lambda *operations, make=application._routed: make())
 
@@ -62,7 +62,7 @@ def share_routes() -> None:
 
 def load_routes() -> None:
     """Before forks: a part is made by the first request."""
-    application: Any = importlib.import_module("palimpsest.ops.http.application")
+    application: Any = importlib.import_module("palimpsest.ops.server.application")
 
     async def ask() -> None:
         transport = httpx.ASGITransport(application._routed())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.maintenance.embedded import Application, application
 from palimpsest.ops.maintenance.erasing import carry_out_in
 from palimpsest.ops.opening import open_log
 from palimpsest.ops.parts import embedding_model, open_shard, shard_options

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from palimpsest.ops.embedded import application
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.opening import open_log
 from palimpsest.ops.parts import open_shard, shard_options
 from palimpsest.ops.replay.branches import branch_settings, read_branch

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.maintenance import process
+from palimpsest.ops.maintenance.embedded import Application, application
 from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.parts import open_shard, shard_options
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.local import sources_of
+from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
-from palimpsest.ops.sources import Sources
+from palimpsest.ops.worker.local import sources_of
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.rows.columns import Row
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS

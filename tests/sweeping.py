@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from palimpsest.ops.lifecycle.retention import STEPS, SWEEPER, next_step, purge_topic, scopes_of
-from palimpsest.ops.maintenance.jobs import JobContext
-from palimpsest.ops.maintenance.periodic import own_command
+from palimpsest.ops.scheduling.jobs import JobContext
 from palimpsest.schemas.commands import SweepCommand
+from palimpsest.streams.runtime.output import own_command
 from tests.harness import Pipeline
 
 

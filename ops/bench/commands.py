@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, print_json
+from palimpsest.ops.terminal.common import AsJson, Cli, command, print_json
 
 if TYPE_CHECKING:
     from palimpsest.ops.requests import JsonObject

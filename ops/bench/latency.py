@@ -26,12 +26,12 @@ from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.normal_forms import content_hash, normalized_content
 from palimpsest.schemas.rows.memories import EdgeRow, MemoryRow
 from palimpsest.stores.index.vector_column import Vector
-from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.retriever import SEARCH_THREADS, Retriever
 from palimpsest.stores.recall.token_leg import QueryEmbedding
 from palimpsest.stores.settings import RecallSettings, ShardOptions
 from palimpsest.stores.shard import Shard
+from palimpsest.stores.writing.candidates import CandidateSearch
 from palimpsest.streams.settings import DecisionSettings
 from palimpsest.streams.store_port import FindCandidates, KeepVector, Progress, Put, Write
 

@@ -24,13 +24,13 @@ from palimpsest.ops.bench.data_sets import Turn, conversation_files, publish, qu
 from palimpsest.ops.bench.latency import FACTS, candidates_ms
 from palimpsest.ops.bench.made_up import SEED, SYLLABLES
 from palimpsest.ops.bench.measures import MIB, disk_bytes, memory, ms_since, times
-from palimpsest.ops.embedded import application
 from palimpsest.ops.ingest.records import turn_id_of_message
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.operations.recalling import retrieved
 from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.service.local import sources_of
+from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.sources import Sources
+from palimpsest.ops.worker.local import sources_of
 from palimpsest.schemas.memory_texts import MONTHS
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.recall.query import Query

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from palimpsest.ops.bench.data_sets import publish
 from palimpsest.ops.bench.made_up import SEED, Vocabulary, related_records
-from palimpsest.ops.embedded import application
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.opening import open_log
 from palimpsest.ops.parts import shard_folder
 from palimpsest.ops.replay.fold import FoldJob, fold_partitions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from palimpsest.ops.cli.tables import console, table, text
+from palimpsest.ops.terminal.tables import console, table, text
 
 
 def report(result: dict[str, Any]) -> None:

@@ -17,18 +17,18 @@ from typing import Final, TypeVar, cast
 
 from palimpsest.ops.bench.data_sets import DataSet, Question
 from palimpsest.ops.bench.measures import KS, Found, disk_bytes, judged, ms_since, summary, times
-from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.embedding.turn_passages import embed_turns
 from palimpsest.ops.log_folder import log_folder
+from palimpsest.ops.maintenance.embedded import Application, application
 from palimpsest.ops.operations.recalling import retrieved
 from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.service.local import sources_of
+from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.sources import Sources
+from palimpsest.ops.worker.local import sources_of
 from palimpsest.stores.index.token_vectors import keeps_tokens
+from palimpsest.stores.ranking import DEFAULTS, RankingParameters
 from palimpsest.stores.recall.answers import RetrievalConstants
 from palimpsest.stores.recall.query import Query
-from palimpsest.stores.recall.ranking import DEFAULTS, RankingParameters
 from palimpsest.stores.settings import RecallSettings
 from palimpsest.streams.models.base import EmbeddingModel
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from palimpsest.ops.bench.data_sets import publish
 from palimpsest.ops.bench.instant_provider import running_provider
 from palimpsest.ops.bench.made_up import SEED, Vocabulary, turn_records
-from palimpsest.ops.embedded import application
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings

@@ -8,7 +8,7 @@ from typing import Annotated, cast
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, on_terminal, print_json
+from palimpsest.ops.terminal.common import AsJson, Cli, command, on_terminal, print_json
 
 FOLDER = Path("palimpsest-demo")
 
@@ -31,8 +31,8 @@ def demo(
     """
     import asyncio
 
-    from palimpsest.ops.cli.progress import watched
     from palimpsest.ops.demo.show import perform
+    from palimpsest.ops.terminal.progress import watched
 
     names = {flag.partition("=")[0] for flag in cli.overrides}
     flag = "pipeline.allow_update_delete"

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, Key, Scope, Wait, command
 from palimpsest.ops.surfaces.command_line import execute
+from palimpsest.ops.terminal.common import AsJson, Cli, Key, Scope, Wait, command
 
 
 def register(group: typer.Typer) -> None:

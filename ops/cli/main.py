@@ -33,9 +33,9 @@ from typer.core import TyperGroup
 from typer.main import get_command_name
 from typer.models import CommandInfo
 
-from palimpsest.ops.cli.common import command, print_json, warn
 from palimpsest.ops.operations.operation import Operation, Panel, defined_in
 from palimpsest.ops.surfaces import command_line
+from palimpsest.ops.terminal.common import command, print_json, warn
 
 PANELS: Final[tuple[Panel, ...]] = get_args(Panel)
 PANEL_OF: Final[dict[str, Panel]] = {

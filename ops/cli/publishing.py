@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from palimpsest.ops.cli.common import Cli, asked_json, command, echo, usage_error, warn
 from palimpsest.ops.ingest.requests import Ingest
 from palimpsest.ops.operations.operation import Json
 from palimpsest.ops.surfaces.command_line import as_function
+from palimpsest.ops.terminal.common import Cli, asked_json, command, echo, usage_error, warn
 
 if TYPE_CHECKING:
-    from palimpsest.ops.awaited_results import TurnKey
     from palimpsest.ops.ingest.base import ReadOptions
     from palimpsest.ops.ingest.opening import Found
     from palimpsest.ops.ingest.records import Published, Standing
     from palimpsest.ops.requests import JsonObject
+    from palimpsest.ops.service.awaited_results import TurnKey
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.streams.logs.base import Outgoing
 
@@ -72,9 +72,9 @@ def _publish(
 ) -> Published:
     """Appends the content of the files in batches; returns what was published before. Raises
     Exit."""
-    from palimpsest.ops.cli.progress import Stoppable, ingesting
     from palimpsest.ops.ingest.records import not_erased
     from palimpsest.ops.opening import publisher
+    from palimpsest.ops.terminal.progress import Stoppable, ingesting
 
     with ExitStack() as undo:
         stop = undo.enter_context(Stoppable())
@@ -102,9 +102,9 @@ def _publish(
 
 def _settle(cli: Cli, tally: Tally, seconds: float) -> None:
     """Waits until the published turns are settled, if a worker is running."""
-    from palimpsest.ops.awaited_results import awaited_turns
     from palimpsest.ops.errors import RequestError
     from palimpsest.ops.log_folder import worker_is_there
+    from palimpsest.ops.service.awaited_results import awaited_turns
 
     if not worker_is_there(cli.settings):
         warn("no worker runs; the next `palimpsest run` makes memories of the turns")
@@ -235,8 +235,8 @@ class Tally:
                 echo(_shown(record))
             self.published += 1
         if self._keeps_keys:
-            from palimpsest.ops.awaited_results import key_of
             from palimpsest.ops.ingest.records import not_erased
+            from palimpsest.ops.service.awaited_results import key_of
 
             self.keys += [key_of(record)[0] for record in not_erased(batch, standings)]
 

@@ -8,10 +8,10 @@ from typing import Final
 
 import typer
 
-from palimpsest.ops.cli.common import Cli, command, warn
 from palimpsest.ops.operations.operation import Json
 from palimpsest.ops.replay.requests import REPLAYS, Reextract, ReplayRequest
 from palimpsest.ops.surfaces.command_line import as_function
+from palimpsest.ops.terminal.common import Cli, command, warn
 
 LIVE: Final = ("log.", "kafka.", "data_dir")
 """The settings of the live log."""
@@ -27,8 +27,8 @@ def carry_out(cli: Cli, request: ReplayRequest) -> Json:
     `stops` finishes what is under way; a second signal ends it at once."""
     import asyncio
 
-    from palimpsest.ops.cli.progress import replay_progress
     from palimpsest.ops.replay.jobs import run, stopping_on
+    from palimpsest.ops.terminal.progress import replay_progress
 
     def asked(again: bool) -> None:
         if again:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from palimpsest.ops.cli.common import AsJson, Cli, command, on_terminal, print_json, warn
+from palimpsest.ops.terminal.common import AsJson, Cli, command, on_terminal, print_json, warn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -64,7 +64,7 @@ def run(
     if json:
         print_json(result)
     else:
-        from palimpsest.ops.cli.tables import print_run
+        from palimpsest.ops.terminal.tables import print_run
 
         print_run(result)
     if result["stopped"]:
@@ -78,12 +78,12 @@ def run(
 async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
     import asyncio
 
-    from palimpsest.ops.bootstrap import running
-    from palimpsest.ops.cli.progress import watched
     from palimpsest.ops.operations.pipeline import balance as balance_of
     from palimpsest.ops.operations.pipeline import not_drawn
     from palimpsest.ops.parts import embedding_choice
-    from palimpsest.ops.service.local import serving_reads
+    from palimpsest.ops.terminal.progress import watched
+    from palimpsest.ops.worker.bootstrap import running
+    from palimpsest.ops.worker.local import serving_reads
 
     is_new = not (settings.data_dir / "shards").exists()
     is_patient = settings.log.kind == "kafka" and not once

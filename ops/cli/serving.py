@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
-from palimpsest.ops.cli.common import (
+from palimpsest.ops.operations.operation import Permission
+from palimpsest.ops.terminal.common import (
     AsJson,
     Cli,
     command,
@@ -26,7 +27,6 @@ from palimpsest.ops.cli.common import (
     usage_error,
     warn,
 )
-from palimpsest.ops.operations.operation import Permission
 
 if TYPE_CHECKING:
     from palimpsest.ops.http.tokens import Token
@@ -101,7 +101,7 @@ async def _serve(settings: Settings, opened: Callable[[str], object] | None = No
     import asyncio
 
     from palimpsest.ops.cli.running import on_outage
-    from palimpsest.ops.http.serving import serving
+    from palimpsest.ops.server.serving import serving
 
     # What computes for others takes turns with the event loop, each turn this long.
     sys.setswitchinterval(TURN_SECONDS)
@@ -201,7 +201,7 @@ def list_(cli: Cli, json: AsJson = False) -> None:
     if json:
         print_json({"tokens": records})
         return
-    from palimpsest.ops.cli.tables import print_listed
+    from palimpsest.ops.terminal.tables import print_listed
 
     names = ("name", "id", "scopes", "permissions", "actor", "created_at", "expires_at")
     print_listed(names, records, "there are no tokens")
@@ -253,8 +253,8 @@ def gateway(cli: Cli) -> None:
 async def _serve_gateway(settings: Settings) -> None:
     import asyncio
 
-    from palimpsest.ops.service.local import listen_address, local_interface
     from palimpsest.ops.service.routing import RoutedQueries
+    from palimpsest.ops.worker.local import listen_address, local_interface
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -325,8 +325,8 @@ async def _serve_mcp(
     memory: AsyncMemory, agent: AgentPlace, settings: Settings, host: str, port: int
 ) -> None:
     from palimpsest.ops.mcp.server import serve_http
+    from palimpsest.ops.service.client import is_loopback
     from palimpsest.ops.service.server import listening, why_not_listening
-    from palimpsest.ops.transport.sending import is_loopback
 
     http = settings.http.model_copy(update={"host": host, "port": port})
     is_guarded = not is_loopback(host) or (settings.data_dir / "tokens.json").exists()
@@ -342,7 +342,7 @@ async def _serve_mcp(
 
 
 def _caller_sees(scope: str) -> bool:
-    from palimpsest.ops.http.serving import current_caller
+    from palimpsest.ops.server.serving import current_caller
 
     return current_caller().sees(scope)
 
@@ -352,8 +352,8 @@ def _guards(memory: AsyncMemory, settings: Settings) -> tuple[Any, ...]:
     SetupError without any token, and Exit."""
     try:
         from palimpsest.ops.http.service import Rates
-        from palimpsest.ops.http.serving import check_tokens, checked, guarded
         from palimpsest.ops.http.tokens import Tokens
+        from palimpsest.ops.server.serving import check_tokens, checked, guarded
     except ModuleNotFoundError as error:
         raise not_done(f"tokens need the extra `serve` ({error.name} is missing)") from None
     tokens = Tokens(settings.data_dir)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palimpsest.ops.cli.common import (
+from palimpsest.ops.terminal.common import (
     AsJson,
     Cli,
     command,
@@ -54,7 +54,7 @@ def settings(
     if json:
         print_json({key: {"value": value, "source": source} for key, value, source in effective})
         return
-    from palimpsest.ops.cli.tables import console, table
+    from palimpsest.ops.terminal.tables import console, table
 
     console().print(table(("setting", "value", "from"), list(effective)))
 
@@ -68,13 +68,13 @@ def doctor(cli: Cli, json: AsJson = False) -> None:
     """
     import asyncio
 
-    from palimpsest.ops.maintenance.doctor import examine
+    from palimpsest.ops.cli.doctor import examine
 
     findings = asyncio.run(examine(cli.settings))
     if json:
         print_json([asdict(each) for each in findings])
     else:
-        from palimpsest.ops.cli.tables import console, text
+        from palimpsest.ops.terminal.tables import console, text
 
         out = console()
         for finding in findings:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
 import typer
 
-from palimpsest.ops.cli.common import Cli, command, usage_error, visible, visible_json
+from palimpsest.ops.terminal.common import Cli, command, usage_error, visible, visible_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -141,8 +141,8 @@ def _statement(query: str) -> str:
 
 
 def _written(table: pa.Table, form: Form) -> bytes:
-    from palimpsest.ops.cli.tables import printed_rows
     from palimpsest.ops.sql.output import FORMS, json_rows
+    from palimpsest.ops.terminal.tables import printed_rows
 
     if form == "table":
         rows = json_rows(table)
@@ -152,8 +152,8 @@ def _written(table: pa.Table, form: Form) -> bytes:
 
 
 def _print(table: pa.Table) -> None:
-    from palimpsest.ops.cli.tables import print_rows
     from palimpsest.ops.sql.output import json_rows
+    from palimpsest.ops.terminal.tables import print_rows
 
     rows = json_rows(table)
     print_rows(_columns(table, rows), rows)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from palimpsest.ops.cli.common import (
+from palimpsest.ops.terminal.common import (
     AsJson,
     Cli,
     Scope,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from typing import BinaryIO
 
-    from palimpsest.ops.importing import Imported
+    from palimpsest.ops.service.importing import Imported
     from palimpsest.ops.service.queries import Queries
 
 BLOCK_BYTES = 256 * 1024
@@ -103,9 +103,9 @@ def import_scope(
 
 
 async def _taken(cli: Cli, file: BinaryIO, scope: str, wait: float) -> Imported:
-    from palimpsest.ops.commanding import commands_of
-    from palimpsest.ops.importing import Importer
     from palimpsest.ops.opening import publisher
+    from palimpsest.ops.service.commanding import commands_of
+    from palimpsest.ops.service.importing import Importer
     from palimpsest.schemas.envelope import Actor
 
     settings = cli.settings
@@ -184,7 +184,7 @@ def snapshot(
 
     Example: palimpsest snapshot memory.duckdb
     """
-    from palimpsest.ops.maintenance.snapshots import partitions_of, take_snapshot
+    from palimpsest.ops.service.snapshots import partitions_of, take_snapshot
 
     kind = _kind(format, out)
 
@@ -224,7 +224,7 @@ def restore(
 
     Example: palimpsest restore memory.duckdb --data-dir restored
     """
-    from palimpsest.ops.maintenance.snapshots import restore_snapshot
+    from palimpsest.ops.service.snapshots import restore_snapshot
 
     if not snapshot.exists():
         raise usage_error(f"there is no {snapshot}")

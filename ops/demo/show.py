@@ -10,12 +10,10 @@ from importlib.resources import files
 from pydantic import JsonValue
 from rich.console import Console
 
-from palimpsest.ops.bootstrap import application
-from palimpsest.ops.cli.tables import Json, console, print_balance, print_result, text
-from palimpsest.ops.embedded import Application
 from palimpsest.ops.ingest.base import Bad, ReadOptions
 from palimpsest.ops.ingest.lines import read_turns
 from palimpsest.ops.ingest.records import in_batches
+from palimpsest.ops.maintenance.embedded import Application
 from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.operations.pipeline import balance
@@ -23,9 +21,11 @@ from palimpsest.ops.operations.rows import rows
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.local import serving_reads
+from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.sources import Sources
+from palimpsest.ops.terminal.tables import Json, console, print_balance, print_result, text
+from palimpsest.ops.worker.bootstrap import application
+from palimpsest.ops.worker.local import serving_reads
 from palimpsest.stores.database.derivations import told_word
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.sensitive.policy import Policy

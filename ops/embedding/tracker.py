@@ -25,8 +25,8 @@ import duckdb
 
 from palimpsest.ops.embedding.models import EmbeddingModels, choice_of, choices
 from palimpsest.ops.embedding.turn_passages import embed_turns
-from palimpsest.ops.maintenance.periodic import PeriodicTask, own_command, passing
 from palimpsest.ops.parts import SetupError, utc_now
+from palimpsest.ops.scheduling.periodic import PeriodicTask, passing
 from palimpsest.schemas.commands import ChangeEmbeddingCommand, EmbeddingChoice
 from palimpsest.schemas.envelope import Actor, local_time
 from palimpsest.schemas.memory_texts import embedding_key, embedding_text, linked_text
@@ -54,6 +54,7 @@ from palimpsest.streams.models.base import (
     embeddings,
 )
 from palimpsest.streams.runtime.model_port import LONG_CHARACTERS
+from palimpsest.streams.runtime.output import own_command
 from palimpsest.streams.settings import Flags
 from palimpsest.streams.store_port import KeepVector, PriorityLock
 

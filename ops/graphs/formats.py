@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from io import BytesIO
-from typing import Final
+from typing import Any, Final
 from xml.etree import ElementTree
 
 from palimpsest.ops.graphs.drawing import neighbourhood
-from palimpsest.ops.operations.operation import Json
 
 _SVG: Final = "http://www.w3.org/2000/svg"
 _GRAPHML: Final = "http://graphml.graphdrawing.org/xmlns"
@@ -25,7 +24,7 @@ _SCHEMA_ORG: Final = {
 }
 
 
-def graphml(nodes: Sequence[Json], edges: Sequence[Json]) -> str:
+def graphml(nodes: Sequence[Any], edges: Sequence[Any]) -> str:
     """GraphML 1.0, as yEd, Gephi and networkx read it; aliases are joined by "; "."""
     root = ElementTree.Element("graphml", {"xmlns": _GRAPHML})
     for kind, fields in (("node", _NODE), ("edge", _EDGE)):
@@ -45,13 +44,13 @@ def graphml(nodes: Sequence[Json], edges: Sequence[Json]) -> str:
     return written.getvalue().decode("utf-8")
 
 
-def _data(element: ElementTree.Element, kind: str, fields: Json, values: Json) -> None:
+def _data(element: ElementTree.Element, kind: str, fields: Any, values: Any) -> None:
     for name in fields:
         data = ElementTree.SubElement(element, "data", {"key": f"{kind}-{name}"})
         data.text = _xml_text(str(values[name]))
 
 
-def json_ld(nodes: Sequence[Json], edges: Sequence[Json]) -> str:
+def json_ld(nodes: Sequence[Any], edges: Sequence[Any]) -> str:
     """JSON-LD 1.1 with the types and names of schema.org; relations are terms of the scope."""
     entities = {
         node["id"]: {
@@ -91,7 +90,7 @@ _ARROW: Final = {
 }
 
 
-def svg(nodes: Sequence[Json], edges: Sequence[Json]) -> str:
+def svg(nodes: Sequence[Any], edges: Sequence[Any]) -> str:
     """A drawing that stands alone: nodes by type, relations as arrows."""
     drawing = neighbourhood(nodes, edges)
     box = " ".join(map(str, drawing.box))

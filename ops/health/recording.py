@@ -9,11 +9,11 @@ from palimpsest.ops.embedding.tracker import partition_scope
 from palimpsest.ops.health.checkup import Checkup
 from palimpsest.ops.health.domains import DOMAINS, composite, score_of
 from palimpsest.ops.health.repairs import MAINTENANCE
-from palimpsest.ops.maintenance.jobs import JobContext
-from palimpsest.ops.maintenance.periodic import own_command
+from palimpsest.ops.scheduling.jobs import JobContext
 from palimpsest.schemas.commands import RecordHealthCommand
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.runtime.model_port import Usage
+from palimpsest.streams.runtime.output import own_command
 
 ABOUT: Final = "health"
 

@@ -24,9 +24,8 @@ import duckdb
 from palimpsest.ops.embedding.tracker import catch_up
 from palimpsest.ops.health.checkup import Checkup, Links, differing_vectors, missing_links
 from palimpsest.ops.health.domains import DOMAINS, Counts, score_of
+from palimpsest.ops.health.redriving import Redriver
 from palimpsest.ops.lifecycle.shared import is_frozen
-from palimpsest.ops.maintenance.periodic import own_command
-from palimpsest.ops.redriving import Redriver
 from palimpsest.schemas.commands import Merge, RepairCommand
 from palimpsest.schemas.envelope import Actor, local_time
 from palimpsest.schemas.memory_texts import embedding_key, embedding_text, linked_text
@@ -34,9 +33,10 @@ from palimpsest.schemas.rows.graph import MentionRow
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.index.fulltext import write_postings
+from palimpsest.streams.runtime.output import own_command
 
 if TYPE_CHECKING:
-    from palimpsest.ops.maintenance.jobs import JobContext
+    from palimpsest.ops.scheduling.jobs import JobContext
     from palimpsest.ops.settings.sections import MaintenanceSettings
     from palimpsest.stores.shard import Shard
     from palimpsest.streams.logs.base import Outgoing

@@ -19,9 +19,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from palimpsest.ops.http.problems import Problem, Shown, as_json
 from palimpsest.ops.http.tokens import LOCAL, Caller, Tokens
 from palimpsest.ops.parts import SetupError
+from palimpsest.ops.service.client import is_loopback
 from palimpsest.ops.service.server import GUARDED
 from palimpsest.ops.settings.sections import HttpSettings
-from palimpsest.ops.transport.sending import is_loopback
 
 PUBLIC_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json", "/docs"})
 """Paths open to everyone who can reach the service."""

@@ -41,14 +41,14 @@ from palimpsest.ops.http.service import (
     WaitSeconds,
 )
 from palimpsest.ops.http.tokens import LOCAL, Caller, CallerAccess
-from palimpsest.ops.importing import Importer
 from palimpsest.ops.operations.checking import Strict
 from palimpsest.ops.operations.memories import Embeddings, MemoryVector
 from palimpsest.ops.operations.operation import Json
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.requests import ExportRequest, SqlRequest
-from palimpsest.ops.service.local import read_parts, written
+from palimpsest.ops.service.importing import Importer
 from palimpsest.ops.sql.output import FORMS, json_value
+from palimpsest.ops.worker.local import read_parts, written
 from palimpsest.schemas.codec import decode
 from palimpsest.schemas.envelope import Scope
 from palimpsest.schemas.messages import HistoryEvent

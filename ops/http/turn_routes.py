@@ -13,7 +13,6 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from palimpsest.ops.awaited_results import TurnKey, key_of
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.http import answers
 from palimpsest.ops.http.problems import Problem
@@ -39,6 +38,7 @@ from palimpsest.ops.ingest.sources import sent_source
 from palimpsest.ops.operations.checking import Strict, built, model_of
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.service.awaited_results import TurnKey, key_of
 from palimpsest.ops.threads import in_thread_of
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn

@@ -19,7 +19,7 @@ from palimpsest.ops.ingest.requests import DateOrder
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import Role
 from palimpsest.streams.sensitive.policy import Policy
-from palimpsest.streams.settings import PiiSettings
+from palimpsest.streams.sensitive.settings import PiiSettings
 
 MAX_NAME_CHARACTERS: Final = 256
 UTC_ZONE: Final = ZoneInfo("UTC")

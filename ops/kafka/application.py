@@ -21,7 +21,6 @@ import duckdb
 
 from palimpsest.ops.log_folder import make_private
 from palimpsest.ops.maintenance.erasing import carry_out_on_kafka
-from palimpsest.ops.maintenance.periodic import PeriodicTask, running
 from palimpsest.ops.maintenance.process import Process
 from palimpsest.ops.parts import (
     SetupError,
@@ -37,6 +36,7 @@ from palimpsest.ops.parts import (
     stage_runner,
     utc_now,
 )
+from palimpsest.ops.scheduling.periodic import PeriodicTask, running
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import keep_index_settings
 from palimpsest.stores.lock import FolderInUse

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from palimpsest.ops.lifecycle.accesses import AccessBuffer, Accessed, Noted
-from palimpsest.ops.maintenance.periodic import PeriodicTask
+from palimpsest.ops.scheduling.periodic import PeriodicTask
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import (
     MemoryCommand,

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 import duckdb
 
-from palimpsest.ops.maintenance.jobs import JobContext
+from palimpsest.ops.scheduling.jobs import JobContext
 from palimpsest.stores.database.archive import (
     IN_USE_SECONDS,
     ArchiveFile,

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from palimpsest.ops.lifecycle.shared import command_record, due_rows
-from palimpsest.ops.maintenance.jobs import JobContext
+from palimpsest.ops.scheduling.jobs import JobContext
 from palimpsest.schemas.aspects import AspectChange, WeighAspectsCommand
 from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.rows.graph import LEAST_WEIGHT

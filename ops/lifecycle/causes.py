@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from palimpsest.ops.lifecycle.shared import ask, command_record, due_rows, language_models
-from palimpsest.ops.maintenance.jobs import JobContext
+from palimpsest.ops.scheduling.jobs import JobContext
 from palimpsest.schemas.commands import CausalPair, LinkCausesCommand, MemoryVersion
 from palimpsest.schemas.envelope import Actor
 from palimpsest.streams.prompting.summaries import causes_prompt, read_causes

@@ -20,7 +20,7 @@ from palimpsest.ops.lifecycle.shared import (
     finish_all,
     language_models,
 )
-from palimpsest.ops.maintenance.jobs import JobContext, JobFailed
+from palimpsest.ops.scheduling.jobs import JobContext, JobFailed
 from palimpsest.schemas.aspects import ClassifiedFact, ClassifyFactsCommand
 from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.rows.memories import SOURCE_LIST

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from palimpsest.ops.lifecycle.shared import command_record, due_rows, finish_all, language_models
-from palimpsest.ops.maintenance.jobs import JobContext, JobFailed
+from palimpsest.ops.scheduling.jobs import JobContext, JobFailed
 from palimpsest.schemas.commands import ConsolidateCommand, MemoryVersion
 from palimpsest.schemas.echoes import spoken
 from palimpsest.schemas.envelope import Actor, derived_id

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from palimpsest.ops.lifecycle.retention import windows_of
 from palimpsest.ops.lifecycle.shared import command_record, is_frozen
-from palimpsest.ops.maintenance.jobs import JobContext
+from palimpsest.ops.scheduling.jobs import JobContext
 from palimpsest.ops.settings.sections import DecaySettings, Settings
 from palimpsest.schemas.commands import DecayCommand
 from palimpsest.schemas.envelope import Actor

@@ -20,9 +20,7 @@ from typing import Final, get_args
 import duckdb
 
 from palimpsest.ops.lifecycle.shared import is_frozen
-from palimpsest.ops.maintenance.erasing import null_values
-from palimpsest.ops.maintenance.jobs import JobContext
-from palimpsest.ops.maintenance.periodic import own_command
+from palimpsest.ops.scheduling.jobs import JobContext
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import SweepCommand, SweepStep
 from palimpsest.schemas.envelope import Actor
@@ -30,6 +28,7 @@ from palimpsest.schemas.identity import UNREADABLE_SCOPE
 from palimpsest.stores.shard import Shard
 from palimpsest.stores.writing.sweeps import BY_TIME
 from palimpsest.streams.apply.upkeep import WINDOWS
+from palimpsest.streams.runtime.output import null_values, own_command
 from palimpsest.streams.store_port import OF_TOMBSTONES
 
 SWEEPER: Final = Actor(id="retention", type="system")

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
-from palimpsest.ops.maintenance.jobs import JobContext, JobFailed
+from palimpsest.ops.scheduling.jobs import JobContext, JobFailed
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import Command, MemoryCommand
 from palimpsest.schemas.envelope import Actor, derived_id

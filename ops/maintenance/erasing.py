@@ -15,14 +15,14 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, ParamSpec, TypeVar
 
 import duckdb
 from pydantic import JsonValue
 
-from palimpsest.ops.maintenance.periodic import PeriodicTask
+from palimpsest.ops.scheduling.periodic import PeriodicTask
 from palimpsest.schemas.redaction import Redaction
 from palimpsest.schemas.scrubbing import Scrub
 from palimpsest.schemas.topics import (
@@ -49,16 +49,10 @@ from palimpsest.stores.writing.redacted_tables import RecordScreen
 from palimpsest.streams.logs.base import LogError, Outgoing, Record, blocks
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.models.recorded import RecordedReplies
-from palimpsest.streams.runtime.output import HEADERS
+from palimpsest.streams.runtime.output import null_values
 
 # --- replaced records -----------------------------------------------------------------------------
 # Reads the records of an embedded log to replace them.
-
-
-def null_values(partition: int, scope: str, keys: Iterable[bytes]) -> list[Outgoing]:
-    """Returns tombstones that remove keys from the compacted topic."""
-    topic = MEMORY_HISTORY.name
-    return [Outgoing(topic, scope, key, None, HEADERS, partition=partition) for key in keys]
 
 
 def purge(log: EmbeddedLog, partition: int, scope: str, records: Sequence[Record]) -> None:

@@ -17,13 +17,13 @@ from palimpsest.ops.embedding.models import EmbeddingModels, choice_of
 from palimpsest.ops.embedding.tracker import EmbeddingTracker
 from palimpsest.ops.lifecycle.access import AccessRecorder
 from palimpsest.ops.lifecycle.accesses import AccessBuffer
-from palimpsest.ops.lifecycle.scheduled_jobs import JOBS
-from palimpsest.ops.maintenance.jobs import Scheduler
-from palimpsest.ops.maintenance.periodic import PartitionTimer, PeriodicTask, in_thread, passing
 from palimpsest.ops.maintenance.publishing import Fetcher, SilenceTimer, SummaryTimer
+from palimpsest.ops.maintenance.recorded_replies import model_port, recorded_replies
+from palimpsest.ops.maintenance.scheduled_jobs import JOBS
 from palimpsest.ops.maintenance.shadow_deciding import Earning, ShadowDeciding
 from palimpsest.ops.parts import ModelGate, embedding_model, language_model
-from palimpsest.ops.recorded_replies import model_port, recorded_replies
+from palimpsest.ops.scheduling.jobs import Scheduler
+from palimpsest.ops.scheduling.periodic import PartitionTimer, PeriodicTask, in_thread, passing
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.database.cursors import StoreClosed

@@ -12,8 +12,8 @@ from datetime import timedelta
 
 from palimpsest.ops.documents.adding import NotReadError, text_record, texts_that_fit
 from palimpsest.ops.documents.fetcher import fetch
-from palimpsest.ops.maintenance.periodic import CommandTimer, PartitionTimer, own_command
 from palimpsest.ops.operations.recalling import short_term_of
+from palimpsest.ops.scheduling.periodic import CommandTimer, PartitionTimer
 from palimpsest.schemas.commands import (
     AddDocumentCommand,
     DocumentTextCommand,
@@ -31,6 +31,7 @@ from palimpsest.streams.memory_rows import effective
 from palimpsest.streams.prompting.replies import MalformedReply
 from palimpsest.streams.prompting.summaries import read_summary, summary_prompt
 from palimpsest.streams.runtime.model_port import ModelPort, backoff
+from palimpsest.streams.runtime.output import own_command
 from palimpsest.streams.sensitive.policy import REFUSED, WHY_REFUSED, Policy
 from palimpsest.streams.settings import Flags
 

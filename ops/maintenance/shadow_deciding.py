@@ -17,8 +17,8 @@ from dataclasses import InitVar, dataclass
 from datetime import datetime
 from typing import Final
 
-from palimpsest.ops.maintenance.periodic import CommandTimer, PeriodicTask, own_command, passing
 from palimpsest.ops.parts import language_model
+from palimpsest.ops.scheduling.periodic import CommandTimer, PeriodicTask, passing
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import InvalidRecord, decode
 from palimpsest.schemas.commands import (
@@ -46,6 +46,7 @@ from palimpsest.streams.models.settings import RULES, decider_model, decider_nam
 from palimpsest.streams.prompting.prompts import decision_prompt
 from palimpsest.streams.prompting.replies import MalformedReply, read_decision
 from palimpsest.streams.runtime.model_port import ModelPort, Usage
+from palimpsest.streams.runtime.output import own_command
 from palimpsest.streams.settings import PipelineSettings
 from palimpsest.streams.stage import Generate
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from palimpsest.ops.maintenance.periodic import PeriodicTask, in_thread
+from palimpsest.ops.scheduling.periodic import PeriodicTask, in_thread
 from palimpsest.schemas.codec import InvalidRecord, decode, encode
 from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.identity import items_of
@@ -23,7 +23,7 @@ from palimpsest.streams.logs.base import Position, Record, blocks
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.privacy import is_withheld, rejected
 from palimpsest.streams.sensitive.policy import Policy
-from palimpsest.streams.settings import PiiSettings
+from palimpsest.streams.sensitive.settings import PiiSettings
 
 LOOK_SECONDS: Final = 1.0
 READ_RECORDS: Final = 500

@@ -14,7 +14,7 @@ from palimpsest.ops.operations.rows import Row, all_rows, rows
 from palimpsest.stores.recall.query import Mark
 
 if TYPE_CHECKING:
-    from palimpsest.ops.sources import Sources
+    from palimpsest.ops.service.sources import Sources
 
 
 class PastRecall(Answer):

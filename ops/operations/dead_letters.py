@@ -16,8 +16,8 @@ from palimpsest.ops.operations.operation import Answer, Doc, Json, Operation, Re
 from palimpsest.ops.operations.rows import Row, all_rows, by_id, from_all
 
 if TYPE_CHECKING:
-    from palimpsest.ops.redriving import Redriver
-    from palimpsest.ops.sources import Sources
+    from palimpsest.ops.health.redriving import Redriver
+    from palimpsest.ops.service.sources import Sources
 
 _SURFACE = partial(
     Surface, tag="dead letters", panel="Run and operate", permission="admin", sees_all=True
@@ -67,7 +67,7 @@ class DeadLetters(Read[DeadLetterList]):
     order: ClassVar = ("-last_failed_at",)
 
     def read(self, sources: Sources) -> Json:
-        from palimpsest.ops.redriving import COLUMNS
+        from palimpsest.ops.health.redriving import COLUMNS
 
         found = all_rows(
             sources,
@@ -119,7 +119,7 @@ class GetDeadLetter(Read[DeadLetter]):
 
 
 def _one(sources: Sources, dead_letter_id: str) -> tuple[Redriver, Row]:
-    from palimpsest.ops.redriving import WHOLE, Redriver
+    from palimpsest.ops.health.redriving import WHOLE, Redriver
 
     unknown = _unknown(dead_letter_id)
     partition, row = by_id(sources, WHOLE, "letter_id", dead_letter_id, unknown)
@@ -183,7 +183,7 @@ class Redrive(Read[Redriven]):
     async def read(self, sources: Sources) -> Json:
         import asyncio
 
-        from palimpsest.ops.redriving import Redriver
+        from palimpsest.ops.health.redriving import Redriver
 
         redriven, refused = [], []
         for partition, ids in (await asyncio.to_thread(_chosen, sources, self.ids)).items():

@@ -14,8 +14,8 @@ from palimpsest.ops.operations.operation import Answer, Ask, Doc, Json, Read, Su
 from palimpsest.ops.operations.rows import Row, all_rows, by_id, cursor, page, paged, rows, where
 
 if TYPE_CHECKING:
+    from palimpsest.ops.service.sources import Sources
     from palimpsest.ops.settings.sections import Settings
-    from palimpsest.ops.sources import Sources
     from palimpsest.schemas.commands import Command
 
 _SURFACE = partial(Surface, tag="documents", panel="Data in and out")

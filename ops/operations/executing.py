@@ -38,7 +38,7 @@ from palimpsest.ops.operations.scopes import Scopes
 from palimpsest.ops.operations.selection import Selection
 
 if TYPE_CHECKING:
-    from palimpsest.ops.commanding import Commands, SubmittedCommand
+    from palimpsest.ops.service.commanding import Commands, SubmittedCommand
     from palimpsest.ops.service.queries import Queries
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.schemas.envelope import Actor
@@ -158,7 +158,7 @@ class Executor:
             return await queries.answer(cast("Read[Any]", operation))
 
     async def _write(self, operation: Write[Any], access: Access) -> Json:
-        from palimpsest.ops.commanding import CommandRequest
+        from palimpsest.ops.service.commanding import CommandRequest
 
         commands = self.commands
         assert commands is not None, "a caller that only reads was given a write"

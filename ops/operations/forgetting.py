@@ -13,8 +13,8 @@ from palimpsest.ops.operations.rows import rows
 from palimpsest.ops.operations.selection import ForgetPreview, PreviewForget, Selection
 
 if TYPE_CHECKING:
+    from palimpsest.ops.service.sources import Sources
     from palimpsest.ops.settings.sections import Settings
-    from palimpsest.ops.sources import Sources
     from palimpsest.schemas.commands import Command
 
 _FORGET = partial(Surface, panel="Change", permission="forget", rate="batch_forget")

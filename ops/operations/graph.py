@@ -16,7 +16,7 @@ from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface
 from palimpsest.ops.operations.rows import no_cursor, rows, where
 
 if TYPE_CHECKING:
-    from palimpsest.ops.sources import Sources
+    from palimpsest.ops.service.sources import Sources
     from palimpsest.stores.shard import Shard
     from palimpsest.streams.text.entity_names import KnownEntity, MergeEvidence
 

@@ -28,7 +28,7 @@ from palimpsest.ops.operations.rows import (
 from palimpsest.stores.recall.query import METADATA_PASSES, Mark, RecallAnswer, WhyNot
 
 if TYPE_CHECKING:
-    from palimpsest.ops.sources import Sources
+    from palimpsest.ops.service.sources import Sources
     from palimpsest.stores.recall.query import Query
     from palimpsest.stores.shard import Shard
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from palimpsest.ops.operations.rows import rfc3339, rows_of
 
 if TYPE_CHECKING:
-    from palimpsest.ops.sources import Sources
+    from palimpsest.ops.service.sources import Sources
 
 MOST_NAMES: Final = 12
 """Names of what exists, at most."""

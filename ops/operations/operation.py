@@ -36,8 +36,8 @@ from palimpsest.ops.lifecycle.accesses import Accessed
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from palimpsest.ops.service.sources import Sources
     from palimpsest.ops.settings.sections import Settings
-    from palimpsest.ops.sources import Sources
     from palimpsest.schemas.commands import Command
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from palimpsest.ops.operations.operation import OPERATING, Answer, Json, Read
 from palimpsest.ops.operations.rows import Row, all_rows, plain
 
 if TYPE_CHECKING:
+    from palimpsest.ops.service.sources import Sources
     from palimpsest.ops.settings.sections import Settings
-    from palimpsest.ops.sources import Sources
     from palimpsest.stores.shard import Shard
     from palimpsest.streams.logs.base import LogReader
 

@@ -12,7 +12,7 @@ from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface
 from palimpsest.ops.operations.rows import rows
 
 if TYPE_CHECKING:
-    from palimpsest.ops.sources import Sources
+    from palimpsest.ops.service.sources import Sources
 
 Level = Literal["none", "partial", "full"]
 

@@ -13,8 +13,8 @@ from palimpsest.ops.operations.operation import Answer, Ask, Doc, Json, Read, Su
 from palimpsest.ops.operations.rows import SHORTEST_ID, all_rows
 
 if TYPE_CHECKING:
+    from palimpsest.ops.service.sources import Sources
     from palimpsest.ops.settings.sections import Settings
-    from palimpsest.ops.sources import Sources
     from palimpsest.schemas.commands import Command
 
 _REVIEW = partial(

@@ -16,7 +16,7 @@ from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface
 from palimpsest.ops.operations.rows import Row, by_id, plain, rows
 
 if TYPE_CHECKING:
-    from palimpsest.ops.sources import Sources
+    from palimpsest.ops.service.sources import Sources
     from palimpsest.stores.shard import Shard
 
 _OF_MEMORY = partial(Surface, panel="Explain and review", routing="id")

@@ -12,7 +12,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from palimpsest.ops.operations.rows import plain
 from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.sources import Sources
+from palimpsest.ops.service.sources import Sources
 from palimpsest.schemas.echoes import marked
 from palimpsest.schemas.normal_forms import statement_key
 from palimpsest.schemas.rows.sessions import ShortTermRow

@@ -30,8 +30,8 @@ from palimpsest.ops.replay.requests import (
 )
 
 if TYPE_CHECKING:
+    from palimpsest.ops.service.sources import Sources
     from palimpsest.ops.settings.sections import Settings
-    from palimpsest.ops.sources import Sources
 
 _FOLDER = partial(OPERATING, tag="replays", routing="folder")
 

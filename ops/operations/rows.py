@@ -11,7 +11,7 @@ from palimpsest.ops.errors import RequestError
 
 if TYPE_CHECKING:
     from palimpsest.ops.operations.operation import Json
-    from palimpsest.ops.sources import Sources
+    from palimpsest.ops.service.sources import Sources
     from palimpsest.stores.shard import Shard
 
 Row: TypeAlias = dict[str, Any]

@@ -17,7 +17,7 @@ from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Record,
 from palimpsest.ops.operations.rows import Row, rows, where
 
 if TYPE_CHECKING:
-    from palimpsest.ops.sources import Sources
+    from palimpsest.ops.service.sources import Sources
     from palimpsest.stores.shard import Shard
 
 MOST: Final = 200
@@ -170,7 +170,7 @@ async def _chosen(
     as the nearest."""
     import asyncio
 
-    from palimpsest.stores.index.analysis import STOP_WORDS, algorithm
+    from palimpsest.stores.database.analysis import STOP_WORDS, algorithm
 
     names = ("scope", "types", "tags", "who", "roles", "min_score", "since", "until")
     filters = {name: getattr(request, name) for name in names}
@@ -190,7 +190,7 @@ def _meant(
     question: str, texts: Mapping[str, str], found: Sequence[Row], ignored: frozenset[str]
 ) -> set[str]:
     """The ids of the texts that a question means; `found` is what a recall found likely."""
-    from palimpsest.streams.text.identifiers import (
+    from palimpsest.streams.sensitive.identifiers import (
         alike,
         asked,
         has_case,

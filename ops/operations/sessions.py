@@ -16,8 +16,8 @@ from palimpsest.ops.operations.rows import cursor, no_cursor, plain, rfc3339, ro
 from palimpsest.stores.recall.query import Mark
 
 if TYPE_CHECKING:
+    from palimpsest.ops.service.sources import Sources
     from palimpsest.ops.settings.sections import Settings
-    from palimpsest.ops.sources import Sources
     from palimpsest.schemas.commands import Command
 
 _SESSION = partial(Surface, tag="sessions")

@@ -29,10 +29,10 @@ from palimpsest.schemas.commands import EraseScopeCommand, ForgetCommand
 from palimpsest.schemas.envelope import Frozen
 from palimpsest.schemas.failures import describe
 from palimpsest.schemas.topics import MEMORY_WRITES
-from palimpsest.stores.durable_files import write_whole
+from palimpsest.stores.database.durable_files import write_whole
 from palimpsest.stores.lock import FolderInUse, FolderLock
-from palimpsest.streams.file_lock import is_held
 from palimpsest.streams.logs.base import LogReader, Record
+from palimpsest.streams.logs.file_lock import is_held
 
 BRANCH_FILE = "branch.json"
 COPIES = "live"

@@ -25,8 +25,8 @@ from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.redaction import folded, is_mark
 from palimpsest.stores.database.derivations import SAID_AGAIN, says_it
 from palimpsest.stores.shard import Shard
+from palimpsest.streams.claims.contradiction import NEGATIONS, tokens, words_oppose
 from palimpsest.streams.models.base import Vector
-from palimpsest.streams.text.contradiction import NEGATIONS, tokens, words_oppose
 
 # --- matching -------------------------------------------------------------------------------------
 # Pure functions of texts and vectors. Facts with equal content are the same fact. Others say the

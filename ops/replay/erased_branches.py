@@ -24,7 +24,6 @@ import duckdb
 
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.maintenance.erasing import carry_out_in
-from palimpsest.ops.maintenance.periodic import PASSING, PeriodicTask, in_thread
 from palimpsest.ops.parts import (
     SetupError,
     embedding_model,
@@ -51,13 +50,14 @@ from palimpsest.ops.replay.branches import (
 from palimpsest.ops.replay.counterparts import Counterparts, Embedding
 from palimpsest.ops.replay.jobs import forget_quotations
 from palimpsest.ops.replay.live_log import Ledger, LiveLog
+from palimpsest.ops.scheduling.periodic import PASSING, PeriodicTask, in_thread
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import SettingsError
 from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.topics import MEMORY_CHANGES, MEMORY_WRITES
 from palimpsest.stores.database.damage import StoreDamaged, is_damage
-from palimpsest.stores.durable_files import write_whole
+from palimpsest.stores.database.durable_files import write_whole
 from palimpsest.stores.lock import FolderInUse, FolderLock
 from palimpsest.stores.shard import DATABASE_FILE, Shard, StoreError
 from palimpsest.stores.writing.erased_graph import erase_graph

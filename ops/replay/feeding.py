@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from palimpsest.ops.embedded import Application
+from palimpsest.ops.maintenance.embedded import Application
 from palimpsest.ops.replay.branches import Branch, Selection, keep_branch
 from palimpsest.ops.replay.curation import Curation, translated_command
 from palimpsest.ops.replay.live_log import Ledger, LiveLog

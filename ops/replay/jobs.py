@@ -50,9 +50,9 @@ from palimpsest.ops.replay.requests import (
 )
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.stores.durable_files import write_whole
+from palimpsest.stores.database.durable_files import write_whole
 from palimpsest.stores.lock import FolderLock
-from palimpsest.streams.file_lock import is_held
+from palimpsest.streams.logs.file_lock import is_held
 
 logger = logging.getLogger(__name__)
 

@@ -57,8 +57,8 @@ from palimpsest.stores.database.view_columns import quoted
 from palimpsest.stores.index.vector_space import EMBEDDED, embedded_values
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.shard import DATABASE_FILE, StoreError
-from palimpsest.streams.file_lock import is_held
 from palimpsest.streams.logs.base import LogReader, ahead_of_log, partition_for
+from palimpsest.streams.logs.file_lock import is_held
 from palimpsest.streams.models.base import Embedding, EmbeddingModel, Vector, embeddings
 from palimpsest.streams.models.hashing import hashed
 from palimpsest.streams.runtime.output import missing

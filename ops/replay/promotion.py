@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Final, cast
 
-from palimpsest.ops.commanding import CommandRequest, Commands, commands_of
 from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.rows import SHORTEST_ID
@@ -34,6 +33,7 @@ from palimpsest.ops.replay.requests import (
     unreported,
 )
 from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.service.commanding import CommandRequest, Commands, commands_of
 from palimpsest.ops.service.queries import Queries, queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import PromoteCommand, RollbackPromotionCommand

@@ -16,9 +16,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Literal
 
-from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.errors import NotFoundError, RequestError
+from palimpsest.ops.maintenance.embedded import Application, application
 from palimpsest.ops.maintenance.process import Upkeep
+from palimpsest.ops.maintenance.recorded_replies import recorded_replies
 from palimpsest.ops.opening import number_of
 from palimpsest.ops.parts import (
     SetupError,
@@ -27,7 +28,6 @@ from palimpsest.ops.parts import (
     language_model,
     utc_now,
 )
-from palimpsest.ops.recorded_replies import recorded_replies
 from palimpsest.ops.replay.branches import (
     Branch,
     Selection,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -133,3 +134,11 @@ def _error(response: httpx.Response) -> RequestError:
     except (ValueError, KeyError, TypeError, AttributeError):
         return RequestError(response.text[:300])
     return kind(message)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, which only its own users can reach."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

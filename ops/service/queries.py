@@ -48,7 +48,7 @@ async def queries(settings: Settings) -> AsyncIterator[Queries]:
     """Opens the current owner of the folder for queries. Raises RequestError if there is nothing to
     read, and the errors of opening log and stores."""
     from palimpsest.ops.log_folder import has_log, log_lock
-    from palimpsest.streams.file_lock import is_held
+    from palimpsest.streams.logs.file_lock import is_held
 
     async with contextlib.AsyncExitStack() as undo:
         if settings.log.kind == "kafka":
@@ -106,7 +106,7 @@ async def _of_folder(
 ) -> Queries | None:
     from palimpsest.ops.opening import open_log, readers
     from palimpsest.ops.service.direct_queries import DirectQueries
-    from palimpsest.ops.sources import Sources
+    from palimpsest.ops.service.sources import Sources
 
     try:
         opened = await undo.enter_async_context(readers(settings))

@@ -27,9 +27,9 @@ from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.requests import ExportRequest, FileRequest, JsonObject, SqlRequest
 from palimpsest.ops.service.announcement import announcements
 from palimpsest.ops.service.client import CONNECT_SECONDS, NotThereError, RemoteQueries
+from palimpsest.ops.service.sql_queries import joined, limits_of, numbered, refusals_told, rest
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sql.processes import QueryProcesses
-from palimpsest.ops.sql.queries import joined, limits_of, numbered, refusals_told, rest
 from palimpsest.stores.database.sql import UnitedQuery
 from palimpsest.streams.kafka.cluster import Awaited
 from palimpsest.streams.logs.base import partition_for

@@ -32,12 +32,12 @@ from palimpsest.streams.models.settings import (
     ReplySettings,
     defaults_for,
 )
+from palimpsest.streams.sensitive.settings import PiiSettings
 from palimpsest.streams.settings import (
     DecisionSettings,
     ExtractionSettings,
     GraphSettings,
     IntentSettings,
-    PiiSettings,
     PipelineSettings,
     PrivacySettings,
     SessionSettings,

@@ -20,7 +20,7 @@ from pydantic import BaseModel, JsonValue, SecretStr, ValidationError
 from pydantic_settings import EnvSettingsSource
 
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.stores.durable_files import write_whole
+from palimpsest.stores.database.durable_files import write_whole
 
 FILE_NAME = "palimpsest.toml"
 PREFIX = "PALIMPSEST_"

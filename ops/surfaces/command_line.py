@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, get_origin
 
 import typer
 
-from palimpsest.ops.cli.common import (
+from palimpsest.ops.operations.operation import Operation, Parameter, Read, Write, parameters
+from palimpsest.ops.terminal.common import (
     AsJson,
     Cli,
     command,
@@ -23,7 +24,6 @@ from palimpsest.ops.cli.common import (
     usage_error,
     warn,
 )
-from palimpsest.ops.operations.operation import Operation, Parameter, Read, Write, parameters
 
 if TYPE_CHECKING:
     from palimpsest.ops.operations.operation import Json
@@ -127,7 +127,7 @@ def _print(cli: Cli, operation: Operation[Any], answer: Json, as_json: bool) -> 
     if as_json:
         print_json(answer)
     else:
-        from palimpsest.ops.cli.printing import print_answer
+        from palimpsest.ops.terminal.printing import print_answer
 
         print_answer(operation, answer)
     for notice in answer.get("notices", ()) if isinstance(answer, dict) else ():
@@ -176,8 +176,8 @@ def warn_if_unknown(cli: Cli, scope: str) -> None:
 
 
 def _print_pending(cli: Cli, pending: Any, as_json: bool) -> None:
-    from palimpsest.ops.cli.common import echo
     from palimpsest.ops.log_folder import worker_is_there
+    from palimpsest.ops.terminal.common import echo
 
     if as_json:
         print_json({"command_id": pending.command_id, "applied": False, "scope": pending.scope})

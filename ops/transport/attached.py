@@ -12,25 +12,25 @@ from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
 
-from palimpsest.ops.awaited_results import awaited_commands, key_of, results_of
-from palimpsest.ops.bootstrap import application
-from palimpsest.ops.commanding import Commands
-from palimpsest.ops.embedded import Application
 from palimpsest.ops.errors import RequestError
+from palimpsest.ops.maintenance.embedded import Application
 from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.executing import Executor, NotYetAppliedError, Unrestricted
 from palimpsest.ops.operations.operation import Json, Operation, Read
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.requests import FileRequest, JsonObject, SqlRequest
+from palimpsest.ops.service.awaited_results import awaited_commands, key_of, results_of
 from palimpsest.ops.service.client import NotThereError
+from palimpsest.ops.service.commanding import Commands
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.local import serving_reads
 from palimpsest.ops.service.queries import Queries, queries
+from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.sources import Sources
 from palimpsest.ops.transport.base import BackgroundTransport, idle_at, waited_for
 from palimpsest.ops.transport.turns import Turn, turn_records
+from palimpsest.ops.worker.bootstrap import application
+from palimpsest.ops.worker.local import serving_reads
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES
 from palimpsest.streams.logs.base import LogInUse, Outgoing
 from palimpsest.streams.runtime.runner import StageRunner

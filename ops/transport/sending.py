@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
-import ipaddress
 import random
 import time
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from typing import Any, Final, cast
 import httpx
 
 from palimpsest.ops.errors import ERRORS, KINDS, Kind, RequestError, UnavailableError
+from palimpsest.ops.service.client import is_loopback
 from palimpsest.ops.transport.base import NotDoneError
 
 PROBLEM_TYPE: Final = "application/problem+json"
@@ -131,14 +131,6 @@ def connected(url: httpx.URL, token: str | None, retries: RetryPolicy) -> httpx.
         # A proxy cannot reach this machine's loopback.
         trust_env=not is_loopback(url.host),
     )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, which only its own users can reach."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 async def send(http: httpx.AsyncClient, retries: RetryPolicy, call: Call) -> httpx.Response:

@@ -22,8 +22,8 @@ import duckdb
 
 from palimpsest.schemas.rows.columns import columns_of
 from palimpsest.schemas.rows.memories import ArchiveRow
+from palimpsest.stores.database.durable_files import synced
 from palimpsest.stores.database.view_columns import quoted
-from palimpsest.stores.durable_files import synced
 
 FOLDER: Final = "archive"
 FILES_STATE: Final = "archive_files"

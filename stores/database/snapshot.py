@@ -26,10 +26,10 @@ from palimpsest.schemas.rows.memories import ArchiveRow
 from palimpsest.stores.database.archive import FILES_STATE, states_query
 from palimpsest.stores.database.cursors import Readable, connected
 from palimpsest.stores.database.damage import as_duckdb_error
+from palimpsest.stores.database.durable_files import synced
 from palimpsest.stores.database.migrations import migrate
 from palimpsest.stores.database.view_columns import PARTITION, quoted
 from palimpsest.stores.database.views import INTERNAL_VIEWS, VIEWS, VIEWS_STATE, explain
-from palimpsest.stores.durable_files import synced
 
 SCHEMA = "palimpsest_snapshot"
 """Unlike what anybody names a file: DuckDB takes the name of a file for that of a catalog."""

@@ -11,12 +11,12 @@ from typing import Self, TypeAlias
 import duckdb
 import pyarrow as pa
 
+from palimpsest.stores.database.analysis import query_tokens
 from palimpsest.stores.database.balance import install_balance
 from palimpsest.stores.database.cursors import Readable, connected, interrupted_after
 from palimpsest.stores.database.damage import as_duckdb_error, is_damage
 from palimpsest.stores.database.view_columns import COLUMNS, PARTITION, quoted
 from palimpsest.stores.database.views import VIEWS, columns_in
-from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.streams.store_port import FindItems
 
 # Whether a text is one query that only reads the views, decided from its parsed form. Refuses

@@ -15,8 +15,8 @@ import duckdb
 from palimpsest.schemas.envelope import local_time
 from palimpsest.schemas.memory_texts import index_text
 from palimpsest.schemas.rows.memories import MemoryRow
+from palimpsest.stores.database.analysis import tokens
 from palimpsest.stores.database.tables import Tables
-from palimpsest.stores.index.analysis import tokens
 from palimpsest.stores.index.segment import MAX_COUNT
 
 

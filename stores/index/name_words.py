@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 from palimpsest.schemas.normal_forms import is_verb
-from palimpsest.stores.index.analysis import query_tokens
+from palimpsest.stores.database.analysis import query_tokens
 
 MIN_TOKEN_CHARACTERS = 2
 MAX_TOKENS = 64

@@ -18,7 +18,7 @@ import numpy as np
 
 from palimpsest.schemas.rows.graph import MentionRow, NameRow, RelationRow
 from palimpsest.schemas.rows.memories import EdgeRow, MemoryRow
-from palimpsest.stores.index.analysis import query_tokens
+from palimpsest.stores.database.analysis import query_tokens
 from palimpsest.stores.index.fulltext import terms_of
 from palimpsest.stores.index.scope_graph import GraphRemoval, ScopeGraph
 from palimpsest.stores.index.search_plan import SearchPlan

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from palimpsest.stores.index.segment import Counts, Floats, Integers, Mask, Places, Segment
 from palimpsest.stores.index.vector_column import HalfVectors, Passages, Vector
-from palimpsest.stores.recall.ranking import (
+from palimpsest.stores.ranking import (
     DEFAULTS,
     RankingParameters,
     bm25_impact,

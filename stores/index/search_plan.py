@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from palimpsest.stores.index.vector_column import Vector
-from palimpsest.stores.recall.ranking import DEFAULTS, RankingParameters
+from palimpsest.stores.ranking import DEFAULTS, RankingParameters
 
 EVERYTHING = "true"
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal, TypeVar
 
+from palimpsest.stores.ranking import DEFAULTS as RANKING
+from palimpsest.stores.ranking import RankingParameters
 from palimpsest.stores.recall.context import ContextSettings
 from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.recall.graph import LIMITS, GraphBoost, GraphBoostLimits
 from palimpsest.stores.recall.intent import Complexity, Intent, IntentGuess
 from palimpsest.stores.recall.query import Mark, Neighbour, RecallAnswer, RecallResult
-from palimpsest.stores.recall.ranking import DEFAULTS as RANKING
-from palimpsest.stores.recall.ranking import RankingParameters
 from palimpsest.stores.recall.strategies import Related, StrategySettings
 from palimpsest.stores.recall.time_words import TimeFilter
 

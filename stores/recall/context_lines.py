@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from palimpsest.schemas.echoes import spoken
 from palimpsest.schemas.memory_texts import refers_to_speaker
 from palimpsest.schemas.rows.memories import DOCUMENT_CHUNK
-from palimpsest.stores.index.analysis import query_tokens
+from palimpsest.stores.database.analysis import query_tokens
 from palimpsest.stores.recall.answers import Retrieval
 from palimpsest.stores.recall.context import Found, Piece, Stems
 from palimpsest.stores.recall.query import Neighbour, RecallResult, in_words

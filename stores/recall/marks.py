@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary
 
 import duckdb
 
+from palimpsest.stores.database.analysis import query_tokens
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.database.derivations import says_it
 from palimpsest.stores.database.tables import parsed
-from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.recall.query import Mark, MarkKind
 from palimpsest.streams.store_port import BETWEEN, FADED, MERGED

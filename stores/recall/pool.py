@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palimpsest.schemas.echoes import spoken
-from palimpsest.stores.index.analysis import asks, only_asks
+from palimpsest.stores.database.analysis import asks, only_asks
 from palimpsest.stores.index.passages import turn_text
 from palimpsest.stores.index.scope_index import FACTS, TURNS, ScopeIndex
 from palimpsest.stores.index.scoring import (
@@ -26,10 +26,10 @@ from palimpsest.stores.index.scoring import (
 from palimpsest.stores.index.search_plan import SearchPlan
 from palimpsest.stores.index.segment import Floats, Integers, Mask, Segment, mean_vector
 from palimpsest.stores.index.vector_column import Codes, Passages, Vector
+from palimpsest.stores.ranking import DEFAULTS, RankingParameters, keyword_coverage
 from palimpsest.stores.recall.filters import VisibilityMask, in_sql
 from palimpsest.stores.recall.intent import asks_when
 from palimpsest.stores.recall.query import Query
-from palimpsest.stores.recall.ranking import DEFAULTS, RankingParameters, keyword_coverage
 from palimpsest.stores.recall.ranking_steps import Ranking
 from palimpsest.stores.recall.time_words import tells_time
 from palimpsest.stores.recall.token_leg import TokenLeg

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from palimpsest.stores.index.analysis import STOP_WORDS, asks, query_tokens
+from palimpsest.stores.database.analysis import STOP_WORDS, asks, query_tokens
 from palimpsest.stores.recall.intent import OTHER_KEYWORDS
 
 LONG: Final = 50

@@ -23,8 +23,7 @@ from palimpsest.schemas.memory_texts import refers_to_speaker
 from palimpsest.schemas.normal_forms import statement_key
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import Floats, Integers, Mask, Segment, microseconds
-from palimpsest.stores.recall.intent import RequestedSpeaker
-from palimpsest.stores.recall.ranking import (
+from palimpsest.stores.ranking import (
     DEFAULTS,
     PROFILES,
     TIE_DECIMALS,
@@ -40,6 +39,7 @@ from palimpsest.stores.recall.ranking import (
     reciprocal_rank_fusion,
     top,
 )
+from palimpsest.stores.recall.intent import RequestedSpeaker
 from palimpsest.stores.recall.rerank import Rerank, mmr, reranked
 from palimpsest.stores.recall.time_words import TimeFilter, tells_time
 from palimpsest.stores.settings import RecallSettings

@@ -9,12 +9,12 @@ from typing import Final, Literal
 
 import numpy as np
 
-from palimpsest.stores.index.analysis import asks
+from palimpsest.stores.database.analysis import asks
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import NEVER, Floats
+from palimpsest.stores.ranking import top
 from palimpsest.stores.recall.filters import VisibilityMask
 from palimpsest.stores.recall.query import Explanation, Neighbour, RecallResult, Scores
-from palimpsest.stores.recall.ranking import top
 from palimpsest.stores.recall.ranking_steps import Ranking, RankingContext
 
 Ranks = Mapping[str, list[int | None]]

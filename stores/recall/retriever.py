@@ -20,8 +20,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, ParamSpec, Protocol, TypeVar
 
+from palimpsest.stores.database.analysis import query_tokens
 from palimpsest.stores.database.cursors import Readable
-from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.cache import IndexCache
 from palimpsest.stores.index.passages import turn_text
 from palimpsest.stores.index.scope_index import ScopeIndex

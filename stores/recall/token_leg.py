@@ -11,7 +11,7 @@ import numpy as np
 from palimpsest.stores.index.passages import TurnText
 from palimpsest.stores.index.token_vectors import QueryTokens, TokenCodec, token_codec
 from palimpsest.stores.index.vector_column import Vector
-from palimpsest.stores.recall.ranking import Floats, RankingParameters
+from palimpsest.stores.ranking import Floats, RankingParameters
 
 PackedTokens = Callable[[Sequence[str]], Mapping[str, bytes]]
 """The packed token vectors of memories by id, of those that have any."""

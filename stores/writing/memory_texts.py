@@ -11,8 +11,8 @@ from functools import cache
 from palimpsest.schemas.case_endings import beginning_in_every_case
 from palimpsest.schemas.memory_texts import linked_text
 from palimpsest.schemas.rows.memories import MemoryRow
-from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.state import ShardState
+from palimpsest.stores.writing.candidates import CandidateSearch
 from palimpsest.streams.store_port import MemoryText
 
 _NO_WORD = re.compile(r"[\W_]+")

@@ -45,7 +45,6 @@ from palimpsest.stores.database.membership import DEDUP_KEYS, EMBEDDING_KEYS, SO
 from palimpsest.stores.index.fulltext import write_postings
 from palimpsest.stores.index.passages import embedding_columns, has_passages
 from palimpsest.stores.index.scope_index import ScopeIndex
-from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.batch_rows import (
     BatchRows,
@@ -55,6 +54,7 @@ from palimpsest.stores.writing.batch_rows import (
     known_documents,
     known_promotions,
 )
+from palimpsest.stores.writing.candidates import CandidateSearch
 from palimpsest.stores.writing.erased_graph import erased_ids
 from palimpsest.stores.writing.erasures import BatchRemovals
 from palimpsest.stores.writing.memory_texts import TextSearch

@@ -21,9 +21,9 @@ from palimpsest.streams.apply.command_work import (
     load_names,
     refuse_frozen,
 )
+from palimpsest.streams.apply.privacy import refuse_in_private_scope
 from palimpsest.streams.claims.grammar import categories_of
 from palimpsest.streams.memory_rows import text_columns
-from palimpsest.streams.privacy import refuse_in_private_scope
 from palimpsest.streams.stage import Asking
 
 EXPLICIT_IMPORTANCE = 0.8

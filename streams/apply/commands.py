@@ -72,6 +72,12 @@ from palimpsest.streams.apply.command_work import (
 from palimpsest.streams.apply.documents import add_document, delete_document
 from palimpsest.streams.apply.forget import erase_scope, forget, recover
 from palimpsest.streams.apply.imports import import_lines
+from palimpsest.streams.apply.privacy import (
+    load_about,
+    refuse_about_private,
+    refuse_in_private_scope,
+    set_privacy,
+)
 from palimpsest.streams.apply.promotions import promote, roll_back
 from palimpsest.streams.apply.proposals import review
 from palimpsest.streams.apply.remember import end_of_text, remember
@@ -106,12 +112,6 @@ from palimpsest.streams.memory_rows import (
     is_past,
     protected,
     with_content,
-)
-from palimpsest.streams.privacy import (
-    load_about,
-    refuse_about_private,
-    refuse_in_private_scope,
-    set_privacy,
 )
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Asking, Message, Step

@@ -27,8 +27,9 @@ from palimpsest.streams.apply.command_work import (
     load_names,
     refuse_frozen,
 )
+from palimpsest.streams.apply.privacy import PRIVATE_SCOPE, refuse_in_private_scope
 from palimpsest.streams.memory_rows import answer_row, protected, text_columns
-from palimpsest.streams.privacy import PRIVATE_SCOPE, is_withheld, refuse_in_private_scope
+from palimpsest.streams.privacy import is_withheld
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Asking, Embed, Emit, Message, Step
 from palimpsest.streams.store_port import LoadDocuments, Put

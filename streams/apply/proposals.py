@@ -29,6 +29,7 @@ from palimpsest.streams.apply.command_work import (
 )
 from palimpsest.streams.apply.remember import says_one_thing
 from palimpsest.streams.claims.conflict import contradicts
+from palimpsest.streams.claims.contradiction import same_fact
 from palimpsest.streams.decide.proposal_policy import (
     SAID_BEFORE,
     SAID_BY_ITS_SOURCE,
@@ -69,7 +70,6 @@ from palimpsest.streams.store_port import (
     NearDuplicates,
     Put,
 )
-from palimpsest.streams.text.contradiction import same_fact
 
 
 @dataclass(slots=True)

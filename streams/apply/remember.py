@@ -36,6 +36,8 @@ from palimpsest.streams.apply.command_work import (
     refuse_others,
     refuse_untaught,
 )
+from palimpsest.streams.apply.privacy import refuse_about_private, refuse_in_private_scope
+from palimpsest.streams.claims.contradiction import same_fact
 from palimpsest.streams.claims.grammar import categories_of
 from palimpsest.streams.claims.turn import sentences
 from palimpsest.streams.memory_rows import (
@@ -46,10 +48,8 @@ from palimpsest.streams.memory_rows import (
     protected,
     text_columns,
 )
-from palimpsest.streams.privacy import refuse_about_private, refuse_in_private_scope
 from palimpsest.streams.stage import Asking, Emit
 from palimpsest.streams.store_port import FindCandidates, Load, Put
-from palimpsest.streams.text.contradiction import same_fact
 from palimpsest.streams.text.dates import stated_end
 
 MOST_COMPARED: Final = 2_000

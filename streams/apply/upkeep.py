@@ -52,6 +52,7 @@ from palimpsest.streams.apply.command_work import (
     refuse_frozen,
     refuse_others,
 )
+from palimpsest.streams.apply.privacy import refuse_in_private_scope
 from palimpsest.streams.fading import DAY, faded, reinforced
 from palimpsest.streams.memory_rows import (
     answer_row,
@@ -62,7 +63,7 @@ from palimpsest.streams.memory_rows import (
     may_be_repeated,
     protected,
 )
-from palimpsest.streams.privacy import is_withheld, refuse_in_private_scope
+from palimpsest.streams.privacy import is_withheld
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Asking, Emit, Message, Step
 from palimpsest.streams.store_port import (

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from palimpsest.streams.claims.english import FINITE, expanded, is_english
 from palimpsest.streams.claims.language import expression
-from palimpsest.streams.rules.quotes import masked
+from palimpsest.streams.text.quotes import masked
 
 EVERY_CLAUSE: Final = -1
 """All bits: nothing in the text is denied."""

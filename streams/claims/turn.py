@@ -11,7 +11,7 @@ from palimpsest.streams.claims.claim import Claim
 from palimpsest.streams.claims.english import past_of
 from palimpsest.streams.claims.language import ENGLISH, expression, rewritings, word_set
 from palimpsest.streams.claims.reading import claims_in, is_fiction
-from palimpsest.streams.rules.quotes import QUOTED, masked
+from palimpsest.streams.text.quotes import QUOTED, masked
 
 MAX_ITEMS: Final = 8
 

@@ -21,6 +21,7 @@ from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from palimpsest.streams.claims.conflict import (
     words_of_its_slot,
 )
+from palimpsest.streams.claims.contradiction import shared_tokens, words_oppose
 from palimpsest.streams.claims.grammar import USER
 from palimpsest.streams.claims.polarity import words_of_its_topics
 from palimpsest.streams.claims.source import as_stated, in_third_person, is_first_person
@@ -71,7 +72,6 @@ from palimpsest.streams.stage import (
     Step,
 )
 from palimpsest.streams.store_port import Anticipated, Candidates, FindCandidates, Load, Vector
-from palimpsest.streams.text.contradiction import shared_tokens, words_oppose
 
 MIN_SHARED_FOR_SEMANTIC_CHECK = 3
 MAX_BY_WORDS = 50

@@ -14,13 +14,13 @@ from palimpsest.schemas.messages import Proposal, ScoredCandidate
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.redaction import is_mark
 from palimpsest.streams.claims.conflict import are_of_one_slot, contradicts, is_ambiguous
+from palimpsest.streams.claims.contradiction import same_fact
 from palimpsest.streams.claims.polarity import opposes
 from palimpsest.streams.claims.source import as_stated
 from palimpsest.streams.claims.succession import may_succeed
 from palimpsest.streams.decide.proposal_policy import MAY_EXCLUDE, SAID_BEFORE, SAID_BY_ITS_SOURCE
 from palimpsest.streams.memory_rows import CLOCKS_DIFFER
 from palimpsest.streams.settings import StageSettings
-from palimpsest.streams.text.contradiction import same_fact
 
 
 class Told(NamedTuple):

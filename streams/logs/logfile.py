@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from palimpsest.schemas.topics import ALL_TOPICS, Topic
-from palimpsest.streams.file_lock import acquired
 from palimpsest.streams.logs.base import LogError, LogFull, LogInUse
+from palimpsest.streams.logs.file_lock import acquired
 
 FILE_NAME: Final = "log.sqlite"
 APPEND_LOCK_NAME: Final = "log.turn"

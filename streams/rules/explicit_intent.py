@@ -17,7 +17,7 @@ from functools import cache
 from itertools import islice
 from typing import Final, cast
 
-from palimpsest.streams.rules.quotes import masked
+from palimpsest.streams.text.quotes import masked
 from palimpsest.streams.text.tables import Lexicon
 
 _LEXICON: Final = Lexicon(__name__, "intents.toml")

@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from palimpsest.streams.claims.claim import CATEGORIES, Claim
 from palimpsest.streams.claims.conflict import contradicts
+from palimpsest.streams.claims.contradiction import same_fact
 from palimpsest.streams.claims.grammar import USER
 from palimpsest.streams.claims.language import ENGLISH
 from palimpsest.streams.claims.triples import triples_of
@@ -23,9 +24,8 @@ from palimpsest.streams.claims.turn import claims_of_turn
 from palimpsest.streams.models.base import PermanentModelError, Prompt, Reply
 from palimpsest.streams.prompting.prompts import TRUNCATED
 from palimpsest.streams.prompting.replies import MIN_FACT_CHARACTERS
-from palimpsest.streams.rules.quotes import without_marks
-from palimpsest.streams.text.contradiction import same_fact
 from palimpsest.streams.text.dates import stated_end
+from palimpsest.streams.text.quotes import without_marks
 
 MODEL: Final = "rules-2"
 MAX_SPEAKER_CHARACTERS: Final = 80

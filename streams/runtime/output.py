@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from palimpsest.schemas.codec import CONTENT_TYPE, encode
-from palimpsest.schemas.envelope import MAX_SCOPE_CHARACTERS, Envelope, Frozen, derived_id
+from palimpsest.schemas.commands import Command, MemoryCommand
+from palimpsest.schemas.envelope import MAX_SCOPE_CHARACTERS, Actor, Envelope, Frozen, derived_id
 from palimpsest.schemas.identity import (
     UNREADABLE_SCOPE,
     ItemsOf,
@@ -17,7 +18,7 @@ from palimpsest.schemas.identity import (
     message_key,
 )
 from palimpsest.schemas.messages import DeadLetter
-from palimpsest.schemas.topics import DEAD_LETTERS, TOPICS, Topic
+from palimpsest.schemas.topics import DEAD_LETTERS, MEMORY_COMMANDS, MEMORY_HISTORY, TOPICS, Topic
 from palimpsest.streams.logs.base import LogReader, Outgoing, Record, blocks
 from palimpsest.streams.runtime import tracing
 
@@ -193,3 +194,20 @@ def _scope_of(key: str | None) -> str:
     if key and key.strip() and len(key) <= MAX_SCOPE_CHARACTERS:
         return key
     return UNREADABLE_SCOPE
+
+
+def own_command(
+    scope: str, command: Command, actor: Actor, at: datetime, number: int = 0
+) -> tuple[str, Outgoing]:
+    """Returns the id and record of a command that the worker submits to itself. The same command
+    with the same `number` has the same id, so submitting it again changes nothing."""
+    command_id = derived_id("own-command", scope, command.model_dump_json(), number)
+    return command_id, published(
+        MEMORY_COMMANDS, command_id, scope, at, MemoryCommand(command=command, actor=actor)
+    )
+
+
+def null_values(partition: int, scope: str, keys: Iterable[bytes]) -> list[Outgoing]:
+    """Returns tombstones that remove keys from the compacted topic."""
+    topic = MEMORY_HISTORY.name
+    return [Outgoing(topic, scope, key, None, HEADERS, partition=partition) for key in keys]

@@ -23,8 +23,8 @@ from palimpsest.schemas.scrubbing import says_withheld, unread_speaker, withheld
 from palimpsest.schemas.topics import CONVERSATION_TURNS, TOPICS
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.sensitive.detection import is_unclear, plain, redacted
+from palimpsest.streams.sensitive.settings import PiiSettings
 from palimpsest.streams.sensitive.spans import SECRETS, Kind, placeholder, placeholders_in
-from palimpsest.streams.settings import PiiSettings
 
 REFUSED: Final = "[REFUSED:pii]"
 """In the place of a text that speaks of a secret without a span that could be taken out."""

@@ -126,5 +126,5 @@ def _stem(word: str) -> str:
     return short if len(short) >= MIN_STEM else word
 
 
-_COMMON: Final = cast("dict[str, str]", read_table(__name__, "statements.toml"))["common"]
+_COMMON: Final = cast("dict[str, str]", read_table(__name__, "common_words.toml"))["common"]
 _COMMON_STEMS: Final = frozenset(map(_stem, _COMMON.split()))

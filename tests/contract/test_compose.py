@@ -21,8 +21,8 @@ from palimpsest.ops.kafka.application import roles_of
 from palimpsest.ops.kafka.broker import kafka_version
 from palimpsest.ops.kafka.topics import configuration
 from palimpsest.ops.parts import SetupError, utc_now
-from palimpsest.ops.service.local import listen_address
 from palimpsest.ops.settings.sources import load_settings
+from palimpsest.ops.worker.local import listen_address
 from palimpsest.schemas.topics import ALL_TOPICS
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.topology import STAGE_NAMES

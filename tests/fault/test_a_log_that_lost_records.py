@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.bootstrap import application
+from palimpsest.ops.cli.doctor import Finding, examine
 from palimpsest.ops.errors import RequestError
-from palimpsest.ops.maintenance.doctor import Finding, examine
 from palimpsest.ops.opening import open_log
 from palimpsest.ops.replay.repartition import check_processed
 from palimpsest.ops.requests import SqlRequest
 from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.worker.bootstrap import application
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.streams.logs.base import LogError
 from tests.rebuilding import opened, rebuilt, settings_of

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.ops.cli.doctor import examine
 from palimpsest.ops.errors import RequestError
-from palimpsest.ops.maintenance.doctor import examine
 from palimpsest.ops.parts import embedding_model, open_shard, shard_options
 from palimpsest.ops.requests import SqlRequest
 from palimpsest.ops.service.queries import queries

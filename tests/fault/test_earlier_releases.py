@@ -11,8 +11,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from palimpsest.ops.embedded import application
-from palimpsest.ops.maintenance.doctor import examine
+from palimpsest.ops.cli.doctor import examine
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.parts import shard_folder
 from palimpsest.ops.requests import SqlRequest

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.bootstrap import application
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.replay import erased_branches
 from palimpsest.ops.replay.branches import WORKING, branch_folder, branch_statuses, readable_branch
 from palimpsest.ops.replay.rebuild import rebuild
 from palimpsest.ops.replay.requests import Rebuild
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.worker.bootstrap import application
 from palimpsest.schemas.commands import EraseScopeCommand, ForgetCommand, RememberCommand
 from palimpsest.schemas.identity import erase_token
 from palimpsest.stores.lock import FolderLock

@@ -9,11 +9,11 @@ import sqlite3
 from collections import Counter
 from pathlib import Path
 
-from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.maintenance.embedded import Application, application
 from palimpsest.ops.operations.dead_letters import Redrive
-from palimpsest.ops.service.local import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
+from palimpsest.ops.worker.local import sources_of
 from palimpsest.schemas.commands import ForgetCommand
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.lifecycle.retention import SWEEPER, next_step, sweep
-from palimpsest.ops.maintenance.periodic import own_command
 from palimpsest.schemas.commands import (
     ForgetCommand,
     MemoryPatch,
@@ -29,6 +28,7 @@ from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.topics import MEMORY_HISTORY, MEMORY_WRITES
 from palimpsest.stores.index.loading import load_index
 from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.runtime.output import own_command
 from tests.fault import driver
 from tests.harness import FULL, Pipeline, pipeline_settings
 from tests.rebuilding import live_on, opened, rebuilt, settings_of, state_of

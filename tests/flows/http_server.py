@@ -15,8 +15,8 @@ from typing import Any
 
 import httpx
 
-from palimpsest.ops.http.serving import Serving, serving
 from palimpsest.ops.http.tokens import PERMISSIONS, Permission, Tokens
+from palimpsest.ops.server.serving import Serving, serving
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.envelope import ActorType
 from tests.flows.program import PATIENCE_S, until

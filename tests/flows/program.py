@@ -39,7 +39,7 @@ class Program:
         self.folder = folder
         self.afresh = afresh
         # A busy machine must not turn what is done into what is pending.
-        self.patched = {"palimpsest.ops.cli.common.WAIT_SECONDS": PATIENCE_S}
+        self.patched = {"palimpsest.ops.terminal.common.WAIT_SECONDS": PATIENCE_S}
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("PALIMPSEST_", "COLUMNS"))},
             "PYTHONPATH": str(ROOT),

@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 from palimpsest.ops.health.repairs import maintain
-from palimpsest.ops.maintenance.jobs import JobContext
 from palimpsest.ops.operations.lifecycle.health import Diagnose
-from palimpsest.ops.service.local import sources_of
+from palimpsest.ops.scheduling.jobs import JobContext
+from palimpsest.ops.worker.local import sources_of
 from tests.memory_rows import memory
 from tests.setting_lab import Case, Lab
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from palimpsest.ops.http.serving import serving
+from palimpsest.ops.server.serving import serving
 from tests.made_once import share_routes, share_tools
 from tests.setting_lab import PATIENCE_S, Case, Lab
 

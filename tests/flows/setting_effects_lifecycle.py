@@ -9,7 +9,7 @@ from palimpsest.ops.lifecycle.access import AccessRecorder
 from palimpsest.ops.lifecycle.decay import preview
 from palimpsest.ops.operations.memories import List, Recall
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.local import sources_of
+from palimpsest.ops.worker.local import sources_of
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from tests.setting_lab import Case, Lab
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import httpx
 
-from palimpsest.ops.embedded import application
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.opening import open_log
 from palimpsest.ops.parts import SetupError
-from palimpsest.ops.service.local import ListenAddress, listen_address, local_interface
 from palimpsest.ops.service.routing import RoutedQueries
+from palimpsest.ops.worker.local import ListenAddress, listen_address, local_interface
 from palimpsest.streams.kafka.faust_client import application as faust_application
 from palimpsest.streams.kafka.role import Role
 from palimpsest.streams.logs.base import Outgoing
@@ -117,8 +117,8 @@ async def quiescing(lab: Lab) -> object:
 
 
 async def replicas_asked_for(lab: Lab) -> object:
-    from palimpsest.ops.cli.common import Cli
     from palimpsest.ops.cli.setup import create
+    from palimpsest.ops.terminal.common import Cli
 
     asked: list[int] = []
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from palimpsest.ops import parts
-from palimpsest.ops.embedded import application
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.maintenance.process import expiring
 from palimpsest.streams.models.base import ModelError, Prompt
 from palimpsest.streams.runtime.model_port import ModelPort

@@ -8,7 +8,7 @@ from palimpsest.ops.maintenance.publishing import SummaryTimer
 from palimpsest.ops.operations.memories import Context
 from palimpsest.ops.operations.sessions import SessionMemory
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.local import sources_of
+from palimpsest.ops.worker.local import sources_of
 from palimpsest.schemas.commands import RememberCommand, UpdateShortTermCommand
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from tests.messages import commanded, published, turn

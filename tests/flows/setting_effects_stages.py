@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from palimpsest.ops.embedded import application
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.opening import open_log
 from palimpsest.schemas.commands import ForgetCommand, RecoverCommand, RememberCommand
 from palimpsest.schemas.topics import CONVERSATION_TURNS
@@ -207,7 +207,7 @@ async def fate_of_a_broken_stage(lab: Lab) -> object:
             for stage in stages(settings)
         ]
 
-    lab.patch.setattr("palimpsest.ops.embedded.stages", with_a_bug)
+    lab.patch.setattr("palimpsest.ops.maintenance.embedded.stages", with_a_bug)
     try:
         async with lab.ran("tea", "mint") as seen:
             return len(seen.column("SELECT 1 FROM dead_letter_rows"))
@@ -232,7 +232,7 @@ async def fate_of_slow_records(lab: Lab) -> object:
     def slowed_stages(settings: StageSettings, _: object) -> list[Stage]:
         return [slowed(stage) for stage in stages(settings)]
 
-    lab.patch.setattr("palimpsest.ops.embedded.stages", slowed_stages)
+    lab.patch.setattr("palimpsest.ops.maintenance.embedded.stages", slowed_stages)
     async with lab.ran("tea", "mint") as seen:
         return len(seen.column("SELECT 1 FROM dead_letter_rows"))
 

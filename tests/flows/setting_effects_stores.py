@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from palimpsest.ops.embedded import application
 from palimpsest.ops.embedding.models import EmbeddingModels
 from palimpsest.ops.embedding.tracker import EmbeddingTracker
 from palimpsest.ops.errors import SqlTooLargeError, SqlTooSlowError
 from palimpsest.ops.lifecycle.archive import archive
-from palimpsest.ops.maintenance.jobs import JobContext
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.requests import SqlRequest
+from palimpsest.ops.scheduling.jobs import JobContext
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.local import sources_of
+from palimpsest.ops.worker.local import sources_of
 from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.rows.columns import Row
 from palimpsest.schemas.rows.graph import MentionRow, NameRow

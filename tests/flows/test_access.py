@@ -18,8 +18,8 @@ from palimpsest.ops.operations.memories import Context, Get, Recall
 from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.operations.provenance import Explain
 from palimpsest.ops.service.direct_queries import DirectQueries
+from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import AccessSettings, Settings
-from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import (
     EraseScopeCommand,
     ForgetCommand,
@@ -33,7 +33,7 @@ from palimpsest.schemas.commands import (
 from palimpsest.schemas.identity import command_memory_id, erase_token
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.logs.base import LogError, Outgoing
-from palimpsest.streams.settings import PiiSettings
+from palimpsest.streams.sensitive.settings import PiiSettings
 from tests.erased_bytes import where
 from tests.flows.test_erasing import assert_rebuilt_is_the_same
 from tests.harness import FULL, Crash, Pipeline, pipeline_settings

@@ -12,8 +12,8 @@ from palimpsest.ops.bench.data_sets import DataSet
 from palimpsest.ops.bench.service_load import ANALYST_QUERIES
 from palimpsest.ops.requests import SqlRequest
 from palimpsest.ops.service.direct_queries import DirectQueries
+from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sources import load_settings
-from palimpsest.ops.sources import Sources
 from tests.conversations import write_conversations
 from tests.flows.program import Program
 from tests.harness import Pipeline

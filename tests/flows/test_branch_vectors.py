@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.embedded import application
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.replay import live_stores
 from palimpsest.ops.replay.branches import branch_folder
-from palimpsest.ops.service.local import serving_reads
+from palimpsest.ops.worker.local import serving_reads
 from palimpsest.streams.models.base import Vector
 from palimpsest.streams.models.hashing import HashingEmbeddingModel
 from tests.flows.test_reextraction import NEW, OLD, TURNS

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from palimpsest.ops.lifecycle.causes import REASONER, causes
-from palimpsest.ops.maintenance.jobs import JobFailed
+from palimpsest.ops.scheduling.jobs import JobFailed
 from palimpsest.schemas.commands import (
     CausalPair,
     ForgetCommand,

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from palimpsest.ops.lifecycle.classification import CLASSIFIER, FACTS_PER_CALL, classification
-from palimpsest.ops.maintenance.jobs import JobFailed
 from palimpsest.ops.operations.graph import GetEntity
+from palimpsest.ops.scheduling.jobs import JobFailed
 from palimpsest.schemas.aspects import ClassifiedFact, ClassifyFactsCommand
 from palimpsest.schemas.commands import (
     AliasCommand,

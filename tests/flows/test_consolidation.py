@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.ops.lifecycle.consolidation import CONSOLIDATOR, consolidation
-from palimpsest.ops.maintenance.jobs import JobFailed
 from palimpsest.ops.operations.provenance import Explain
 from palimpsest.ops.replay.diff import compared
 from palimpsest.ops.replay.requests import Diff
+from palimpsest.ops.scheduling.jobs import JobFailed
 from palimpsest.schemas.commands import (
     ConsolidateCommand,
     ForgetCommand,
@@ -38,7 +38,8 @@ from palimpsest.streams.normalize import normalized
 from palimpsest.streams.prompting.prompts import consolidation_prompt, session_pages
 from palimpsest.streams.prompting.replies import read_consolidation
 from palimpsest.streams.runtime.model_port import ModelPort
-from palimpsest.streams.settings import ExtractionSettings, PiiSettings
+from palimpsest.streams.sensitive.settings import PiiSettings
+from palimpsest.streams.settings import ExtractionSettings
 from tests.erased_bytes import where
 from tests.flows.test_erasing import assert_rebuilt_is_the_same, erase
 from tests.flows.test_profiles import fold_again

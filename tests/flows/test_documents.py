@@ -17,8 +17,8 @@ from palimpsest.ops.operations.memories import Context, Recall
 from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.operations.selection import PreviewForget
 from palimpsest.ops.service.direct_queries import DirectQueries
+from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import (
     AddDocumentCommand,
     ConfirmCommand,

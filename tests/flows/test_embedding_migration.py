@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.embedding import tracker
 from palimpsest.ops.embedding.tracker import EmbeddingTracker, missing, partition_scope
 from palimpsest.ops.errors import RequestError
-from palimpsest.ops.maintenance.periodic import own_command
+from palimpsest.ops.maintenance.embedded import Application, application
 from palimpsest.ops.operations.lifecycle.embeddings import (
     CancelEmbedding,
     DropEmbedding,
@@ -32,9 +31,9 @@ from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.replay.rebuild import rebuild
 from palimpsest.ops.replay.requests import Rebuild
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.local import sources_of
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
+from palimpsest.ops.worker.local import sources_of
 from palimpsest.schemas.commands import ChangeEmbeddingCommand, EmbeddingChoice
 from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.rows.pipeline import EmbeddingRow
@@ -44,7 +43,7 @@ from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import partition_for
 from palimpsest.streams.models.base import Vector
 from palimpsest.streams.models.hashing import HashingEmbeddingModel, hashed
-from palimpsest.streams.runtime.output import outgoing
+from palimpsest.streams.runtime.output import outgoing, own_command
 from tests.harness import Clock, Crash
 from tests.messages import BEGIN, published, turn
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.bootstrap import application
 from palimpsest.ops.replay import jobs
 from palimpsest.ops.replay.rebuild import rebuild
 from palimpsest.ops.replay.requests import Rebuild
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.worker.bootstrap import application
 from palimpsest.schemas.commands import EraseScopeCommand, ForgetCommand
 from palimpsest.schemas.identity import erase_token
 from palimpsest.streams.models.base import Prompt

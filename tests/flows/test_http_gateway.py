@@ -10,18 +10,18 @@ from pathlib import Path
 
 import httpx
 
-from palimpsest.ops.http.application import create_app
-from palimpsest.ops.http.metrics import Metrics
 from palimpsest.ops.http.service import Rates, Service
-from palimpsest.ops.http.serving import pipeline_status, without_owner
 from palimpsest.ops.http.tokens import Tokens
+from palimpsest.ops.server.application import create_app
+from palimpsest.ops.server.serving import pipeline_status, without_owner
 from palimpsest.ops.service.announcement import own_folder
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.local import local_interface
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.service.server import listening, served
+from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.sources import Sources
+from palimpsest.ops.telemetry.metrics import Metrics
+from palimpsest.ops.worker.local import local_interface
 from palimpsest.streams.logs.base import partition_for
 from palimpsest.streams.logs.settings import LogSettings
 from tests.flows.http_server import problem

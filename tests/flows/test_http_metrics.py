@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from palimpsest.ops.reference import render_alerts, render_dashboard
+from palimpsest.ops.scripts.reference import render_alerts, render_dashboard
 from palimpsest.ops.telemetry.catalogue import METRICS, PREFIX
 from tests.flows.http_server import Served, problem, server
 from tests.flows.program import PATIENCE_S, SAID, Program, until

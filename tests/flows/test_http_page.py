@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from palimpsest.ops.http.application import document, html
+from palimpsest.ops.server.application import document, html
 from tests.flows.http_server import server
 from tests.flows.program import PATIENCE_S
 

@@ -27,8 +27,8 @@ from palimpsest.ops.operations.scopes import Stats
 from palimpsest.ops.operations.selection import PreviewForget
 from palimpsest.ops.operations.sessions import SessionMemory, Sessions, SessionTimeline
 from palimpsest.ops.service.direct_queries import DirectQueries
+from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.sources import Sources
 from palimpsest.schemas.messages import ConversationTurn
 from tests.examples import examples
 from tests.harness import Pipeline, pipeline_settings

@@ -16,7 +16,7 @@ import pytest
 from palimpsest.ops.embedding.tracker import catch_up
 from palimpsest.ops.health import repairs
 from palimpsest.ops.health.repairs import Plan, Repair, maintain, repair_state
-from palimpsest.ops.maintenance.jobs import JobContext
+from palimpsest.ops.scheduling.jobs import JobContext
 from palimpsest.ops.settings.sections import MaintenanceSettings
 from palimpsest.schemas.commands import ForgetCommand, SetFlagsCommand
 from tests.fault.driver import processes

@@ -16,8 +16,8 @@ from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.operations.pipeline import not_drawn
 from palimpsest.ops.operations.scopes import Stats
 from palimpsest.ops.service.direct_queries import DirectQueries
+from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.sources import Sources
 from palimpsest.schemas.commands import (
     AliasCommand,
     ConfirmCommand,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from palimpsest.ops.embedded import application
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.local import sources_of
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.worker.local import sources_of
 from tests.flows.test_embedding_migration import (
     MIGRATE,
     Tagged,

@@ -22,7 +22,7 @@ from palimpsest.schemas.topics import ALL_TOPICS, CONVERSATION_TURNS, MEMORY_COM
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.runtime.output import outgoing
-from palimpsest.streams.settings import PiiSettings
+from palimpsest.streams.sensitive.settings import PiiSettings
 from tests.flows.http_server import problem, server
 from tests.flows.program import PATIENCE_S, Program, until
 from tests.flows.test_http_program import serving, told

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from palimpsest.ops.lifecycle.profiles import PROFILER, profiles
-from palimpsest.ops.maintenance.jobs import JobFailed
 from palimpsest.ops.operations.graph import GetEntity
+from palimpsest.ops.scheduling.jobs import JobFailed
 from palimpsest.schemas.commands import (
     ForgetCommand,
     MemoryVersion,

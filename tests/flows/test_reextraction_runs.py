@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.embedded import application
 from palimpsest.ops.errors import NotFoundError, RequestError
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.replay.branches import (
     Branch,

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from palimpsest.ops.embedded import application
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.operations.dead_letters import DeadLetters, Discard, Redrive
 from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings

@@ -14,7 +14,7 @@ from palimpsest import Client, Memory, NotFoundError, RequestError
 from palimpsest.ops.errors import UnavailableError
 from palimpsest.ops.replay import jobs
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.streams.file_lock import is_held
+from palimpsest.streams.logs.file_lock import is_held
 from tests.flows.http_server import server
 from tests.flows.program import until
 

@@ -14,10 +14,10 @@ import pytest
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.rows.memories import EdgeRow
+from palimpsest.stores.ranking import RankingParameters
 from palimpsest.stores.recall.answers import Retrieval, RetrievalConstants
 from palimpsest.stores.recall.context import estimate_tokens
 from palimpsest.stores.recall.query import Query
-from palimpsest.stores.recall.ranking import RankingParameters
 from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.stores.recall.token_leg import QueryEmbedding
 from palimpsest.stores.settings import RecallSettings

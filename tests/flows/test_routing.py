@@ -16,8 +16,6 @@ import duckdb
 import pytest
 from pydantic import JsonValue
 
-from palimpsest.ops import awaited_results
-from palimpsest.ops.commanding import CommandRequest, Commands
 from palimpsest.ops.errors import (
     NotFoundError,
     NotOpenError,
@@ -28,7 +26,6 @@ from palimpsest.ops.errors import (
     SqlTooSlowError,
     UnavailableError,
 )
-from palimpsest.ops.http.serving import without_owner
 from palimpsest.ops.kafka.application import ShardSet
 from palimpsest.ops.opening import open_log
 from palimpsest.ops.operations.dead_letters import Redrive
@@ -42,15 +39,17 @@ from palimpsest.ops.operations.scopes import Stats
 from palimpsest.ops.operations.selection import PreviewForget
 from palimpsest.ops.operations.sessions import SessionMemory, Sessions
 from palimpsest.ops.requests import CopyRequest, JsonObject, SqlRequest
-from palimpsest.ops.service import client, routing
+from palimpsest.ops.server.serving import without_owner
+from palimpsest.ops.service import awaited_results, client, routing
 from palimpsest.ops.service import queries as reading
 from palimpsest.ops.service.announcement import FILE_NAME, own_folder
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
+from palimpsest.ops.service.commanding import CommandRequest, Commands
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.local import ListenAddress, local_interface
 from palimpsest.ops.service.routing import RoutedQueries
+from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.sources import Sources
+from palimpsest.ops.worker.local import ListenAddress, local_interface
 from palimpsest.schemas.commands import RememberCommand
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import partition_for

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from palimpsest.ops.errors import NotFoundError
-from palimpsest.ops.maintenance.jobs import Job, JobContext, Scheduler
-from palimpsest.ops.maintenance.periodic import own_command
+from palimpsest.ops.scheduling.jobs import Job, JobContext, Scheduler
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import RememberCommand
 from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.topics import MEMORY_COMMANDS
 from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.runtime.output import own_command
 from tests.harness import Pipeline, pipeline_settings
 
 SYSTEM = Actor(id="nightly", type="system")

@@ -425,7 +425,7 @@ def stored(program: Program) -> int:
 
 
 def test_every_kind_of_line_is_exported() -> None:
-    from palimpsest.ops.exporting import _LINES
+    from palimpsest.ops.service.exporting import _LINES
 
     kinds = [kind.model_fields["kind"].default for kind in Line.__args__[0].__args__]
     assert sorted(kinds) == sorted(_LINES)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.embedded import application
 from palimpsest.ops.maintenance import process
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.embedded import Application, application
 from palimpsest.ops.maintenance import shadow_deciding
+from palimpsest.ops.maintenance.embedded import Application, application
 from palimpsest.ops.replay.rebuild import rebuild
 from palimpsest.ops.replay.requests import Rebuild
 from palimpsest.ops.settings.sections import Settings

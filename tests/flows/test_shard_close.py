@@ -16,8 +16,8 @@ import pytest
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.requests import SqlRequest
 from palimpsest.ops.service.direct_queries import DirectQueries
+from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sources import load_settings
-from palimpsest.ops.sources import Sources
 from palimpsest.stores import shard as shards
 from palimpsest.stores.database import snapshot
 from palimpsest.stores.database.cursors import StoreClosed, interrupted_after

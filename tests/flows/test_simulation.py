@@ -10,9 +10,9 @@ import pytest
 
 from palimpsest.ops.lifecycle.decay import fading
 from palimpsest.ops.lifecycle.retention import SWEEPER, next_step
-from palimpsest.ops.maintenance.jobs import JobContext
 from palimpsest.ops.operations.lifecycle.simulation import Simulate
 from palimpsest.ops.operations.memories import Recall
+from palimpsest.ops.scheduling.jobs import JobContext
 from palimpsest.schemas.commands import (
     ConfirmCommand,
     ForgetCommand,

@@ -16,7 +16,7 @@ from tests.flows.program import PATIENCE_S, SAID, Program
 SCOPES = ("ana", "eve")
 KILLED = """
 import os, signal
-from palimpsest.ops.maintenance import snapshots
+from palimpsest.ops.service import snapshots
 snapshots.join_copies = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 """
 

@@ -13,13 +13,13 @@ import pytest
 
 from palimpsest.schemas.rows.columns import Row
 from palimpsest.stores.index import lance
-from palimpsest.stores.recall.candidates import CandidateSearch
 from palimpsest.stores.recall.context_lines import found_pieces
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.stores.recall.token_leg import QueryEmbedding
 from palimpsest.stores.settings import StoreSettings
 from palimpsest.stores.shard import Shard
+from palimpsest.stores.writing.candidates import CandidateSearch
 from palimpsest.streams.store_port import FindCandidates, NearDuplicates
 from tests.memory_rows import (
     BEGIN,

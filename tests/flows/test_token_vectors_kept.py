@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops import parts
+from palimpsest.ops.cli.doctor import examine
 from palimpsest.ops.embedding.tracker import catch_up, missing
 from palimpsest.ops.health.checkup import Checkup
-from palimpsest.ops.maintenance.doctor import examine
 from palimpsest.ops.opening import open_log
 from palimpsest.ops.parts import embedding_model, open_shard, shard_options
 from palimpsest.ops.replay.live_stores import StoredEmbeddings

@@ -22,7 +22,7 @@ WHEEL_PARTS = ("pyproject.toml", "README.md", "LICENSE", *FOLDERS)
 USER_PROGRAM = """
 import ops, schemas, stores, streams
 from palimpsest import Memory
-from palimpsest.ops.bootstrap import running
+from palimpsest.ops.worker.bootstrap import running
 from palimpsest.schemas.envelope import Envelope
 from palimpsest.streams.topology import STAGE_NAMES
 print(ops.OWNER, schemas.OWNER, stores.OWNER, streams.OWNER, len(STAGE_NAMES))

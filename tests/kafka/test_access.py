@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from palimpsest.ops.commanding import CommandRequest, commands_of
 from palimpsest.ops.operations.memories import Get, Recall
+from palimpsest.ops.service.commanding import CommandRequest, commands_of
 from palimpsest.ops.service.queries import queries
 from palimpsest.schemas.commands import RememberCommand
 from tests.soak.lab import Lab, MakeLab

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from palimpsest.ops.commanding import CommandRequest, commands_of
-from palimpsest.ops.maintenance.doctor import examine
+from palimpsest.ops.cli.doctor import examine
+from palimpsest.ops.service.commanding import CommandRequest, commands_of
 from palimpsest.schemas.commands import ForgetCommand, RememberCommand
 from tests.soak.lab import Lab, MakeLab
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from palimpsest.ops.cli.main import whole
-from palimpsest.ops.commanding import CommandRequest, commands_of
+from palimpsest.ops.service.commanding import CommandRequest, commands_of
 from palimpsest.schemas.commands import ForgetCommand, RememberCommand
 from palimpsest.schemas.topics import ALL_TOPICS, MEMORY_HISTORY
 from tests.erased_bytes import where

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.commanding import CommandRequest, commands_of
 from palimpsest.ops.operations.lifecycle.embeddings import (
     EmbeddingBack,
     EmbeddingStatus,
@@ -17,6 +16,7 @@ from palimpsest.ops.operations.lifecycle.embeddings import (
 )
 from palimpsest.ops.operations.lifecycle.jobs import RunJob
 from palimpsest.ops.operations.memories import Recall
+from palimpsest.ops.service.commanding import CommandRequest, commands_of
 from palimpsest.ops.service.queries import queries
 from palimpsest.schemas.commands import Command, ForgetCommand, RememberCommand, SessionEndCommand
 from palimpsest.streams.logs.base import partition_for

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from palimpsest.ops.commanding import CommandRequest, commands_of
 from palimpsest.ops.kafka.topics import delete_records, processed
 from palimpsest.ops.replay.branches import branch_folder, branch_settings, read_branch
 from palimpsest.ops.replay.live_log import Ledger
 from palimpsest.ops.replay.reextraction import Reextracted, reextract
 from palimpsest.ops.replay.requests import Reextract
+from palimpsest.ops.service.commanding import CommandRequest, commands_of
 from palimpsest.schemas.commands import ForgetCommand
 from palimpsest.streams.logs.base import LogError
 from palimpsest.streams.runtime.output import outgoing

@@ -24,9 +24,9 @@ from faust.types import TP
 
 from palimpsest.ops.bench.throughput import Load, records
 from palimpsest.ops.errors import UnavailableError
-from palimpsest.ops.http.serving import without_owner
 from palimpsest.ops.kafka.application import kafka_application
 from palimpsest.ops.kafka.broker import Broker
+from palimpsest.ops.server.serving import without_owner
 from palimpsest.ops.service.announcement import announcements
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.streams.kafka import faust_agents

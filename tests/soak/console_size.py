@@ -21,8 +21,8 @@ from urllib.parse import quote
 import httpx
 
 from palimpsest.ops.bench.made_up import SEED, Vocabulary, related_records
-from palimpsest.ops.embedded import application
 from palimpsest.ops.ingest.records import in_batches
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import Outgoing

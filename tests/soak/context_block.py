@@ -19,13 +19,13 @@ from typing import Final
 from palimpsest.ops.bench.data_sets import CATEGORIES, DataSet, Question
 from palimpsest.ops.bench.measures import ms_since, times
 from palimpsest.ops.bench.retrieval import remembering
-from palimpsest.ops.embedded import application
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.operations.recalling import context, retrieved
 from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.service.local import sources_of
+from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.sources import Sources
-from palimpsest.stores.index.analysis import query_tokens
+from palimpsest.ops.worker.local import sources_of
+from palimpsest.stores.database.analysis import query_tokens
 from palimpsest.stores.recall.query import Query
 from tests.soak.by_folder import run_by_folder
 

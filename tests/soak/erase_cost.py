@@ -20,7 +20,7 @@ from typing import Final
 
 from palimpsest.ops.bench.made_up import SEED, Vocabulary
 from palimpsest.ops.bench.measures import times
-from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.maintenance.embedded import Application, application
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.commands import ForgetCommand, MemoryCommand

@@ -21,10 +21,10 @@ from typing import Any
 
 import duckdb
 
-from palimpsest.ops.embedded import application
 from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.kafka.topics import create_topics
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.requests import JsonObject, SqlRequest

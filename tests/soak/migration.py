@@ -28,9 +28,9 @@ from typing import Any, Final
 
 from palimpsest.ops.bench.data_sets import DataSet, Question, publish, records
 from palimpsest.ops.bench.measures import judged, ms_since, resident_mib, summary
-from palimpsest.ops.embedded import application
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.log_folder import log_lock
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.opening import publisher
 from palimpsest.ops.operations.lifecycle.embeddings import (
     EmbeddingBack,
@@ -45,8 +45,8 @@ from palimpsest.ops.service.client import NotThereError, RemoteQueries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.envelope import derived_id
-from palimpsest.streams.file_lock import is_held
 from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.logs.file_lock import is_held
 from tests.soak.lab import ROOT, told
 
 TURNS_PER_SECOND: Final = 20

@@ -33,7 +33,7 @@ from palimpsest.ops.bench.made_up import SEED, Vocabulary
 from palimpsest.ops.bench.measures import times
 from palimpsest.ops.bench.service_clients import client_of
 from palimpsest.ops.bench.service_load import ServiceLoad, measure
-from palimpsest.ops.embedded import application
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.envelope import derived_id

@@ -23,12 +23,12 @@ from typing import Final
 
 from palimpsest.ops.bench.made_up import SEED, Vocabulary
 from palimpsest.ops.bench.measures import times
-from palimpsest.ops.embedded import Application, application
+from palimpsest.ops.maintenance.embedded import Application, application
 from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.local import sources_of
 from palimpsest.ops.settings.sources import load_settings
+from palimpsest.ops.worker.local import sources_of
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.identity import turn_item_id
 from palimpsest.schemas.messages import ConversationTurn

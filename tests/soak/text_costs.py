@@ -24,7 +24,7 @@ from palimpsest.schemas.identity import entity_id
 from palimpsest.schemas.rows.graph import NameRow
 from palimpsest.stores.writing.scope_caches import NameCache, NameView
 from palimpsest.streams.sensitive.detection import redacted
-from palimpsest.streams.settings import PiiSettings
+from palimpsest.streams.sensitive.settings import PiiSettings
 from palimpsest.streams.text.linker import candidate_names, names_in, unspaced_part
 
 SCOPE: Final = "bench"

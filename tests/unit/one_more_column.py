@@ -33,7 +33,7 @@ def load_rows() -> None:
 
 def main() -> None:
     load_rows()
-    from palimpsest.ops.exporting import exported_columns
+    from palimpsest.ops.service.exporting import exported_columns
     from palimpsest.schemas.identity import ImportedIds
     from palimpsest.schemas.portable import PortableMemory
     from palimpsest.schemas.rows.memories import MemoryRow

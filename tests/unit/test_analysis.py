@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.stores.index.analysis import (
+from palimpsest.stores.database.analysis import (
     MAX_TERM_LENGTH,
     STOP_WORDS,
     algorithm,

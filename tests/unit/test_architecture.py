@@ -92,7 +92,7 @@ ALLOWED_BELOW = {
     "stores": {"schemas", "stores"},
     "ops": {"schemas", "streams", "stores", "ops"},
 }
-PORTS = {"streams.store_port", "streams.file_lock"}
+PORTS = {"streams.store_port", "streams.logs.file_lock"}
 """All of `streams` that a store may see."""
 SCRIPTS = {"schemas.generate"}
 """Programs inside a pure package: what they do to files is what they are for."""
@@ -132,7 +132,10 @@ def test_imports_point_down(package: str) -> None:
     )
 
 
-SURFACES = ("ops.transport.", "ops.surfaces.", "ops.http.", "ops.cli.", "ops.mcp.", "ops.library.")
+SURFACES = tuple(
+    f"ops.{name}."
+    for name in "transport surfaces http server cli terminal mcp library worker".split()
+)
 """The ways to the operations."""
 
 
@@ -153,9 +156,9 @@ FLOORS = (
     ("ops.parts", "ops.documents."),
     ("ops.opening",),
     ("ops.maintenance.",),
-    ("ops.embedded", "ops.kafka.application"),
+    ("ops.maintenance.embedded", "ops.kafka.application"),
     ("ops.replay.",),
-    ("ops.bootstrap",),
+    ("ops.worker.bootstrap",),
 )
 """Who works on a log, from below: what opens it, what is done beside the stages, the process that
 runs them, what makes other memories from it, and the process with all of that."""

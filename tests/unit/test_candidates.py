@@ -20,7 +20,7 @@ from palimpsest.stores.index.scoring import (
     row_products,
 )
 from palimpsest.stores.index.search_plan import SearchPlan
-from palimpsest.stores.recall.candidates import CandidateSearch
+from palimpsest.stores.writing.candidates import CandidateSearch
 from palimpsest.stores.writing.scope_caches import NewestFacts
 from palimpsest.streams.store_port import FindCandidates, NearDuplicates, Vector
 from tests.examples import examples

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.stores.index.analysis import query_tokens
+from palimpsest.stores.database.analysis import query_tokens
 from palimpsest.stores.recall.answers import Explained, Retrieval
 from palimpsest.stores.recall.context import (
     Context,

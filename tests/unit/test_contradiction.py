@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.streams.text.contradiction import (
+from palimpsest.streams.claims.contradiction import (
     ANTONYMS,
     NEGATIONS,
     shared_tokens,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from palimpsest.streams.text.contradiction import same_fact
+from palimpsest.streams.claims.contradiction import same_fact
 from tests.unit.by_hand import TURN, candidate, memory
 from tests.unit.test_decide import decide, facts, finding, intent
 

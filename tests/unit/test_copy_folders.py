@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.sql.queries import PREFIX, TEMPORARY_PREFIX, CopyFolder
-from palimpsest.ops.sql.queries import remove_abandoned as removed
+from palimpsest.ops.service.sql_queries import PREFIX, TEMPORARY_PREFIX, CopyFolder
+from palimpsest.ops.service.sql_queries import remove_abandoned as removed
 
 
 def test_only_what_nobody_has_locked_is_removed(

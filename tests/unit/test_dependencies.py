@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 
-from palimpsest.ops.dependencies import BILL, FOLDER, PAGE
+from palimpsest.ops.scripts.dependencies import BILL, FOLDER, PAGE
 
 ROOT = FOLDER.parent.parent
 

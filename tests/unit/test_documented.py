@@ -12,7 +12,7 @@ from typer.main import get_command
 from palimpsest.ops.cli.main import whole
 from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.operation import example, parameters
-from palimpsest.ops.reference import (
+from palimpsest.ops.scripts.reference import (
     FOLDER,
     HELP,
     commands,

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from palimpsest.stores.lock import FolderInUse, FolderLock
-from palimpsest.streams import file_lock
-from palimpsest.streams.file_lock import acquired, is_held
+from palimpsest.streams.logs import file_lock
 from palimpsest.streams.logs.base import LogInUse
+from palimpsest.streams.logs.file_lock import acquired, is_held
 from palimpsest.streams.logs.logfile import FolderLock as LogLock
 
 

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.operations.memories import List
+from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.sources import Sources
 from palimpsest.schemas.rows.columns import Row
 from palimpsest.schemas.rows.graph import MentionRow, NameRow
 from palimpsest.schemas.rows.memories import EdgeRow, MemoryRow
+from palimpsest.stores.ranking import ModelParameters, RankingParameters
 from palimpsest.stores.recall import filters
 from palimpsest.stores.recall.answers import Retrieval, RetrievalConstants
 from palimpsest.stores.recall.filters import VisibilityMask, in_sql
 from palimpsest.stores.recall.query import Query
-from palimpsest.stores.recall.ranking import ModelParameters, RankingParameters
 from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.stores.recall.token_leg import QueryEmbedding
 from palimpsest.stores.settings import RecallSettings

@@ -23,14 +23,14 @@ ENDINGS = ("", "s", "d", "ed", "ing")
 WHERE = {"drop": ("dead_letters.py",), "part": ("stores/index/",)}
 """Where a word would have the sense that is meant, for those that have others elsewhere."""
 ALPHABET = (
-    "stores/index/analysis.py",
+    "stores/database/analysis.py",
     "stores/recall/context.py",
     "stores/recall/time_grammar.py",
     "stores/writing/sources.py",
     "streams/models/hashing.py",
     "streams/models/wordpiece.py",
     "streams/prompting/json_text.py",
-    "streams/text/identifiers.py",
+    "streams/sensitive/identifiers.py",
     "streams/text/linker.py",
     "tests/flows/test_languages.py",
     "tests/schema_values.py",
@@ -42,7 +42,7 @@ ALPHABET = (
 )
 ALLOWED = {
     **dict.fromkeys((("letter", path) for path in ALPHABET), "of an alphabet"),
-    ("part", "stores/index/analysis.py"): "of a word",
+    ("part", "stores/database/analysis.py"): "of a word",
     ("part", "stores/index/fulltext.py"): "of a transaction",
     ("part", "stores/index/lance.py"): "of what is added, in a sentence",
     ("drop", "ops/cli/dead_letters.py"): "the former name of `dead-letters discard`",

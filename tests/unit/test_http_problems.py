@@ -9,8 +9,8 @@ import pytest
 from fastapi import FastAPI
 
 from palimpsest.ops.errors import NotOpenError, RequestError, UnavailableError
-from palimpsest.ops.http.application import Heads
 from palimpsest.ops.http.problems import install
+from palimpsest.ops.server.application import Heads
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.streams.logs.base import LogUnavailable

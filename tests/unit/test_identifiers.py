@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.streams.text.identifiers import (
+from palimpsest.streams.sensitive.identifiers import (
     alike,
     asked,
     having_words,

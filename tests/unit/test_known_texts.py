@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.exporting import export_scope
 from palimpsest.ops.requests import ExportRequest
-from palimpsest.ops.sources import Sources
+from palimpsest.ops.service.exporting import export_scope
+from palimpsest.ops.service.sources import Sources
 from palimpsest.schemas.commands import (
     ForgetCommand,
     ImportCommand,

@@ -9,7 +9,7 @@ import pytest
 
 from palimpsest.ops.errors import NotOpenError, RequestError
 from palimpsest.ops.service.direct_queries import _as_request_errors
-from palimpsest.ops.service.local import interface
+from palimpsest.ops.worker.local import interface
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.streams.logs.base import LogError, LogUnavailable
 

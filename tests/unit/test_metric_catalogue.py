@@ -8,7 +8,13 @@ import re
 import pytest
 import yaml
 
-from palimpsest.ops.reference import FOLDER, commands, files, render_alerts, render_dashboard
+from palimpsest.ops.scripts.reference import (
+    FOLDER,
+    commands,
+    files,
+    render_alerts,
+    render_dashboard,
+)
 from palimpsest.ops.telemetry.catalogue import ALERTS, METRICS, Alert
 
 RUNBOOKS = FOLDER / "runbooks"

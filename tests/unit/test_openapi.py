@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from palimpsest.ops.http.application import document
+from palimpsest.ops.server.application import document
 
 FILE = Path(__file__).parents[1] / "golden" / "openapi.json"
 

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from palimpsest.ops.maintenance.periodic import PartitionTimer
+from palimpsest.ops.scheduling.periodic import PartitionTimer
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogError

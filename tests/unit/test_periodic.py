@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from palimpsest.ops.maintenance.periodic import PeriodicTask, in_thread, running
+from palimpsest.ops.scheduling.periodic import PeriodicTask, in_thread, running
 from palimpsest.streams.logs.base import LogError
 
 PATIENCE_SECONDS = 30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.ops.cli.tables import print_fields, print_listed, printed_rows
+from palimpsest.ops.terminal.tables import print_fields, print_listed, printed_rows
 
 TEXTS = ["80:on:8080", ":smile: and :+1:", "[bold]not bold[/bold]", "a [link=x]b[/link]", "C:\\[x]"]
 

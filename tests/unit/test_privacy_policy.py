@@ -28,7 +28,7 @@ from palimpsest.streams.logs.base import Record
 from palimpsest.streams.normalize import normalize_stage, normalized
 from palimpsest.streams.runtime.output import outgoing
 from palimpsest.streams.sensitive.policy import PiiRejected, Policy
-from palimpsest.streams.settings import PiiSettings
+from palimpsest.streams.sensitive.settings import PiiSettings
 from palimpsest.streams.stage import Context, Emit
 from tests.messages import BEGIN, commanded, published, turn
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.maintenance.periodic import running
 from palimpsest.ops.maintenance.withholding import Purge
+from palimpsest.ops.scheduling.periodic import running
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import LogError, Position
 from palimpsest.streams.logs.embedded import EmbeddedLog
 from palimpsest.streams.runtime.output import outgoing
-from palimpsest.streams.settings import PiiSettings
+from palimpsest.streams.sensitive.settings import PiiSettings
 from tests.erased_bytes import readable
 from tests.harness import Clock
 from tests.messages import published, turn

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from palimpsest.stores.recall import ranking
-from palimpsest.stores.recall.ranking import PROFILES, Floats, ProfileWeights
+from palimpsest.stores import ranking
+from palimpsest.stores.ranking import PROFILES, Floats, ProfileWeights
 
 scores_0_to_1 = st.lists(st.floats(0, 1), min_size=1, max_size=30).map(
     lambda values: np.array(values, dtype=np.float64)

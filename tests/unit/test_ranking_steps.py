@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.segment import META, Floats
+from palimpsest.stores.ranking import DEFAULTS
 from palimpsest.stores.recall.intent import RequestedSpeaker
 from palimpsest.stores.recall.query import Fusion
-from palimpsest.stores.recall.ranking import DEFAULTS
 from palimpsest.stores.recall.ranking_steps import (
     RERANK_STEPS,
     STEPS,

@@ -13,9 +13,9 @@ import pytest
 
 from palimpsest.schemas.rows.columns import Row
 from palimpsest.schemas.rows.graph import MentionRow, NameRow
+from palimpsest.stores.ranking import PROFILES
 from palimpsest.stores.recall.pool import PoolSearch, search_plan
 from palimpsest.stores.recall.query import Fusion, Query, RecallAnswer, WhyNot
-from palimpsest.stores.recall.ranking import PROFILES
 from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.stores.recall.token_leg import QueryEmbedding
 from palimpsest.stores.settings import RecallSettings

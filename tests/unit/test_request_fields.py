@@ -8,12 +8,12 @@ import pytest
 import typer
 from pydantic import ValidationError
 
-from palimpsest.ops.cli.common import parse_time
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.changing import ModifyMany, Remember
 from palimpsest.ops.operations.checking import Patch, built, checked, model_of
 from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.operations.shared import time_of_word
+from palimpsest.ops.terminal.common import parse_time
 
 NOW = datetime(2026, 3, 31, 15, 20, 7, tzinfo=UTC)
 

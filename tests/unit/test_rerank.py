@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Sequence
 import numpy as np
 import pytest
 
-from palimpsest.stores.recall.ranking import DEFAULTS
+from palimpsest.stores.ranking import DEFAULTS
 from palimpsest.stores.recall.rerank import (
     Rerank,
     mmr,

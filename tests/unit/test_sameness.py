@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from palimpsest.streams.text.contradiction import same_fact
+from palimpsest.streams.claims.contradiction import same_fact
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.stores.database.analysis import query_tokens
 from palimpsest.stores.index import cache
-from palimpsest.stores.index.analysis import query_tokens
 from palimpsest.stores.index.scope_index import ScopeIndex
 from tests.memory_rows import SCOPE, open_shard
 from tests.unit.small_store import edge, memory, turn

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from palimpsest.streams.sensitive.detection import find, is_unclear, redacted
 from palimpsest.streams.sensitive.policy import Policy
+from palimpsest.streams.sensitive.settings import PiiSettings
 from palimpsest.streams.sensitive.spans import KINDS, Kind, Span, merged, placeholders_in, pseudonym
-from palimpsest.streams.settings import PiiSettings
 from tests.messages import turn
 from tests.sensitive_texts import Labelled, labelled
 from tests.unit.test_linear_time import SECRETS, UNITS

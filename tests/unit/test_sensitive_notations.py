@@ -14,7 +14,7 @@ from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.streams.sensitive.detection import find_keys, is_unclear, redacted
 from palimpsest.streams.sensitive.notations import MOST_LEVELS, views
 from palimpsest.streams.sensitive.policy import Policy
-from palimpsest.streams.settings import PiiSettings
+from palimpsest.streams.sensitive.settings import PiiSettings
 from tests.messages import turn
 from tests.sensitive_texts import labelled
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.cli.tables import console, print_result
+from palimpsest.ops.terminal.tables import console, print_result
 from palimpsest.schemas.commands import ForgetCommand, MemoryPatch, ModifyCommand, RememberCommand
 from palimpsest.schemas.identity import turn_memory_id
 from tests.erased_bytes import where

@@ -14,9 +14,9 @@ import pytest
 from palimpsest.schemas.rows.columns import Row
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.stores.index.token_vectors import token_codec
+from palimpsest.stores.ranking import DEFAULTS
 from palimpsest.stores.recall.answers import RetrievalConstants
 from palimpsest.stores.recall.query import Query, RecallAnswer, RecallResult
-from palimpsest.stores.recall.ranking import DEFAULTS
 from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.stores.recall.token_leg import QueryEmbedding
 from palimpsest.stores.settings import RecallSettings

@@ -14,7 +14,7 @@ from palimpsest.ops.replay.live_stores import StoredEmbeddings
 from palimpsest.schemas.memory_texts import OUTLINE_CHARACTERS
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.stores.index.passages import HAS_PASSAGES, TurnText, has_passages, turn_text
-from palimpsest.stores.recall.ranking import DEFAULTS
+from palimpsest.stores.ranking import DEFAULTS
 from palimpsest.stores.recall.token_leg import token_leg
 from palimpsest.stores.shard import DATABASE_FILE, Shard
 from palimpsest.streams.models.late_interaction import MODEL

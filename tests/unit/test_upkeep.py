@@ -17,11 +17,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from palimpsest.ops.embedded import application
 from palimpsest.ops.embedding import tracker
 from palimpsest.ops.embedding.models import EmbeddingModels
 from palimpsest.ops.embedding.tracker import EmbeddingTracker, Missing, missing
 from palimpsest.ops.maintenance import process
+from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.maintenance.process import (
     LOOK_SECONDS,
     MOST_SECONDS,

@@ -16,7 +16,7 @@ from palimpsest.ops.ingest.opening import open_source
 from palimpsest.ops.transport.turns import turn_records
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.sensitive.policy import Policy
-from palimpsest.streams.settings import PiiSettings
+from palimpsest.streams.sensitive.settings import PiiSettings
 
 NOW = datetime(2026, 3, 5, tzinfo=UTC)
 TOKYO = ZoneInfo("Asia/Tokyo")

@@ -10,7 +10,7 @@ from palimpsest.ops.operations.operation import OPERATING, Answer, Doc, Json, Re
 from palimpsest.ops.operations.rows import rows
 
 if TYPE_CHECKING:
-    from palimpsest.ops.sources import Sources
+    from palimpsest.ops.service.sources import Sources
     from palimpsest.schemas.commands import ChangeEmbeddingCommand, EmbeddingChoice
     from palimpsest.stores.shard import Shard
 
@@ -336,10 +336,10 @@ async def _given(
     """Appends the commands, and waits for their results where a worker runs."""
     import asyncio
 
-    from palimpsest.ops.awaited_results import awaited_commands
     from palimpsest.ops.embedding.tracker import partition_scope
-    from palimpsest.ops.maintenance.periodic import own_command
+    from palimpsest.ops.service.awaited_results import awaited_commands
     from palimpsest.schemas.envelope import Actor
+    from palimpsest.streams.runtime.output import own_command
 
     changes, sent = [], []
     now = sources.now()

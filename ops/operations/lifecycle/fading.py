@@ -11,8 +11,8 @@ from palimpsest.ops.operations.memories import Memories, stored_memories
 from palimpsest.ops.operations.operation import Answer, Ask, Doc, Json, Read, Surface, Write
 
 if TYPE_CHECKING:
+    from palimpsest.ops.service.sources import Sources
     from palimpsest.ops.settings.sections import Settings
-    from palimpsest.ops.sources import Sources
     from palimpsest.schemas.commands import Command
 
 

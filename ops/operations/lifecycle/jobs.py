@@ -12,7 +12,7 @@ from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.operation import OPERATING, Answer, Doc, Json, Read
 
 if TYPE_CHECKING:
-    from palimpsest.ops.sources import Sources
+    from palimpsest.ops.service.sources import Sources
 
 Outcome = Literal["ok", "failed"]
 RUNS: Final = (

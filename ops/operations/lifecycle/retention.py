@@ -12,7 +12,7 @@ from palimpsest.ops.operations.lifecycle.jobs import JobRun, run_on_request
 from palimpsest.ops.operations.operation import OPERATING, Answer, Doc, Json, Read, Surface, Write
 
 if TYPE_CHECKING:
-    from palimpsest.ops.sources import Sources
+    from palimpsest.ops.service.sources import Sources
 
 
 class Window(Answer):
@@ -145,7 +145,7 @@ class SweepRetention(Read[Sweep]):
 
     def _left(self, sources: Sources) -> Json:
         from palimpsest.ops.lifecycle.retention import left
-        from palimpsest.ops.maintenance.jobs import JobContext
+        from palimpsest.ops.scheduling.jobs import JobContext
 
         known = (sources.settings, sources.log, sources.append)
         return [

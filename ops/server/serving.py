@@ -18,23 +18,21 @@ from fastapi import FastAPI
 from starlette.datastructures import QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palimpsest.ops.awaited_results import awaited_commands
-from palimpsest.ops.bootstrap import application
-from palimpsest.ops.embedded import Application
 from palimpsest.ops.errors import NotFoundError, RequestError
-from palimpsest.ops.http.application import create_app
 from palimpsest.ops.http.gate import Gate
-from palimpsest.ops.http.metrics import Metrics
 from palimpsest.ops.http.problems import Problem, answer
 from palimpsest.ops.http.service import Rates, Service, check_permission
 from palimpsest.ops.http.tokens import Caller, CallerAccess, Tokens
 from palimpsest.ops.library.memory_methods import AsyncMethods
+from palimpsest.ops.maintenance.embedded import Application
 from palimpsest.ops.operations.operation import Json, Operation
 from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.parts import SetupError, utc_now
 from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.server.application import create_app
+from palimpsest.ops.service.awaited_results import awaited_commands
+from palimpsest.ops.service.client import is_loopback
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.local import serving_reads
 from palimpsest.ops.service.queries import Queries
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.service.server import (
@@ -45,8 +43,10 @@ from palimpsest.ops.service.server import (
     with_file_descriptors,
 )
 from palimpsest.ops.settings.sections import HttpSettings, Settings
+from palimpsest.ops.telemetry.metrics import Metrics
 from palimpsest.ops.transport.base import Transport
-from palimpsest.ops.transport.sending import is_loopback
+from palimpsest.ops.worker.bootstrap import application
+from palimpsest.ops.worker.local import serving_reads
 from palimpsest.streams.logs.base import Position
 
 PATIENCE_SECONDS = 2.0

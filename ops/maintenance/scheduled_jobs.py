@@ -15,7 +15,7 @@ from palimpsest.ops.lifecycle.consolidation import consolidation
 from palimpsest.ops.lifecycle.decay import decay
 from palimpsest.ops.lifecycle.profiles import profiles
 from palimpsest.ops.lifecycle.retention import sweep
-from palimpsest.ops.maintenance.jobs import Job
+from palimpsest.ops.scheduling.jobs import Job
 
 JOBS: Final = (
     Job("decay", decay),

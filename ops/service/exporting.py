@@ -15,7 +15,7 @@ from palimpsest.ops.errors import NotFoundError
 from palimpsest.ops.operations.rows import plain, rfc3339
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.requests import ExportRequest
-from palimpsest.ops.sources import Sources
+from palimpsest.ops.service.sources import Sources
 from palimpsest.schemas.portable import (
     FORMAT,
     FORMAT_VERSION,

@@ -29,11 +29,11 @@ from palimpsest.ops.http import (
 )
 from palimpsest.ops.http.answers import Failure
 from palimpsest.ops.http.gate import PUBLIC_PATHS, Gate
-from palimpsest.ops.http.metrics import Metrics
 from palimpsest.ops.http.problems import unavailable
 from palimpsest.ops.http.routing import ALWAYS, errors
 from palimpsest.ops.http.service import Administrator, Service, ServiceOf
 from palimpsest.ops.surfaces.http import api_routes
+from palimpsest.ops.telemetry.metrics import Metrics
 from palimpsest.streams.runtime import tracing
 
 logger = logging.getLogger(__name__)

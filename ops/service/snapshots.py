@@ -18,6 +18,7 @@ from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import InvalidRecord, decode
 from palimpsest.schemas.identity import items_of
 from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.stores.database.durable_files import synced
 from palimpsest.stores.database.snapshot import (
     SnapshotShard,
     cursors_of,
@@ -27,7 +28,6 @@ from palimpsest.stores.database.snapshot import (
     restore_shard,
     shards_of,
 )
-from palimpsest.stores.durable_files import synced
 from palimpsest.stores.lock import FolderLock
 from palimpsest.stores.shard import DATABASE_FILE
 from palimpsest.streams.logs.base import LogReader

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from palimpsest.ops.cli.common import on_terminal
+from palimpsest.ops.terminal.common import on_terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 
 from palimpsest.ops.maintenance.erasing import FileErasing
-from palimpsest.ops.maintenance.periodic import PeriodicTask, running
 from palimpsest.ops.maintenance.process import Process
 from palimpsest.ops.maintenance.withholding import PrivacyRedactor, Purge
 from palimpsest.ops.opening import open_log, open_shards
@@ -25,6 +24,7 @@ from palimpsest.ops.parts import (
     stage_runner,
     utc_now,
 )
+from palimpsest.ops.scheduling.periodic import PeriodicTask, running
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import keep_index_settings
 from palimpsest.streams.logs.base import LogInUse

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from palimpsest.schemas.messages import ScoredCandidate
 from palimpsest.schemas.rows.memories import DOCUMENT_CHUNK, PROFILE, SOURCE_TYPES, MemoryRow
-from palimpsest.stores.index.analysis import query_tokens, tokens
+from palimpsest.stores.database.analysis import query_tokens, tokens
 from palimpsest.stores.index.cache import IndexCache
 from palimpsest.stores.index.fulltext import terms_of
 from palimpsest.stores.index.scope_index import ScopeIndex
@@ -25,7 +25,7 @@ from palimpsest.stores.index.search_plan import SearchPlan
 from palimpsest.stores.index.segment import NEVER, Floats, Integers, Mask, Segment, digest
 from palimpsest.stores.index.vector_column import Vector
 from palimpsest.stores.index.vector_space import VectorSpace
-from palimpsest.stores.recall.ranking import keyword_coverage
+from palimpsest.stores.ranking import keyword_coverage
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.stores.writing.scope_caches import Newest, NewestFacts
 from palimpsest.streams.store_port import Candidates, FindCandidates, NearDuplicates

@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 
-from palimpsest.ops import embedded
-from palimpsest.ops.embedded import Application
-from palimpsest.ops.maintenance.periodic import PeriodicTask
+from palimpsest.ops.maintenance import embedded
+from palimpsest.ops.maintenance.embedded import Application
 from palimpsest.ops.maintenance.process import Process
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.replay.erased_branches import BranchErasing
+from palimpsest.ops.scheduling.periodic import PeriodicTask
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.models.base import LanguageModel
 from palimpsest.streams.models.settings import LlmSettings

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Final, Literal
 
 from palimpsest.ops.operations.rows import Row, rows
+from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.sources import Sources
 from palimpsest.schemas.codec import InvalidRecord, decode, encode
 from palimpsest.schemas.envelope import Envelope, Frozen, derived_id
 from palimpsest.schemas.identity import items_of

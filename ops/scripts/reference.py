@@ -1,8 +1,9 @@
 """The references of settings, commands, routes and views, written from the program itself.
 
-python -m palimpsest.ops.reference      writes settings.md, commands.md, routes.md, tables.md and
-                                        metrics.md in ops/docs, the dashboard and alert rules in
-                                        ops/dashboards, and tests/golden/help.txt in a checkout
+python -m palimpsest.ops.scripts.reference      writes settings.md, commands.md, routes.md,
+                                        tables.md and metrics.md in ops/docs, the
+                                        dashboard and alert rules in ops/dashboards,
+                                        and tests/golden/help.txt in a checkout
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
 
-from palimpsest.ops.cli.common import PANEL, as_written
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sources import reference
 from palimpsest.ops.sql.saved_queries import SAVED_QUERIES
 from palimpsest.ops.telemetry.catalogue import ALERTS, GROUPS, PREFIX, Metric, Unit
+from palimpsest.ops.terminal.common import PANEL, as_written
 
-OPS = Path(__file__).resolve().parent
+OPS = Path(__file__).resolve().parents[1]
 FOLDER = OPS / "docs"
 DASHBOARDS = OPS / "dashboards"
 HELP = OPS.parent / "tests" / "golden" / "help.txt"
@@ -158,7 +159,7 @@ def _unwrapped(text: str) -> str:
 
 def render_routes() -> str:
     """A table of the routes of the HTTP service, from its OpenAPI document."""
-    from palimpsest.ops.http.application import document
+    from palimpsest.ops.server.application import document
 
     lines = [
         "# Routes",

@@ -40,15 +40,15 @@ from palimpsest.ops.service.client import ASKER
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.queries import Queries
 from palimpsest.ops.service.server import listening, served
+from palimpsest.ops.service.sources import Sources
+from palimpsest.ops.service.sql_queries import remove_abandoned
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.ops.sources import Sources
 from palimpsest.ops.sql.output import ARROW_TYPE, as_arrow
-from palimpsest.ops.sql.queries import remove_abandoned
 from palimpsest.schemas.failures import describe
 from palimpsest.streams.kafka.cluster import Wait
 
 if TYPE_CHECKING:
-    from palimpsest.ops.http.metrics import Metrics
+    from palimpsest.ops.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
@@ -306,7 +306,7 @@ def _shown(app: Process, queries: DirectQueries) -> Shown:
     async def shown(accept: str) -> tuple[bytes, str]:
         if not metrics:
             try:
-                from palimpsest.ops.http.metrics import Metrics
+                from palimpsest.ops.telemetry.metrics import Metrics
             except ModuleNotFoundError as error:
                 raise RequestError(f"metrics need the extra `serve` ({error.name})") from None
             metrics.append(Metrics(status, lambda: app.runners, app.models.usage, lambda: app.wait))
@@ -319,7 +319,7 @@ def listen_address(settings: Settings) -> ListenAddress:
     """The address of a worker on Kafka. Raises SetupError for an open address without a secret."""
     kafka = settings.kafka
     if kafka.worker_token is None:
-        from palimpsest.ops.transport.sending import is_loopback
+        from palimpsest.ops.service.client import is_loopback
 
         if not is_loopback(kafka.listen):
             raise SetupError(

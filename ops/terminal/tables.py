@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from palimpsest.ops.cli.common import echo, visible
+from palimpsest.ops.terminal.common import echo, visible
 
 Json: TypeAlias = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """The picture of a terminal that the README shows, from a real run.
 
-python -m palimpsest.ops.picture      writes ops/docs/terminal.svg
+python -m palimpsest.ops.scripts.picture      writes ops/docs/terminal.svg
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-TARGET = Path(__file__).parent / "docs" / "terminal.svg"
+TARGET = Path(__file__).parents[1] / "docs" / "terminal.svg"
 WIDTH = 100
 CHAT = """\
 3/2/26, 9:00 AM - Ana: I moved to Lisbon in March.
@@ -44,7 +44,7 @@ def transcript(folder: Path) -> Iterator[tuple[str, str]]:
         done = subprocess.run(  # noqa: S603 - its own commands
             [sys.executable, "-m", "palimpsest.ops.cli.main", *arguments],
             cwd=folder,
-            env={**environment, "PYTHONPATH": str(Path(__file__).parents[1])},
+            env={**environment, "PYTHONPATH": str(Path(__file__).parents[2])},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

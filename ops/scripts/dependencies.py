@@ -1,6 +1,6 @@
 """Write what an installation without extras brings: a page with licences and sizes, and a software
-bill of materials (CycloneDX). `python -m palimpsest.ops.dependencies`, in the environment that is
-to be described.
+bill of materials (CycloneDX). Run `python -m palimpsest.ops.scripts.dependencies` in the
+environment that is to be described.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Final
 
 from packaging.requirements import Requirement
 
-PROJECT: Final = Path(__file__).parent.parent / "pyproject.toml"
-FOLDER: Final = Path(__file__).parent / "docs"
+PROJECT: Final = Path(__file__).parents[2] / "pyproject.toml"
+FOLDER: Final = Path(__file__).parents[1] / "docs"
 PAGE: Final = "dependencies.md"
 BILL: Final = "sbom.json"
 _MEGABYTE: Final = 1_000_000
 _HEAD: Final = """# What an installation brings
-Written by `python -m palimpsest.ops.dependencies`; `sbom.json` beside it has the same as CycloneDX.
+Written by `python -m palimpsest.ops.scripts.dependencies`; `sbom.json` has the same as CycloneDX.
 Without extras, on Linux with Python 3.11: {count} packages, {size:.0f} MB. Files of models are
 checked by their SHA-256 when they are loaded (`streams/models/wordpiece.py`).
 

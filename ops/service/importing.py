@@ -13,9 +13,9 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from palimpsest.ops.commanding import CommandRequest, Commands, SubmittedCommand
 from palimpsest.ops.errors import CommandError, RequestError
 from palimpsest.ops.requests import JsonObject
+from palimpsest.ops.service.commanding import CommandRequest, Commands, SubmittedCommand
 from palimpsest.schemas.codec import MAX_DEPTH, nesting
 from palimpsest.schemas.commands import ImportCommand
 from palimpsest.schemas.envelope import Actor

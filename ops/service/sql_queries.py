@@ -31,7 +31,7 @@ from palimpsest.ops.errors import (
     UnavailableError,
 )
 from palimpsest.ops.requests import SqlRequest
-from palimpsest.ops.sources import Sources
+from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.sql.processes import QueryProcess, QueryProcesses
 from palimpsest.stores.database.balance import progress_of
 from palimpsest.stores.database.query_process import complete

@@ -27,14 +27,11 @@ from typing import ClassVar, Final, Generic, TypeAlias, TypeVar
 import duckdb
 
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.commands import Command, MemoryCommand
-from palimpsest.schemas.envelope import Actor, derived_id
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.database.damage import StoreDamaged
 from palimpsest.stores.shard import Shard, StoreError
 from palimpsest.streams.logs.base import LogError, LogReader, Outgoing
-from palimpsest.streams.runtime.output import published
 
 logger = logging.getLogger(__name__)
 
@@ -282,17 +279,6 @@ class PartitionTimer(ABC, Generic[D]):
                     return False
             seen.writes = self.log.end_offset(writes, partition)
         return shard.cursor_of("apply-writes", writes) >= seen.writes
-
-
-def own_command(
-    scope: str, command: Command, actor: Actor, at: datetime, number: int = 0
-) -> tuple[str, Outgoing]:
-    """Returns the id and record of a command that the worker submits to itself. The same command
-    with the same `number` has the same id, so submitting it again changes nothing."""
-    command_id = derived_id("own-command", scope, command.model_dump_json(), number)
-    return command_id, published(
-        MEMORY_COMMANDS, command_id, scope, at, MemoryCommand(command=command, actor=actor)
-    )
 
 
 @dataclass(eq=False)

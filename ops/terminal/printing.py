@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from rich.tree import Tree
 
-from palimpsest.ops.cli.common import echo, warn
-from palimpsest.ops.cli.progress import duration
-from palimpsest.ops.cli.tables import (
+from palimpsest.ops.operations.operation import Json, Operation, Write
+from palimpsest.ops.terminal.common import echo, warn
+from palimpsest.ops.terminal.progress import duration
+from palimpsest.ops.terminal.tables import (
     console,
     days,
     indented,
@@ -27,7 +28,6 @@ from palimpsest.ops.cli.tables import (
     table,
     text,
 )
-from palimpsest.ops.operations.operation import Json, Operation, Write
 
 PRINTERS: Final[dict[str, Callable[[Json], None]]] = {
     "recall": print_recall,

@@ -166,7 +166,7 @@ class Cli:
         if operation.surface.routing == "folder":
             return cast("Read[Any]", operation).read_folder(settings)
         if isinstance(operation, Write):  # importing what appends takes as long as a whole recall
-            from palimpsest.ops.commanding import commands_of
+            from palimpsest.ops.service.commanding import commands_of
 
             commands = commands_of(settings)
         if operation.surface.needs_stages and not getattr(operation, "dry_run", False):
