@@ -149,7 +149,7 @@ class TokenCodec:
         if not len(some) or not len(query):
             return found
         nearness = _nearness(query, levels, lengths)
-        starts, owners = _parts(sizes[some], SENTENCE_TOKENS)
+        starts, owners = _starts(sizes[some], SENTENCE_TOKENS)
         best = np.maximum.reduceat(nearness, starts, axis=1)
         both = best.copy()
         follows = np.flatnonzero(owners[1:] == owners[:-1])
@@ -220,7 +220,7 @@ def _nearness(query: QueryTokens, levels: NDArray[np.int8], lengths: Vectors) ->
 def _of_nearest_passages(nearness: Vectors, sizes: Integers) -> Vectors:
     """From the nearness (tokens of the question, tokens of all memories) that of the nearest token
     in the nearest passage of each memory (tokens of the question, memories)."""
-    starts, owners = _parts(sizes, PASSAGE_TOKENS)
+    starts, owners = _starts(sizes, PASSAGE_TOKENS)
     counts = np.bincount(owners)
     places = np.cumsum(counts) - counts
     best = np.maximum.reduceat(nearness, starts, axis=1)
@@ -233,9 +233,9 @@ def _of_nearest_passages(nearness: Vectors, sizes: Integers) -> Vectors:
     return best[:, chosen]
 
 
-def _parts(sizes: Integers, tokens: int) -> tuple[Integers, Integers]:
-    """Where the parts of so many tokens begin of texts of these sizes, one after the other; and the
-    number of the text that each is of."""
+def _starts(sizes: Integers, tokens: int) -> tuple[Integers, Integers]:
+    """Where the passages of so many tokens begin of texts of these sizes, one after the other; and
+    the number of the text that each is of."""
     counts = -(-sizes // tokens)
     owners = np.repeat(np.arange(len(sizes)), counts)
     numbers = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
