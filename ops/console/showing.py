@@ -106,7 +106,7 @@ def words(name: str) -> str:
 
 
 def capitalized(text: str) -> str:
-    """A text with its first letter in upper case."""
+    """A text that begins with a capital."""
     return text[:1].upper() + text[1:]
 
 

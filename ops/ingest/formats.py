@@ -215,16 +215,18 @@ def members(bundle: Bundle) -> tuple[str, list[str]]:
 def _kept(bundle: Bundle, form: str) -> list[str]:
     """Returns the files of memories and projects of a program in a folder or archive."""
     is_of_form = is_kept if form == "claude" else is_list_of_memories
-    return _json_files(bundle, is_of_form, KEPT)
+    return _json_files(bundle, is_of_form, KEPT.fullmatch)
 
 
 def _json_files(
-    bundle: Bundle, is_of_form: Callable[[object], bool], called: re.Pattern[str] = _JSON
+    bundle: Bundle,
+    is_of_form: Callable[[object], bool],
+    called: Callable[[str], object] = _JSON.fullmatch,
 ) -> list[str]:
     """Returns the JSON files of a name and a form in a folder or archive."""
     found = []
     for name in bundle.names:
-        if called.fullmatch(name):
+        if called(name):
             try:
                 value = _json(bundle.read(name))
             except Unreadable:  # named as not read

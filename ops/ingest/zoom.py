@@ -44,7 +44,7 @@ _CLOUD: Final = re.compile(rf"{_CLOCK}\t(?P<name>[^\t\n]{{1,100}}?):\t(?P<text>.
 _REACTION: Final = re.compile(
     r"\s*(?:Reacted to \".*\" with .{1,40}|Removed an? .{1,40} reaction from \".*\")", re.DOTALL
 )
-_REPLY: Final = re.compile(r"\s*Replying to \"[^\n]{0,300}\"\s*\n+\s*")
+_REPLY: Final = re.compile(r"Replying to \"[^\n]{0,300}\"[^\S\n]*+\n\s*+")
 """Before an answer: the beginning of what it answers."""
 _PRIVATE: Final = re.compile(r"[(（][^()（）]{1,40}[)）]$")
 """After the name of the only receiver: (Direct Message), (Privately)."""

@@ -1,4 +1,4 @@
-"""Assembles a worker on Kafka, like `ops.embedded.application` for the embedded log."""
+"""Assembles a worker on Kafka, like `ops.maintenance.embedded` for the embedded log."""
 
 from __future__ import annotations
 

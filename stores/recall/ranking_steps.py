@@ -4,7 +4,7 @@
 follow once the scores of reranking are known. A row is a memory of the pool, and what each step
 adds to its score is kept under the step's name, so that the parts of a score add up to it. A new
 step is a function here and its place in the list; formulas and their measured parameters are in
-`stores.recall.ranking`.
+`stores.ranking`.
 """
 
 from __future__ import annotations

@@ -115,13 +115,7 @@ def remember(work: Work, command: RememberCommand) -> Asking[JsonValue]:
     refuse_about_private(work, command, {})
     if command.drawn_from is not None:
         _replace_drawn(work, command)
-    importance = 1.0 if critical else EXPLICIT_IMPORTANCE
-    importance = importance if command.importance is None else command.importance
-    is_pinned = command.pinned or critical
-    # Only a person may protect a memory: a machine's request is stored as an ordinary one.
-    is_lowered = is_guarded(work) and (is_pinned or importance > EXPLICIT_IMPORTANCE)
-    if is_lowered:
-        importance, is_pinned = min(importance, EXPLICIT_IMPORTANCE), False
+    importance, is_pinned, is_lowered = _granted(work, command, critical)
     lowered: dict[str, JsonValue] = {"lowered": LOWERED} if is_lowered else {}
     new = _row(work, command, stored, importance, is_pinned, tags)
     is_rated = critical or command.importance is not None
@@ -146,6 +140,18 @@ def remember(work: Work, command: RememberCommand) -> Asking[JsonValue]:
     elif work.flags.enabled:
         work.emits.append(Emit(TURNS_NORMALIZED, _to_extract(row, command), "extract"))
     return {**_result(work, row), **lowered}
+
+
+def _granted(work: Work, command: RememberCommand, critical: bool) -> tuple[float, bool, bool]:
+    """Returns the importance of the text, whether it is pinned, and whether that is less than was
+    asked for: only a person may protect a memory, and what a machine asks to protect is stored as
+    an ordinary one."""
+    importance = 1.0 if critical else EXPLICIT_IMPORTANCE
+    importance = importance if command.importance is None else command.importance
+    is_pinned = command.pinned or critical
+    if is_guarded(work) and (is_pinned or importance > EXPLICIT_IMPORTANCE):
+        return min(importance, EXPLICIT_IMPORTANCE), False, True
+    return importance, is_pinned, False
 
 
 def _same(

@@ -101,7 +101,7 @@ def decided_by_rules(
         found = proposed(fact, "UPDATE", candidates, reason, target, risk=True)
         others = _ids(each for each in excluded if each is not target)
         return found.model_copy(update={"ends": others})
-    opposed = _opposed(occurred_at, stated or fact.content, candidates, later or {})
+    opposed = _opposed(occurred_at, fact, stated or fact.content, candidates, near, later or {})
     if opposed is not None:
         return proposed(fact, "UPDATE", candidates, MAY_EXCLUDE, opposed, risk=True)
     return proposed(fact, "ADD", candidates, "similar, yet not the same")
@@ -139,8 +139,10 @@ def _ids(candidates: Iterable[ScoredCandidate]) -> tuple[str, ...] | None:
 
 def _opposed(
     occurred_at: datetime,
+    fact: Fact,
     stated: str,
     candidates: tuple[ScoredCandidate, ...],
+    near: float,
     later: Mapping[str, str],
 ) -> ScoredCandidate | None:
     """Returns the first candidate that may not hold beside the fact as it was `stated`, whichever
@@ -154,7 +156,9 @@ def _opposed(
         others = _contents(candidates, candidate)
         on = None if at is None else at.date()
         # A contradiction that came so far is not all that the source of the fact says.
-        is_against = opposes(new, known, on) or contradicts(new, known, on)
+        is_against = opposes(new, known, on) or (
+            _is_near(fact, candidate, near) and contradicts(new, known, on)
+        )
         if is_against and not is_ambiguous(new, others):
             return candidate
     return None

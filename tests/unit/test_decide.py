@@ -14,7 +14,7 @@ from palimpsest.schemas.messages import MemoryWrite, ProposalsIntent, ScoredCand
 from palimpsest.schemas.rows.pipeline import FlagsRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from palimpsest.streams.decide.decide import decide_stage
-from palimpsest.streams.decide.proposal_policy import SAID_BEFORE
+from palimpsest.streams.decide.proposal_policy import MAY_EXCLUDE, SAID_BEFORE
 from palimpsest.streams.settings import Flags
 from palimpsest.streams.stage import Embed, Generate, ModelUnavailable
 from palimpsest.streams.store_port import Anticipated, FindCandidates
@@ -150,12 +150,16 @@ def test_what_two_people_of_one_name_do_is_added() -> None:
         assert proposal.action == action
 
 
-def test_a_fact_of_which_its_source_says_more_is_added() -> None:
-    for said, action in (("I moved to Oslo.", "UPDATE"), ("I moved to Oslo, in my head.", "ADD")):
+def test_a_fact_of_which_its_source_says_more_waits() -> None:
+    said_in = {
+        "I moved to Oslo.": "contradicts a known memory",
+        "I moved to Oslo, in my head.": MAY_EXCLUDE,
+    }
+    for said, reason in said_in.items():
         store = finding(candidate(memory("m", "Ana lives in Lisbon.")))
         store.memories = {TURN.memory_id: memory(TURN.memory_id, said, type="episodic")}
         [proposal] = intent(decide(facts("Ana moved to Oslo."), store)).proposals
-        assert proposal.action == action
+        assert (proposal.action, proposal.reason) == ("UPDATE", reason)
 
 
 def test_a_repeat_is_found_behind_a_nearer_memory_that_says_something_else() -> None:

@@ -79,7 +79,7 @@ SECRETS: Final = (
     "パスワードは", "密码是", "ド", "[REDACTED:", "[RED",
 )  # fmt: skip
 """What else a text is made of that takes long to look for secrets in."""
-PURE: Final = ("schemas", "streams", "stores.index.analysis", "stores.recall", "ops.ingest")
+PURE: Final = ("schemas", "streams", "stores.database.analysis", "stores.recall", "ops.ingest")
 """Where functions from a text are tried."""
 EFFECTS: Final = ("streams.kafka", "streams.logs", "streams.runtime", "streams.models")
 
