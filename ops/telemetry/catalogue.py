@@ -1,7 +1,7 @@
 """Every metric and every alert, defined once.
 
-The exposition (`ops.telemetry.metrics`), the reference `ops/docs/metrics.md`, the Grafana dashboard and
-the alert rules in `ops/dashboards` are made from these."""
+The exposition (`ops.telemetry.metrics`), the reference `ops/docs/metrics.md`, the Grafana dashboard
+and the alert rules in `ops/dashboards` are made from these."""
 
 from __future__ import annotations
 

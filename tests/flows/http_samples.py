@@ -242,6 +242,7 @@ SAMPLES: Final[dict[str, Sample]] = {
         "/api/entities/Oslo",
         {"pinned": True, "scope": "{scope}"},
         wrong={"pinned": True, "unknown": 1},
+        asks=False,
     ),
     "DELETE /api/entities/{name}/aliases/{alias}": Sample(
         "/api/entities/Oslo/aliases/Christiania?scope={scope}", wrong="wait=-1", asks=False
