@@ -103,10 +103,12 @@ def test_a_copy_of_a_file_brings_nothing_erased_back(program: Program) -> None:
 
 def test_to_wait_tells_what_became_of_the_turns(program: Program) -> None:
     said = ("--scope", "ana", "--wait", "60")
-    done = program.run("ingest", program.turns("I live in Oslo.", "\u200b"), *said)
+    done = program.run("ingest", program.turns("I live in Oslo."), *said)
     assert "no worker runs" in done.stderr
+    of_ben = program.turns("I sail.", name="ben.jsonl", speaker="Ben", turn_id="b")
     with program.worker():
-        line = program.ok("ingest", program.turns("I live in Oslo.", "\u200b"), *said)
+        program.ok("set-privacy", "full", "--person", "Ben", "--scope", "ana")
+        line = program.ok("ingest", program.turns("I live in Oslo."), of_ben, *said)
         assert "; 1 stored, 1 rejected, 0 dead letter, 0 pending" in line
         done = program.run("ingest", program.turns("I live in Rome."), *said, "--json")
         assert done.returncode == 1
