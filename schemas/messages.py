@@ -265,8 +265,7 @@ class MemoryWrite(Frozen):
     comes to and differ from the defaults, as they were when it was written; older records carry
     none, and are carried out by those of the program. `edition`: by which edition of its rules
     apply-writes executes it; older records carry none, and a rebuild makes of them what was made
-    then. Since 1, a remembered text is compared with what is known, ends when it says so, and its
-    result says how it is stored; and the event of a deletion has no new content."""
+    then. Since 1, the event of a deletion has no new content."""
 
     write: Intent
     settings: dict[str, dict[str, JsonValue]] | None = None

@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, JsonValue, create_model
 
+from palimpsest.schemas.aspects import EntityType
 from palimpsest.schemas.enumerations import (
     Action,
     FactOutcome,
@@ -220,7 +221,7 @@ class PortableName(Frozen):
     first_seen: UtcTime
     updated_at: UtcTime
     chosen: Count = 0
-    set_type: Word | None = None
+    set_type: EntityType | None = None
     archived: bool = False
     edits: Count = 0
     authored: bool = False

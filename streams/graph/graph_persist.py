@@ -158,7 +158,7 @@ def _persist(work: Work, given: GraphWork) -> None:
     for triple in given.triples:
         _triple(work, triple)
     for aspect in given.aspects or ():
-        _aspect(work, aspect, ())
+        _aspect(work, aspect, work.memory_ids)
     for attribute in given.attributes:
         _attribute(work, attribute)
     _classified(work, given.classified or NOT_CLASSIFIED)

@@ -49,6 +49,7 @@ def test_ingest_run_recall_explain_status(tmp_path: Path) -> None:
         *(
             "stages",
             "balance",
+            "health",
             "dead_letters",
             "pending",
             "providers",

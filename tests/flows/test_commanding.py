@@ -123,7 +123,14 @@ async def test_what_is_not_waited_for_can_be_asked_later(desk: Desk) -> None:
     assert SubmittedCommand(given.command_id, answer).result() == {
         "id": command_memory_id("ana", given.command_id),
         "deduped": False,
+        "dedup": {"action": "stored_new", "existing_id": None},
         "version": 1,
+        "current_version": None,
+        "new_version": 1,
+        "importance": 0.8,
+        "categories": ["preferences"],
+        "temporal_kind": "persistent",
+        "valid_until": None,
     }
 
 

@@ -169,13 +169,13 @@ def test_a_file_with_many_free_blocks_is_smaller_once_closed(
 ) -> None:
     monkeypatch.setattr(shards, "COMPACTED_BYTES", range(2**30))
     file = tmp_path / shards.DATABASE_FILE
-    shard = with_free_blocks(tmp_path, 200)
+    shard = with_free_blocks(tmp_path, 400)
     before = file.stat().st_size
     shard.close()
     assert file.stat().st_size < (1 - shards.FREE_SHARE) * before
     assert [path.name for path in tmp_path.iterdir() if "new" in path.name] == []
     again = Shard(tmp_path, OPTIONS)
-    assert texts(again) == 200
+    assert texts(again) == 400
     again.close()
 
 
