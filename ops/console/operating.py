@@ -101,7 +101,7 @@ async def pipeline(page: PageOf) -> Response:
     called, cost = usage.get(f"llm:{llm.provider}"), None
     if called and (llm.input_price, llm.output_price) != (None, None):
         prices = Prices(llm.input_price or 0.0, llm.output_price or 0.0)
-        cost = prices.of(int(called["input_tokens"]), int(called["output_tokens"]))
+        cost = prices.of(called.input_tokens, called.output_tokens)
     return page.render(
         "pipeline.html",
         status=status,

@@ -95,7 +95,7 @@ class Applied(Answer, kw_only=True):
 
 
 class Dedup(Answer):
-    """What became of a remembered text. `duplicate_exact`: a memory that says the same is there, or
+    """What became of a remembered text. `duplicate_exact`: a memory with the same text is there, or
     one with the same `source_id`, and it stays as it is; `updated_existing`: it got what the
     request wishes of it; `stored_new`: a new memory. `existing_id` is the id of the memory that was
     there."""
@@ -257,9 +257,15 @@ def command_results(sources: Sources, command_ids: Sequence[str]) -> dict[str, R
     for row in all_rows(sources, RESULTS, {"ids": [*command_ids]}):
         row["result"] = completed(row["command"], json.loads(row["result"]))
         found[row["command_id"]] = row
-    _add_stored(
-        sources, [each["result"] for each in found.values() if each["command"] == "remember"]
-    )
+    # How a memory is stored is not kept with a result: an erasure would have to find it there.
+    remembered = [row["result"] for row in found.values() if row["command"] == "remember"]
+    named = {each["id"] for each in remembered if "id" in each}
+    stored = {}
+    for row in all_rows(sources, _STORED, {"ids": [*named]}) if named else ():
+        end = row["valid_until"]
+        stored[row["id"]] = {**row, "valid_until": None if end is None else rfc3339(end)}
+    for each in remembered:
+        each.update(stored.get(each.get("id"), {}))
     if found:
         for shard in sources.shards.values():
             shard.wait_until_shown()
@@ -268,15 +274,6 @@ def command_results(sources: Sources, command_ids: Sequence[str]) -> dict[str, R
         row["erasure"] = "done" if erasure["phase"] == "done" else "pending"
         row["left"] = [*_not_reached(sources.settings.log.kind == "kafka")]
     return found
-
-
-def _add_stored(sources: Sources, results: Sequence[Json]) -> None:
-    """Adds to the results of remembered texts how their memories are stored now, which is not kept
-    with a result: an erasure would have to find it there."""
-    by_id = {each["id"]: each for each in results if isinstance(each, dict) and "id" in each}
-    for row in all_rows(sources, _STORED, {"ids": [*by_id]}) if by_id else ():
-        end = row["valid_until"]
-        by_id[row["id"]] |= {**row, "valid_until": None if end is None else rfc3339(end)}
 
 
 def _not_reached(is_kafka: bool) -> Iterator[str]:

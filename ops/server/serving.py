@@ -108,7 +108,8 @@ async def serving(settings: Settings) -> AsyncIterator[Serving]:
         app = create_app(service)
         await undo.enter_async_context(agents(app, service))
         graceful = {"timeout_graceful_shutdown": CLOSING_SECONDS}
-        limits = ConnectionLimits(settings.http.max_connections, settings.http.head_seconds)
+        http = settings.http
+        limits = ConnectionLimits(http.max_connections, http.head_seconds, http.keep_alive_seconds)
         granted = with_file_descriptors(limits)
         await undo.enter_async_context(served(app, listener, granted, **graceful))
         undo.callback(service.stopping.set)

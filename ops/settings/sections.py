@@ -67,6 +67,12 @@ class HttpSettings(Section):
         gt=0.0,
         description="how long a connection may take to say what it asks for, in seconds",
     )
+    keep_alive_seconds: float = Field(
+        default=120.0,
+        gt=0.0,
+        description="how long a connection stays open for the next request, in seconds; longer than"
+        " clients and proxies keep theirs, or they may send one just when it closes",
+    )
     body_seconds: float = Field(
         default=30.0,
         gt=0.0,

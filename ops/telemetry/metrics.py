@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final, cast, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -23,7 +23,7 @@ from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.telemetry import catalogue
 from palimpsest.ops.telemetry.catalogue import Metric as Described
 from palimpsest.streams.kafka.cluster import Awaited, Wait
-from palimpsest.streams.runtime.model_port import Usage
+from palimpsest.streams.runtime.model_port import ModelUsage, Usage
 from palimpsest.streams.runtime.runner import Counts, StageRunner
 
 STATUS_SECONDS: Final = 10.0
@@ -103,13 +103,9 @@ class Metrics:
             for name, of in found.items()
         }
 
-    def of_models(self) -> dict[str, dict[str, float]]:
+    def of_models(self) -> Mapping[str, ModelUsage]:
         """Usage by the provider's name, since the process started."""
-        return (
-            {}
-            if self._usage is None
-            else {name: asdict(used) for name, used in self._usage.by_provider.items()}
-        )
+        return {} if self._usage is None else self._usage.by_provider
 
     async def shown(self, accept: str) -> tuple[bytes, str]:
         """Returns all metrics in the format of the Accept header, and its media type."""

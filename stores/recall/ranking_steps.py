@@ -286,7 +286,8 @@ def weigh_profile(rows: Ranking, context: RankingContext) -> None:
 
 def lift_passage(rows: Ranking, context: RankingContext) -> None:
     """Part `passage`: of the turns of assistants the one whose passage is nearest to the query
-    counts without the prior of its role, but never passes the best results."""
+    counts without the prior of its role where no more than one result is nearer, but never passes
+    the best results."""
     rank = context.parameters.passage_rank
     if rows.passage is None or not rank or np.isnan(rows.passage).all():
         return
@@ -301,7 +302,7 @@ def lift_passage(rows: Ranking, context: RankingContext) -> None:
         heads[_grouped_facts(rows)[1]] = False
     others = np.sort(rows.scores[heads])[::-1]
     below, above = (others[n] if n < len(others) else 0.0 for n in (rank - 1, rank - 2))
-    if own > below:
+    if own > max(others[1:2], default=0.0):
         scores = rows.scores.copy()
         scores[best] = max(scores[best], min(own, (below + above) / 2.0))
         rows.rescore("passage", scores)

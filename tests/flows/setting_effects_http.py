@@ -107,6 +107,15 @@ async def idle_is_cut_off(lab: Lab) -> object:
         return found
 
 
+async def kept_is_closed(lab: Lab) -> object:
+    async with client_of(lab) as client:
+        reader, writer = await opened(client, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await reader.readuntil(b"}")
+        found = await lab.happens(_end_of(reader), 4.0)
+        writer.close()
+        return found
+
+
 async def slow_body_is_refused(lab: Lab) -> object:
     async with client_of(lab) as client:
         reader, writer = await opened(client, SLOW_BODY)
@@ -164,6 +173,7 @@ CASES: dict[str, Case] = {
     ),
     "http.max_connections": Case(idle_that_stay, (5, 30), (5, 20), FREE),
     "http.head_seconds": Case(idle_is_cut_off, (0.1, 60), (True, False), FREE),
+    "http.keep_alive_seconds": Case(kept_is_closed, (0.1, 60), (True, False), FREE),
     "http.body_seconds": Case(slow_body_is_refused, (0.1, 60), (True, False), FREE),
     "http.requests_per_token": Case(beside_a_slow_body, (1, 2), (429, 200), FREE),
     "http.streams_per_token": Case(second_stream, (1, 2), (503, 200), FREE),

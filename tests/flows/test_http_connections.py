@@ -16,9 +16,11 @@ from typing import Any
 import httpx
 import pytest
 
+from palimpsest.ops.service.server import ConnectionLimits
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.threads import in_thread_of
 from tests.flows.http_server import Served, problem, server
-from tests.flows.program import until
+from tests.flows.program import PATIENCE_S, until
 
 IDLE = 600
 FLAGS = ("http.max_connections=100", "http.head_seconds=2", "http.body_seconds=2")
@@ -118,6 +120,31 @@ def test_who_does_not_say_what_is_asked_for_is_cut_off(running: Served, said: by
         assert ended(connection)
 
 
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def test_a_connection_is_kept_for_the_next_request(running: Served) -> None:
+    """A client that sends just when the server closes is reset, and does not know what was done:
+    the server must not be the first to give up."""
+    with running.connected() as connection:
+        for _ in range(2):
+            connection.sendall(HEALTH)
+            while not connection.recv(4096).endswith(b"}"):
+                pass
+            connection.settimeout(2.5)  # longer than what may take head_seconds
+            with pytest.raises(TimeoutError):
+                connection.recv(1)
+            connection.settimeout(PATIENCE_S)
+        connection.sendall(HEALTH[:10])  # this head takes too long
+        assert ended(connection)
+
+
+def test_it_is_kept_for_longer_than_clients_keep_theirs() -> None:
+    clients = httpx.Limits().keepalive_expiry or 0.0
+    assert ConnectionLimits().keep_alive_seconds > clients
+    assert Settings().http.keep_alive_seconds > clients
+
+
 def test_a_large_answer_that_nobody_takes_is_let_go_of(
     running: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +158,7 @@ def test_a_large_answer_that_nobody_takes_is_let_go_of(
             b"POST /api/sql HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n%s" % (len(query), query)
         )
+        until(lambda: any(_writes(each) for each in _connections()))
         # It was cut off when it took nothing; what lies in the system's buffers comes still.
         until(lambda: not any(_writes(each) for each in _connections()))
         assert ended(connection)

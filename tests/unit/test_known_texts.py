@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.operations.answers import completed
+from palimpsest.ops.operations.answers import command_results, completed
 from palimpsest.ops.requests import ExportRequest
 from palimpsest.ops.service.exporting import export_scope
 from palimpsest.ops.service.sources import Sources
@@ -20,6 +20,7 @@ from palimpsest.schemas.commands import (
     ModifyCommand,
     RememberCommand,
 )
+from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import EDITION
 from palimpsest.schemas.rows.memories import MemoryRow
 from tests.harness import Pipeline
@@ -201,3 +202,25 @@ def test_the_event_of_a_deletion_has_no_new_content() -> None:
     for edition, content in ((EDITION, None), (None, TEA.content)):
         [event] = carry_out(gone, Store.of(TEA), edition=edition).outcomes()
         assert (event.old_content, event.new_content) == (TEA.content, content)
+
+
+def test_two_who_remember_one_text_are_told_how_it_is_stored(tmp_path: Path) -> None:
+    """Also where both results are asked for at once, as by callers that wait together."""
+    with Pipeline(tmp_path) as pipeline:
+        pipeline.command(RememberCommand(content=KIWI), RememberCommand(content=KIWI))
+        pipeline.run()
+        known = (pipeline.settings, pipeline.log, {0: pipeline.shard}, 1, pipeline.embedding)
+        ids = [derived_id("test-command", "ana", number) for number in (1, 2)]
+        found = command_results(Sources(*known, lambda _: None), ids)
+        [first, second] = (found[each]["result"] for each in ids)
+    assert (first["dedup"]["action"], second["dedup"]["action"]) == (
+        "stored_new",
+        "duplicate_exact",
+    )
+    for each in (first, second):
+        assert (each["importance"], each["temporal_kind"], each["valid_until"]) == (
+            0.8,
+            "persistent",
+            None,
+        )
+        assert "diet" in each["categories"]

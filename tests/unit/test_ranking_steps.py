@@ -191,7 +191,8 @@ def test_what_an_assistant_said_ranks_lower_unless_the_question_asks_for_it() ->
 
 
 @pytest.mark.parametrize(
-    ("passage", "rank"), [([0.2, 0.1], 3), ([0.7, 0.9], 3), ([0.9, 0.7], 3), ([0.9, 0.7], 0)]
+    ("passage", "rank"),
+    [([0.2, 0.1], 3), ([0.55, 0.1], 3), ([0.7, 0.9], 3), ([0.9, 0.7], 3), ([0.9, 0.7], 0)],
 )
 def test_the_nearest_passage_of_an_assistant_takes_the_third_place_at_most(
     passage: list[float], rank: int
@@ -216,7 +217,7 @@ def test_the_nearest_passage_of_an_assistant_takes_the_third_place_at_most(
     for step in (fuse_legs, lift_passage):
         step(rows, context)
     best = 4 + int(np.argmax(passage))
-    lifts = rank > 0 and max(passage) > 0.5
+    lifts = rank > 0 and max(passage) > alone[1]
     expected = [(0.55 if lifts and row == best else score) for row, score in enumerate(alone)]
     assert rows.scores.tolist() == pytest.approx(expected)
     assert sum(rows.parts.values()) == pytest.approx(rows.scores)
