@@ -91,22 +91,18 @@ def decode(
     if value is None:
         raise InvalidRecord("the record has no value")
     if topic.open_to_producers:
-        _check_bounds(value, max_bytes)
+        if len(value) > max_bytes:
+            raise InvalidRecord(
+                f"the record has {len(value)} bytes, more than the {max_bytes} allowed"
+                " (setting log.max_record_bytes); split the turn or raise the limit"
+            )
+        refuse_depth(value)
     message = _decode_current(value, topic)
     if message is None:
         return _decode_any(value, topic, recorded_at)
     # Not a copy: no other code has seen the message yet.
     message.__dict__["recorded_at"] = recorded_at
     return message
-
-
-def _check_bounds(value: bytes, max_bytes: int) -> None:
-    if len(value) > max_bytes:
-        raise InvalidRecord(
-            f"the record has {len(value)} bytes, more than the {max_bytes} allowed"
-            " (setting log.max_record_bytes); split the turn or raise the limit"
-        )
-    refuse_depth(value)
 
 
 def refuse_depth(value: bytes) -> None:
@@ -182,12 +178,29 @@ def _decode_any(value: bytes, topic: Topic, recorded_at: datetime | None) -> Env
         raise InvalidRecord(f"not JSON in UTF-8: {error}") from error
     if not isinstance(raw, dict):
         raise InvalidRecord(f"not a JSON object but {_JSON_NAMES[type(raw)]}")
-    schema = _current_schema(raw, topic)
+    declared = raw.get("schema")
+    if not isinstance(declared, str):
+        raise InvalidRecord(
+            f'no "schema" in the record; on {topic.name} it is one of {", ".join(topic.schemas)}'
+        )
+    match = _DECLARED.fullmatch(declared)
+    name, version = match.groups() if match else ("", "0")
+    current = next((s for s in topic.schemas if s.partition("/")[0] == name), None)
+    if current is None:
+        raise InvalidRecord(
+            f"schema {declared[:80]!r} does not belong on {topic.name};"
+            f" expected {', '.join(topic.schemas)}"
+        )
+    if declared != current and not _lift(raw, name, int(version), current):
+        raise InvalidRecord(
+            f"schema version {declared!r} is unknown here (current is {current});"
+            " a newer program must read it"
+        )
     raw["recorded_at"] = recorded_at
     try:
-        return adapter(schema).validate_python(raw)
+        return adapter(current).validate_python(raw)
     except ValidationError as error:
-        raise InvalidRecord(f"not a valid {schema}: {describe(error)}") from error
+        raise InvalidRecord(f"not a valid {current}: {describe(error)}") from error
 
 
 def identified(value: bytes | None, topic: Topic, recorded_at: datetime) -> Envelope[Frozen]:
@@ -208,28 +221,6 @@ def identified(value: bytes | None, topic: Topic, recorded_at: datetime) -> Enve
             "body": {},
         }
     )
-
-
-def _current_schema(raw: dict[str, object], topic: Topic) -> str:
-    declared = raw.get("schema")
-    if not isinstance(declared, str):
-        raise InvalidRecord(
-            f'no "schema" in the record; on {topic.name} it is one of {", ".join(topic.schemas)}'
-        )
-    match = _DECLARED.fullmatch(declared)
-    name, version = match.groups() if match else ("", "0")
-    current = next((s for s in topic.schemas if s.partition("/")[0] == name), None)
-    if current is None:
-        raise InvalidRecord(
-            f"schema {declared[:80]!r} does not belong on {topic.name};"
-            f" expected {', '.join(topic.schemas)}"
-        )
-    if declared != current and not _lift(raw, name, int(version), current):
-        raise InvalidRecord(
-            f"schema version {declared!r} is unknown here (current is {current});"
-            " a newer program must read it"
-        )
-    return current
 
 
 def _lift(raw: dict[str, object], name: str, version: int, current: str) -> bool:

@@ -84,11 +84,6 @@ def outline(text: str) -> str:
     short one as it is."""
     if len(text) <= OUTLINE_CHARACTERS:
         return text
-    found = _beginnings(text)
-    return " ".join(_MARKUP.sub(" ", found).split()) or found
-
-
-def _beginnings(text: str) -> str:
     first, *others = _PART.split(text)
     beginnings = [_beginning(first, LEAD_CHARACTERS if others else OUTLINE_CHARACTERS)]
     room = OUTLINE_CHARACTERS - len(beginnings[0])
@@ -98,7 +93,8 @@ def _beginnings(text: str) -> str:
         share = max(room // (len(others) - number), PART_CHARACTERS)
         beginnings.append(_beginning(part, share))
         room -= len(beginnings[-1]) + 1
-    return " ".join(beginnings)
+    found = " ".join(beginnings)
+    return " ".join(_MARKUP.sub(" ", found).split()) or found
 
 
 def _beginning(text: str, characters: int) -> str:

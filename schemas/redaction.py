@@ -170,7 +170,21 @@ class Redaction:
         except RecursionError:
             return self._plain(value)  # nested as no message is
         if self.documents and isinstance(redacted, dict):
-            redacted = self._untitled(raw, redacted)
+            given = str(raw.get("causation_id") or raw.get("id"))
+            added = document_id(self.scope, given) in self.documents
+
+            def bare(node: JsonValue) -> JsonValue:
+                if not isinstance(node, dict):
+                    return node
+                node = {name: bare(each) for name, each in node.items()}
+                is_added = added and node.get("command") == "add-document"
+                if is_added or node.get("document_id") in self.documents:
+                    node |= {
+                        name: None if name == "source" else "" for name in _CALLED if name in node
+                    }
+                return node
+
+            redacted = {name: bare(each) for name, each in redacted.items()}
         return value if redacted == raw else dumped(redacted)
 
     def node(self, node: JsonValue, place: _Place | None = None, name: str = "") -> JsonValue:
@@ -268,7 +282,28 @@ class Redaction:
                 turn.pop("source_type", None)
             redacted["turn"] = turn  # which turn it was, and no more
         if node.get("kind") in GRAPH_LINES:
-            redacted |= self._graph_line(node)
+            # Redacts in an imported line of the graph what only erased memories support: the names
+            # in their texts, and relations between such names that no other memory has both.
+            kind = str(node["kind"])
+            of_names = {"main", "source", "target", "entity"}
+            of_names |= set() if kind == "aspect" else {"canonical_name", "name"}
+            ends = {name: str(node[name]) for name in node if name in of_names}
+            left: dict[str, JsonValue] = {
+                name: erased_name(self.scope, each)
+                for name, each in ends.items()
+                if self._is_erased_name(each)
+            }
+            if left:
+                left |= {name: ERASED for name in ("mention_text", "summary") if node.get(name)}
+                left |= {name: "unknown" for name in ("entity_type",) if name in node}
+                of_facet = {"aspect": ("canonical_name", "name"), "attribute": ("aspect",)}
+                left |= dict.fromkeys(of_facet.get(kind, ()), "erased")
+            if left and kind == "relation" and self._is_untold(ends["source"], ends["target"]):
+                relation = str(node["relation_type"])
+                left["relation_type"] = erased_relation(
+                    self.scope, ends["source"], ends["target"], relation
+                )
+            redacted |= left
         if place.owner is not None:
             self._owned(node, redacted, place.owner)
             if place.ids is not None and "kind" in node:
@@ -456,30 +491,6 @@ class Redaction:
     def _is_untold(self, source: str, target: str) -> bool:
         return self._tellers(source).isdisjoint(self._tellers(target))
 
-    def _graph_line(self, node: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-        """Redacts in an imported line of the graph what only erased memories support: the names in
-        their texts, and relations between such names that no other memory has both."""
-        kind = str(node["kind"])
-        of_names = {"main", "source", "target", "entity"}
-        of_names |= set() if kind == "aspect" else {"canonical_name", "name"}
-        ends = {name: str(node[name]) for name in node if name in of_names}
-        left: dict[str, JsonValue] = {
-            name: erased_name(self.scope, each)
-            for name, each in ends.items()
-            if self._is_erased_name(each)
-        }
-        if left:
-            left |= {name: ERASED for name in ("mention_text", "summary") if node.get(name)}
-            left |= {name: "unknown" for name in ("entity_type",) if name in node}
-            of_facet = {"aspect": ("canonical_name", "name"), "attribute": ("aspect",)}
-            left |= dict.fromkeys(of_facet.get(kind, ()), "erased")
-        if left and kind == "relation" and self._is_untold(ends["source"], ends["target"]):
-            relation = str(node["relation_type"])
-            left["relation_type"] = erased_relation(
-                self.scope, ends["source"], ends["target"], relation
-            )
-        return left
-
     def _is_erased_name(self, name: str) -> bool:
         """Whether erased memories contain a name and no other does."""
         if self._tellers(name):
@@ -530,25 +541,8 @@ class Redaction:
             return self.texts[known]
         if place.owner is not None:
             return mark_of(place.owner if name == "fact" else place.subject or place.owner)
-        return self._cut(text)
-
-    def _untitled(
-        self, raw: Mapping[str, JsonValue], redacted: dict[str, JsonValue]
-    ) -> dict[str, JsonValue]:
-        """Returns a document's command without the document's name, if no chunk is left."""
-        given = str(raw.get("causation_id") or raw.get("id"))
-        added = document_id(self.scope, given) in self.documents
-
-        def bare(node: JsonValue) -> JsonValue:
-            if not isinstance(node, dict):
-                return node
-            node = {name: bare(each) for name, each in node.items()}
-            is_added = added and node.get("command") == "add-document"
-            if is_added or node.get("document_id") in self.documents:
-                node |= {name: None if name == "source" else "" for name in _CALLED if name in node}
-            return node
-
-        return {name: bare(each) for name, each in redacted.items()}
+        # Redacts a truncated text, which a model's input may be.
+        return ERASED if len(text) >= LONG and self.quotations.end(text, 0) == len(text) else text
 
     def _document(self, text: JsonValue) -> JsonValue:
         """Redacts a document's whole text: if one of its chunks is erased, the others stay in
@@ -557,10 +551,6 @@ class Redaction:
             return text
         whole = folded(text)
         return ERASED if any(known in whole for known in self.texts) else text
-
-    def _cut(self, text: str) -> str:
-        """Redacts a truncated text, which a model's input may be."""
-        return ERASED if len(text) >= LONG and self.quotations.end(text, 0) == len(text) else text
 
     def _plain(self, value: bytes) -> bytes:
         """Redacts a value that is not JSON, as text."""

@@ -116,7 +116,12 @@ class Scrub:
         if name in _OPEN:
             return {}
         if "value_base64" in node:
-            node = {**node, "value_base64": self._held(node)}
+            try:
+                held = base64.b64decode(str(node["value_base64"]), validate=True)
+            except ValueError:
+                held = b""
+            value = self.value(held, is_dead=node.get("topic") == CONVERSATION_TURNS.name)
+            node = {**node, "value_base64": base64.b64encode(value).decode()}
         known = field_names()
         relation_field = next(
             (name for name in ("relationship", "relation_type") if name in node), ""
@@ -148,15 +153,6 @@ class Scrub:
         left = {name: body[name] for name in _COUNTED if name in body}
         mark = mark_of(turn_memory_id(self.scope, turn.turn_id))
         return left | {"content": mark, "erased_item_id": turn_item_id(self.scope, turn)}
-
-    def _held(self, node: Mapping[str, JsonValue]) -> str:
-        """Returns the record in a dead letter, scrubbed like the record itself."""
-        try:
-            held = base64.b64decode(str(node["value_base64"]), validate=True)
-        except ValueError:
-            held = b""
-        value = self.value(held, is_dead=node.get("topic") == CONVERSATION_TURNS.name)
-        return base64.b64encode(value).decode()
 
 
 # A published turn of which nothing may be kept stays the turn that it was: its ids, and so what it

@@ -106,7 +106,16 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     source = sys.stdin.buffer
-    _end_with(source)
+    # End at once, in the middle of a query too, when nobody holds the other end any more: a process
+    # that was killed cannot tell this one. A pipe does it on every system.
+    closed = select.poll()
+    closed.register(source, 0)  # what is never left out: that the other end was closed
+
+    def watch() -> None:
+        closed.poll()
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
     most = None
     if STATUS.exists():  # else the kernel does not tell what is used
         # All memory that is not a file's: the database does not count each of its own.
@@ -120,19 +129,6 @@ def main() -> None:
         if most is not None and _data_bytes() > most - memory_mib * MIB:
             break  # the allocators keep too much of this query's memory for another one
     os._exit(0)  # there is nothing to clean up
-
-
-def _end_with(source: BinaryIO) -> None:
-    """End at once, in the middle of a query too, when nobody holds the other end any more: a
-    process that was killed cannot tell this one. A pipe does it on every system."""
-    closed = select.poll()
-    closed.register(source, 0)  # what is never left out: that the other end was closed
-
-    def watch() -> None:
-        closed.poll()
-        os._exit(0)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _data_bytes() -> int:

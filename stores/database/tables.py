@@ -109,7 +109,19 @@ class Tables:
         """Run a statement over `values`, columns of `table`, which it knows as {batch}."""
         count = len(next(iter(values.values())))
         if count > FEW_ROWS:
-            self._with_arrow(statement.format(batch="batch"), table, values)
+            schema = self.arrow_schema(table)
+            arrays = {
+                name: pa.array(column, schema.field(name).type) for name, column in values.items()
+            }
+            self._connection.register("batch", pa.table(arrays))
+            try:
+                self._connection.execute(statement.format(batch="batch"))
+            except BaseException:
+                # The transaction is aborted now: this fails too, and must not hide the first error.
+                with contextlib.suppress(duckdb.Error):
+                    self._connection.unregister("batch")
+                raise
+            self._connection.unregister("batch")
             return
         columns = [  # DuckDB takes vectors as parameters only if they are lists
             [value.tolist() if isinstance(value, np.ndarray) else value for value in column]
@@ -133,21 +145,6 @@ class Tables:
             query = statement.format(batch=f"(SELECT {listed}) AS batch")
             self._batches[statement, is_one] = query
         self.run(query, [row for (row,) in columns] if is_one else columns)
-
-    def _with_arrow(self, statement: str, table: str, values: Mapping[str, list[Any]]) -> None:
-        schema = self.arrow_schema(table)
-        arrays = {
-            name: pa.array(column, schema.field(name).type) for name, column in values.items()
-        }
-        self._connection.register("batch", pa.table(arrays))
-        try:
-            self._connection.execute(statement)
-        except BaseException:
-            # The transaction is aborted now: this fails too, and must not hide the first error.
-            with contextlib.suppress(duckdb.Error):
-                self._connection.unregister("batch")
-            raise
-        self._connection.unregister("batch")
 
 
 def select(

@@ -121,7 +121,21 @@ def fill(
         block = rows.filter(wanted)
         if block.num_rows:
             segment.load(_block(block, segment, kept, dimensions))
-            _load_postings(segment, postings, block["memory_id"])
+            # The postings of the block's documents, whose places they have by their order.
+            found = pc.index_in(
+                postings["memory_id"], value_set=block["memory_id"].combine_chunks()
+            )
+            places = np.asarray(found.fill_null(-1))
+            here = np.flatnonzero(places >= 0)
+            encoded = postings["term"].take(pa.array(here)).combine_chunks().dictionary_encode()
+            of_term = encoded.indices.to_numpy()
+            order = np.lexsort((places[here], of_term))
+            segment.postings.load(
+                encoded.dictionary.to_pylist(),
+                of_term[order],
+                places[here][order].astype(np.int32),
+                postings["tf"].to_numpy()[here][order],
+            )
     following = {}
     for relation, source, target in edges:
         if relation == DERIVED_FROM:
@@ -207,22 +221,6 @@ def _fitting(batch: pa.RecordBatch, dimensions: int) -> tuple[pa.Array, np.ndarr
     # Only lists of the right size: their values then lie in rows one after another.
     flat = np.asarray(values.filter(pa.array(fits)).flatten()).reshape(-1, dimensions)
     return batch.column("embedding_key").filter(pa.array(fits)), flat
-
-
-def _load_postings(segment: Segment, postings: pa.Table, ids: pa.ChunkedArray) -> None:
-    """Those of the documents `ids`, whose places they have by their order."""
-    found = pc.index_in(postings["memory_id"], value_set=ids.combine_chunks())
-    places = np.asarray(found.fill_null(-1))
-    here = np.flatnonzero(places >= 0)
-    encoded = postings["term"].take(pa.array(here)).combine_chunks().dictionary_encode()
-    of_term = encoded.indices.to_numpy()
-    order = np.lexsort((places[here], of_term))
-    segment.postings.load(
-        encoded.dictionary.to_pylist(),
-        of_term[order],
-        places[here][order].astype(np.int32),
-        postings["tf"].to_numpy()[here][order],
-    )
 
 
 def _order_turns(

@@ -347,10 +347,6 @@ def excerpt(
             kept.add(number)
             length += 1 + len(sentences[number])
             best = max(best, hits[number])
-    return _joined(sentences, kept, len(text) > most)
-
-
-def _joined(sentences: Sequence[str], kept: Set[int], is_cut: bool) -> str:
     parts: list[str] = []
     before = -1
     for number in sorted(kept):
@@ -358,7 +354,7 @@ def _joined(sentences: Sequence[str], kept: Set[int], is_cut: bool) -> str:
             parts.append(ELLIPSIS)
         parts.append(sentences[number])
         before = number
-    if before != len(sentences) - 1 or is_cut:
+    if before != len(sentences) - 1 or len(text) > most:
         parts.append(ELLIPSIS)
     return " ".join(parts)
 

@@ -141,7 +141,12 @@ class PoolSearch:
                 of_assistant=self._of_assistant(turns, facts, links),
             )
             rows.only_questions = _only_questions(rows, said)
-            _note_echoes(rows, texts, said)
+            # Notes which turns echo a context block.
+            echoing = [row for row, text in enumerate(said) if text is not texts[row]]
+            if echoing:
+                rows.echoes, rows.only_echoes = np.zeros((2, len(rows.ids)), dtype=np.bool_)
+                rows.echoes[echoing] = True
+                rows.only_echoes[[row for row in echoing if not said[row]]] = True
             if self._settings.when_weight and asks_when(self._query.question):
                 rows.tells_time = np.array([*map(tells_time, texts)], dtype=np.bool_)
             if self._tokens is None:
@@ -335,15 +340,6 @@ def _only_questions(rows: Ranking, texts: Sequence[str]) -> Mask:
         if rows.of_assistant is None or not rows.of_assistant[row]:
             only[row] = only_asks(texts[row])
     return only
-
-
-def _note_echoes(rows: Ranking, texts: Sequence[str], said: Sequence[str]) -> None:
-    """Notes which turns echo a context block."""
-    echoing = [row for row, text in enumerate(said) if text is not texts[row]]
-    if echoing:
-        rows.echoes, rows.only_echoes = np.zeros((2, len(rows.ids)), dtype=np.bool_)
-        rows.echoes[echoing] = True
-        rows.only_echoes[[row for row in echoing if not said[row]]] = True
 
 
 def _near(codes: Codes, query: CenteredQuery, rest: Vector) -> Vector:

@@ -89,7 +89,18 @@ def question_of(text: str) -> str:
         return " ".join(_last(sentences, sorted({*telling, *follow_ups})))
     last = len(sentences) - 1
     if asking and asking[-1] == last:
-        return " ".join(_with_preceding(sentences))
+        # The last sentence, and of those that precede it as many as give something to search for.
+        kept: list[str] = []
+        terms: set[str] = set()
+        left = MAX_WORDS
+        for sentence in reversed(sentences):
+            if kept and (left <= 0 or len(terms) >= UNDERSTOOD_TERMS):
+                break
+            part = _cut(sentence, left)
+            terms |= _terms(part)
+            left -= len(_WORD.findall(part))
+            kept.insert(0, part)
+        return " ".join(kept)
     end = _end(sentences[last]) if sentences else ""
     return end if _BEGINS.match(end) else text
 
@@ -108,21 +119,6 @@ def _last(sentences: Sequence[str], numbers: Sequence[int]) -> list[str]:
         if kept and left < 0:
             break
         kept.insert(0, sentence)
-    return kept
-
-
-def _with_preceding(sentences: Sequence[str]) -> list[str]:
-    """The last sentence, and of those that precede it as many as give something to search for."""
-    kept: list[str] = []
-    terms: set[str] = set()
-    left = MAX_WORDS
-    for sentence in reversed(sentences):
-        if kept and (left <= 0 or len(terms) >= UNDERSTOOD_TERMS):
-            break
-        part = _cut(sentence, left)
-        terms |= _terms(part)
-        left -= len(_WORD.findall(part))
-        kept.insert(0, part)
     return kept
 
 

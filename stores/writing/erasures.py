@@ -20,7 +20,7 @@ from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.quotations import ERASED
 from palimpsest.schemas.redaction import Redaction, folded, folded_hash, is_mark, marks_of
 from palimpsest.schemas.row_types import ROW_TYPES
-from palimpsest.schemas.rows.columns import Row, columns_of
+from palimpsest.schemas.rows.columns import columns_of
 from palimpsest.schemas.rows.pipeline import PrivacyRow
 from palimpsest.schemas.scrubbing import Scrub
 from palimpsest.schemas.vocabulary import EDGES
@@ -405,7 +405,18 @@ def scrub_tables(
         texts = [name for name in known if known[name].type is str and name not in row_type.KEY]
         if row_type is PrivacyRow:
             texts.append("person_key")
-        _scrub_table(connection, row_type, texts, scrub, caused)
+        cursor = connection.execute(
+            f"SELECT * FROM {row_type.TABLE} WHERE scope = ?", [scrub.scope]
+        )
+        columns = [each[0] for each in cursor.description or ()]
+        changed = []
+        for values in cursor.fetchall():
+            row = dict(zip(columns, values, strict=True))
+            if not _is_later(row, scrub, caused):
+                new = {name: _scrubbed(scrub, row, name) for name in texts}
+                if any(new[name] != row[name] for name in texts):
+                    changed.append(([row[name] for name in row_type.KEY], new))
+        update_rows(connection, row_type.TABLE, row_type.KEY, texts, changed)
     # For stages that have written nothing since, as in a store that no worker opens.
     unsent = connection.execute(
         "SELECT stage, seq, value FROM outbox WHERE scope = ? AND value IS NOT NULL", [scrub.scope]
@@ -426,25 +437,6 @@ def scrub_results(connection: duckdb.DuckDBPyConnection, scope: str) -> None:
         " WHERE scope = ? AND command IN (SELECT unnest(?))",
         [ERASED, scope, [*_OF_GRAPH]],
     )
-
-
-def _scrub_table(
-    connection: duckdb.DuckDBPyConnection,
-    row_type: type[Row],
-    texts: list[str],
-    scrub: Scrub,
-    caused: Collection[str],
-) -> None:
-    cursor = connection.execute(f"SELECT * FROM {row_type.TABLE} WHERE scope = ?", [scrub.scope])
-    columns = [each[0] for each in cursor.description or ()]
-    changed = []
-    for values in cursor.fetchall():
-        row = dict(zip(columns, values, strict=True))
-        if not _is_later(row, scrub, caused):
-            new = {name: _scrubbed(scrub, row, name) for name in texts}
-            if any(new[name] != row[name] for name in texts):
-                changed.append(([row[name] for name in row_type.KEY], new))
-    update_rows(connection, row_type.TABLE, row_type.KEY, texts, changed)
 
 
 def _scrubbed(scrub: Scrub, row: dict[str, Any], name: str) -> Any:

@@ -280,11 +280,14 @@ def _fact(
     valid_until = end_of(ends, said_at)
     if ends and valid_until is None:
         notes.add(f"{where}: valid_until {_shown(ends)} is no time that can be read, left out")
+    importance = _number(where, "importance", item.get("importance"), (1, 10), notes)
+    if importance is None and item.get("importance") is not None:
+        notes.add(f"{where}: importance is not a number, left out")
     return FactDraft(
         content=content,
         type=_type(where, item.get("type"), notes),
         confidence=_confidence(where, item.get("confidence"), notes),
-        importance=_importance(where, item.get("importance"), notes),
+        importance=None if importance is None else importance / 10,
         temporal_kind=_temporal(where, item.get("temporal"), bool(ends), valid_until, notes),
         valid_until=valid_until,
         categories=_categories(where, item.get("categories"), notes),
@@ -432,13 +435,6 @@ def _confidence(where: str, value: JsonValue, notes: _Warnings) -> float:
     if number is None:
         notes.add(f"{where}: confidence is not a number, {DEFAULT_CONFIDENCE} taken")
     return DEFAULT_CONFIDENCE if number is None else number
-
-
-def _importance(where: str, value: JsonValue, notes: _Warnings) -> float | None:
-    number = _number(where, "importance", value, (1, 10), notes)
-    if number is None and value is not None:
-        notes.add(f"{where}: importance is not a number, left out")
-    return None if number is None else number / 10
 
 
 def _type(where: str, value: JsonValue, notes: _Warnings) -> FactType:

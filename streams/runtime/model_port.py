@@ -310,7 +310,15 @@ class ModelPort:
         in halves until each refused text stands alone. Raises TransientModelError, unless
         `required`."""
         try:
-            return list(await self._embed_together(model, part, required))
+
+            async def embedded(texts: Sequence[str]) -> list[Embedding]:
+                with self.usage.call("embedding"), model_call("embedding", model.model):
+                    return await embeddings(model, texts)
+
+            def ask() -> Awaitable[list[Embedding]]:
+                return _unless_all_refused(embedded, part, (HARMLESS,))
+
+            return list(await (self._persist("embedding", ask) if required else ask()))
         except PermanentModelError as error:
             if len(part) == 1:
                 return [str(error)]
@@ -319,18 +327,6 @@ class ModelPort:
             *await self._embed_part(model, part[:middle], required),
             *await self._embed_part(model, part[middle:], required),
         ]
-
-    async def _embed_together(
-        self, model: EmbeddingModel, part: Sequence[str], required: bool
-    ) -> list[Embedding]:
-        async def embedded(texts: Sequence[str]) -> list[Embedding]:
-            with self.usage.call("embedding"), model_call("embedding", model.model):
-                return await embeddings(model, texts)
-
-        def ask() -> Awaitable[list[Embedding]]:
-            return _unless_all_refused(embedded, part, (HARMLESS,))
-
-        return await (self._persist("embedding", ask) if required else ask())
 
     async def _persist(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
         attempt = 0

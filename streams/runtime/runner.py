@@ -216,7 +216,11 @@ class StageRunner:
         self._done("decode")
         runs = await self._deduplicated(runs)
         if self.tracer is not None:
-            self._begin_spans(self.tracer, runs, began)
+            self._spans.clear()  # those of a batch that was cancelled
+            for run in runs:
+                run.span = self.tracer.processing(self.stage.name, run.record, run.message, began)
+                if run.span is not None:
+                    self._spans.append(run.span)
         self._done("deduplicate")
         space = "" if self.store is None else self.store.embedding_space
         await ask_models(runs, self.models, self.stage.asks_in_order, space)
@@ -340,7 +344,23 @@ class StageRunner:
         self, unit: UnitPort, records: Sequence[Record], runs: Sequence[RecordRun]
     ) -> Sequence[Outbound]:
         self._stepped()
-        progress = self._progress(records, runs)
+        assert self.store is not None
+        seq = self.store.next_outbox_seq(self.stage.name)
+        outbox = []
+        for number, out in enumerate(self._output(runs)):
+            key = out.key.decode(errors="replace")
+            traceparent = out.headers.get(HEADER)
+            outbox.append(Outbound(seq + number, out.topic, out.scope, key, out.value, traceparent))
+        progress = Progress(
+            stage=self.stage.name,
+            cursors={
+                position.topic: max(self._cursor(position.topic), position.next_offset)
+                for position in self._positions(records)
+            },
+            seen=[(run.key, run.record.offset) for run in runs if run.key is not None],
+            outbox=outbox,
+            sent_through=self._sent_through,
+        )
         await self._in_thread(unit.commit, progress)
         self._done("commit")
         return progress.outbox
@@ -374,25 +394,6 @@ class StageRunner:
                     await converse(run, self.models, space)
                 else:
                     run.tell(unit)
-
-    def _progress(self, records: Sequence[Record], runs: Sequence[RecordRun]) -> Progress:
-        assert self.store is not None
-        seq = self.store.next_outbox_seq(self.stage.name)
-        outbox = []
-        for number, out in enumerate(self._output(runs)):
-            key = out.key.decode(errors="replace")
-            traceparent = out.headers.get(HEADER)
-            outbox.append(Outbound(seq + number, out.topic, out.scope, key, out.value, traceparent))
-        return Progress(
-            stage=self.stage.name,
-            cursors={
-                position.topic: max(self._cursor(position.topic), position.next_offset)
-                for position in self._positions(records)
-            },
-            seen=[(run.key, run.record.offset) for run in runs if run.key is not None],
-            outbox=outbox,
-            sent_through=self._sent_through,
-        )
 
     # --- 6: send -----------------------------------------------------------------------------
 
@@ -434,13 +435,6 @@ class StageRunner:
         ]
 
     # --- traces ------------------------------------------------------------------------------
-
-    def _begin_spans(self, tracer: Tracer, runs: Sequence[RecordRun], began: int) -> None:
-        self._spans.clear()  # those of a batch that was cancelled
-        for run in runs:
-            run.span = tracer.processing(self.stage.name, run.record, run.message, began)
-            if run.span is not None:
-                self._spans.append(run.span)
 
     def _end_spans(self, error: str | None = None) -> None:
         for span in self._spans:

@@ -45,15 +45,12 @@ class _Watch:
         bound = _Bound(threading.get_ident(), time.monotonic() + seconds)
         self._bounds.add(bound)
         if not self._busy.is_set():
-            self._begin()
+            with self._lock:
+                if not self._watching:
+                    threading.Thread(target=self._watch, name="record-limit", daemon=True).start()
+                    self._watching = True
+            self._busy.set()
         return bound
-
-    def _begin(self) -> None:
-        with self._lock:
-            if not self._watching:
-                threading.Thread(target=self._watch, name="record-limit", daemon=True).start()
-                self._watching = True
-        self._busy.set()
 
     def leave(self, bound: _Bound) -> None:
         try:

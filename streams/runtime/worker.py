@@ -132,7 +132,17 @@ class Worker:
             reads = driven.runner.stage.reads
             offsets = {each.name: self._first_offset(driven.runner, each.name) for each in reads}
             driven.source.open(offsets)
-            await self._note_new_topics(driven.runner, offsets)
+            # Lets the log know where a store is in a topic that another stage read in its stead
+            # before an upgrade.
+            runner = driven.runner
+            name, partition = runner.stage.name, runner.partition
+            unknown = [
+                Position(name, topic, partition, offset)
+                for topic, offset in offsets.items()
+                if offset and not self.log.position(name, topic, partition)
+            ]
+            if unknown:
+                await runner.sender.commit([], unknown)
         for driven in self._driven:
             driven.task.start(driven.runner)
         try:
@@ -150,18 +160,6 @@ class Worker:
         hurried.cancel()
         ending.cancel()
         await asyncio.wait([ending])
-
-    async def _note_new_topics(self, runner: StageRunner, offsets: Mapping[str, int]) -> None:
-        """Lets the log know where a store is in a topic that another stage read in its stead before
-        an upgrade."""
-        name, partition = runner.stage.name, runner.partition
-        unknown = [
-            Position(name, topic, partition, offset)
-            for topic, offset in offsets.items()
-            if offset and not self.log.position(name, topic, partition)
-        ]
-        if unknown:
-            await runner.sender.commit([], unknown)
 
     def _first_offset(self, runner: StageRunner, topic: str) -> int:
         store = runner.state_store

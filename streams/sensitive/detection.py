@@ -81,7 +81,19 @@ def find_keys(text: str, lowered: str) -> Iterator[Span]:
         for match in shape.pattern.finditer(text):
             yield Span(*match.span(match.lastgroup or 0), shape.kind, SURE)
     if "-----BEGIN" in text:
-        yield from _private_keys(text)
+        # A block to its end; one without an end, as far as it goes.
+        ends = [match.end() for match in _CLOSE.finditer(text)]
+        reached = 0
+        for begin in _BEGIN.finditer(text):
+            if begin.start() < reached:
+                continue
+            body = _BODY.match(text, begin.end())
+            reached = body.end() if body else begin.end()
+            number = bisect_left(ends, reached)
+            close = ends[number] if number < len(ends) else None
+            if close is not None and close - begin.end() <= 20_000:
+                reached = close
+            yield Span(begin.start(), reached, "private_key", SURE)
     if "accesskey=" in lowered or "accountkey=" in lowered:
         for match in _AZURE.finditer(text):
             yield Span(*match.span(1), "connection_string", SURE)
@@ -91,22 +103,6 @@ def find_keys(text: str, lowered: str) -> Iterator[Span]:
         yield from _in_context(text, _TWILIO, ("twilio", "auth"))
     if "bearer" in lowered or "authorization" in lowered or "basic" in lowered:
         yield from _headers(text)
-
-
-def _private_keys(text: str) -> Iterator[Span]:
-    """A block to its end; one without an end, as far as it goes."""
-    ends = [match.end() for match in _CLOSE.finditer(text)]
-    reached = 0
-    for begin in _BEGIN.finditer(text):
-        if begin.start() < reached:
-            continue
-        body = _BODY.match(text, begin.end())
-        reached = body.end() if body else begin.end()
-        number = bisect_left(ends, reached)
-        close = ends[number] if number < len(ends) else None
-        if close is not None and close - begin.end() <= 20_000:
-            reached = close
-        yield Span(begin.start(), reached, "private_key", SURE)
 
 
 def _in_context(text: str, pattern: re.Pattern[str], words: tuple[str, ...]) -> Iterator[Span]:

@@ -219,7 +219,11 @@ def _others(text: str) -> Found:
     while place < len(pieces):
         first = last = place
         place += 1
-        if not _is_identifier(pieces[first][1]):
+        inner = pieces[first][1].partition("'")[0]
+        if not any(
+            each.isdigit() or each in "_@/" or (each == "." and not inner.endswith("."))
+            for each in inner
+        ):
             continue
         while place < len(pieces) and any(map(str.isdigit, pieces[place][1])):
             last, place = place, place + 1
@@ -233,13 +237,6 @@ def _others(text: str) -> Found:
         if len(compact) > 1:
             end = pieces[last][0] + len(pieces[last][1])
             yield pieces[first][0], end, f"{_BEFORE}{_spread(compact)}{_AFTER}"
-
-
-def _is_identifier(piece: str) -> bool:
-    inner = piece.partition("'")[0]
-    return any(map(str.isdigit, inner)) or any(
-        each in "_@/" or (each == "." and not inner.endswith(".")) for each in inner
-    )
 
 
 def _compact(text: str) -> str:

@@ -102,7 +102,15 @@ def _named(text: str, lowered: str) -> Iterator[Span]:
         if name.start() < done or text.endswith("[REDACTED:", 0, name.start()):
             continue
         if name.lastgroup in ("password", "pin") and _CONNECTED.match(text, name.end()):
-            yield from _told_before(text, name)
+            # The value in front of the name: "hunter2 is my password".
+            begin = max(0, name.start() - 110)
+            match = expression("reversed").search(text[begin : name.start()])
+            if match is not None and not _NO_VALUE.match(match[1]):
+                found = match[1].rstrip(".,:;")
+                is_pin = name.lastgroup == "pin" and found.isdecimal()
+                if is_pin or (_has_the_look(found, 5) and any(map(str.isalpha, found))):
+                    start = begin + match.start(1)
+                    yield Span(start, start + len(found), "password", GUESSED)
         value = _in_element(text, name)
         if value is None:
             link = expression("link").match(text, name.end())
@@ -110,18 +118,6 @@ def _named(text: str, lowered: str) -> Iterator[Span]:
         if value is not None:
             yield value
             done = value.end
-
-
-def _told_before(text: str, name: re.Match[str]) -> Iterator[Span]:
-    """The value in front of the name: "hunter2 is my password"."""
-    begin = max(0, name.start() - 110)
-    match = expression("reversed").search(text[begin : name.start()])
-    if match is not None and not _NO_VALUE.match(match[1]):
-        found = match[1].rstrip(".,:;")
-        is_pin = name.lastgroup == "pin" and found.isdecimal()
-        if is_pin or (_has_the_look(found, 5) and any(map(str.isalpha, found))):
-            start = begin + match.start(1)
-            yield Span(start, start + len(found), "password", GUESSED)
 
 
 def _names(text: str, lowered: str) -> Iterator[re.Match[str]]:

@@ -106,7 +106,8 @@ class Policy:
             raw = from_json(value)
         except ValueError:
             return self._bytes(value)
-        cleaned = self._envelope(raw, topic)
+        cleaning = self._turn if topic == CONVERSATION_TURNS.name else self._command
+        cleaned = self._members(raw, lambda name, held: name in _ENVELOPE, {"body": cleaning})
         return value if cleaned == raw else json.dumps(cleaned, ensure_ascii=False).encode()
 
     def turn(self, turn: ConversationTurn) -> ConversationTurn:
@@ -135,10 +136,6 @@ class Policy:
         return body if cleaned == raw else type(body).model_validate(cleaned)
 
     # --- by what a member is for ------------------------------------------------------------
-
-    def _envelope(self, raw: JsonValue, topic: str) -> JsonValue:
-        cleaning = self._turn if topic == CONVERSATION_TURNS.name else self._command
-        return self._members(raw, lambda name, held: name in _ENVELOPE, {"body": cleaning})
 
     def _turn(self, raw: JsonValue) -> JsonValue:
         return self._members(raw, lambda name, held: name == "turn_id", {})
@@ -188,10 +185,7 @@ class Policy:
             return [self._any(held) for held in raw]
         if isinstance(raw, dict):
             return {self.text(name): self._member(name, held) for name, held in raw.items()}
-        return self._number(raw)
-
-    def _number(self, raw: JsonValue) -> JsonValue:
-        """A number may be one of a card; true and false are none."""
+        # A number may be one of a card; true and false are none.
         if isinstance(raw, bool) or not isinstance(raw, int) or abs(raw) < 10**11:
             return raw
         written = str(raw) if abs(raw) < 10**30 else ""
