@@ -8,12 +8,12 @@ from pydantic import Field, JsonValue
 
 from palimpsest.schemas.aspects import ClassifyFactsCommand, WeighAspectsCommand
 from palimpsest.schemas.entities import AddToGraphCommand, EditEntityCommand, Structure
-from palimpsest.schemas.enumerations import Privacy
 from palimpsest.schemas.envelope import Actor, Frozen, Share, UtcTime
 from palimpsest.schemas.extraction import FactsExtracted
 from palimpsest.schemas.limits import CHUNK_CHARACTERS, CHUNK_OVERLAP
 from palimpsest.schemas.portable import NumberedLine
 from palimpsest.schemas.promotions import Id, PromotionChange
+from palimpsest.schemas.rows.enumerations import Privacy
 
 # The command that keeps what further deciders proposed: they act on nothing.
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from pydantic import Field
 
-from palimpsest.schemas.enumerations import FactType, TemporalKind
 from palimpsest.schemas.envelope import Frozen, Share, Triple, UtcTime
+from palimpsest.schemas.rows.enumerations import FactType, TemporalKind
 
 CONSOLIDATION: Final = "consolidate-"
 """What the version of a prompt about a session as a whole begins with."""

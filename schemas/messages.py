@@ -23,10 +23,10 @@ from palimpsest.schemas.entities import (
     StructuredAttribute,
     StructuredEntity,
 )
-from palimpsest.schemas.enumerations import Action, OutcomeEvent, Privacy
 from palimpsest.schemas.envelope import Actor, ActorType, Frozen, Share, Triple, UtcTime
 from palimpsest.schemas.extraction import Fact, FactsExtracted, ModelCall, TurnReference
 from palimpsest.schemas.portable import ImportedGraph
+from palimpsest.schemas.rows.enumerations import Action, OutcomeEvent, Privacy
 
 Role = Literal["user", "assistant", "tool", "system"]
 

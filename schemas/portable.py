@@ -15,7 +15,9 @@ from typing import Annotated, Final, Literal, TypeVar
 from pydantic import Field, JsonValue, create_model
 
 from palimpsest.schemas.aspects import EntityType
-from palimpsest.schemas.enumerations import (
+from palimpsest.schemas.envelope import Frozen, Share, UtcTime
+from palimpsest.schemas.rows.columns import NOT_EXPORTED, Column, Row, columns_of
+from palimpsest.schemas.rows.enumerations import (
     Action,
     FactOutcome,
     FactType,
@@ -23,8 +25,6 @@ from palimpsest.schemas.enumerations import (
     Privacy,
     TemporalKind,
 )
-from palimpsest.schemas.envelope import Frozen, Share, UtcTime
-from palimpsest.schemas.rows.columns import NOT_EXPORTED, Column, Row, columns_of
 from palimpsest.schemas.rows.memories import EdgeRow, MemoryRow
 from palimpsest.schemas.rows.pipeline import FlagsRow, HistoryRow
 

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Final
 
-from palimpsest.schemas.enumerations import Privacy
+from palimpsest.schemas.rows.enumerations import Privacy
 from palimpsest.schemas.rows.pipeline import PrivacyRow
 
 LEVELS: Final[tuple[Privacy, ...]] = ("none", "partial", "full")

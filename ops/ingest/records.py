@@ -17,11 +17,11 @@ from pydantic_core import PydanticSerializationError, from_json
 from palimpsest.ops.ingest.base import Bad, Naming, ReadOptions, Utterance, with_offset
 from palimpsest.schemas.codec import refuse_depth
 from palimpsest.schemas.envelope import derived_id
+from palimpsest.schemas.erasure.redaction import is_mark
+from palimpsest.schemas.erasure.scrubbing import withheld_turn
 from palimpsest.schemas.failures import HALF_A_PAIR, describe
 from palimpsest.schemas.messages import ConversationTurn, role_of_speaker
 from palimpsest.schemas.normal_forms import one_line, storage_content
-from palimpsest.schemas.redaction import is_mark
-from palimpsest.schemas.scrubbing import withheld_turn
 from palimpsest.schemas.surrogates import texts, without_halves
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import LogReader, Outgoing, blocks, partition_for

@@ -23,8 +23,8 @@ import duckdb
 from pydantic import JsonValue
 
 from palimpsest.ops.scheduling.periodic import PeriodicTask
-from palimpsest.schemas.redaction import Redaction
-from palimpsest.schemas.scrubbing import Scrub
+from palimpsest.schemas.erasure.redaction import Redaction
+from palimpsest.schemas.erasure.scrubbing import Scrub
 from palimpsest.schemas.topics import (
     ALL_TOPICS,
     CONVERSATION_TURNS,

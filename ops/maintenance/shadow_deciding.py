@@ -26,9 +26,9 @@ from palimpsest.schemas.commands import (
     SetFlagsCommand,
     ShadowProposal,
 )
-from palimpsest.schemas.enumerations import Action
 from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.messages import MemoryWrite, Proposal, ProposalsIntent
+from palimpsest.schemas.rows.enumerations import Action
 from palimpsest.schemas.topics import MEMORY_WRITES
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.shard import Shard

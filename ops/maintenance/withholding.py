@@ -13,10 +13,10 @@ from typing import Final
 from palimpsest.ops.scheduling.periodic import PeriodicTask, in_thread
 from palimpsest.schemas.codec import InvalidRecord, decode, encode
 from palimpsest.schemas.envelope import Envelope, Frozen
+from palimpsest.schemas.erasure.scrubbing import says_withheld, unread_speaker, withheld_value
 from palimpsest.schemas.identity import items_of
 from palimpsest.schemas.messages import MemoryWrite, RawTurnIntent
 from palimpsest.schemas.privacy import PRIVACY_FULL
-from palimpsest.schemas.scrubbing import says_withheld, unread_speaker, withheld_value
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_COMMANDS, MEMORY_WRITES, Topic
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import Position, Record, blocks

@@ -20,10 +20,10 @@ from palimpsest.ops.replay.log_reading import command_of, decoded, intent_of
 from palimpsest.ops.replay.requests import Curated
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import RememberCommand
+from palimpsest.schemas.erasure.redaction import Redaction
 from palimpsest.schemas.extraction import FactsExtracted
 from palimpsest.schemas.identity import command_memory_id, turn_memory_id
 from palimpsest.schemas.messages import MemoryChange, NormalizedTurn, Outcome, RawTurnIntent
-from palimpsest.schemas.redaction import Redaction
 from palimpsest.schemas.topics import (
     FACTS_EXTRACTED,
     MEMORY_CHANGES,

@@ -39,13 +39,13 @@ from palimpsest.ops.replay.log_reading import Offsets
 from palimpsest.ops.requests import CopyRequest
 from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.schemas.erasure.redaction import is_mark
 from palimpsest.schemas.identity import UNREADABLE_SCOPE
 from palimpsest.schemas.memory_texts import embedding_key
-from palimpsest.schemas.redaction import is_mark
-from palimpsest.schemas.row_types import ROW_TYPES
 from palimpsest.schemas.rows.columns import Row
 from palimpsest.schemas.rows.memories import ArchiveRow
 from palimpsest.schemas.rows.pipeline import AcceptedRow, DeadLetterRow
+from palimpsest.schemas.rows.row_types import ROW_TYPES
 from palimpsest.schemas.rows.sessions import ShortTermRow
 from palimpsest.schemas.topics import MEMORY_CHANGES
 from palimpsest.stores.database.cursors import connected

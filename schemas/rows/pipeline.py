@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Final
 
-from palimpsest.schemas.enumerations import Privacy
 from palimpsest.schemas.rows.columns import (
     NOT_EXPORTED,
     NOT_KNOWN_BEFORE,
@@ -23,6 +22,7 @@ from palimpsest.schemas.rows.columns import (
     SessionId,
     Since,
 )
+from palimpsest.schemas.rows.enumerations import Privacy
 
 PROMOTION: Final = "promotion"
 """Who changed a memory last that a promotion, or its rollback, changed (`updated_by`)."""

@@ -16,7 +16,7 @@ from typing import get_args
 import duckdb
 import pyarrow as pa
 
-from palimpsest.schemas.enumerations import FactOutcome
+from palimpsest.schemas.rows.enumerations import FactOutcome
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.database.derivations import TOLD, told_word
 from palimpsest.streams.store_port import FindItems

@@ -11,8 +11,8 @@ from typing import Final
 
 import duckdb
 
-from palimpsest.schemas.row_types import ROW_TYPES
 from palimpsest.schemas.rows.columns import UNIQUE, Column, Row, columns_of
+from palimpsest.schemas.rows.row_types import ROW_TYPES
 from palimpsest.stores.database.tables import parsed
 
 _TYPES: Final[dict[type, str]] = {

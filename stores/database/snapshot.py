@@ -21,8 +21,8 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from palimpsest.schemas.row_types import ROW_TYPES
 from palimpsest.schemas.rows.memories import ArchiveRow
+from palimpsest.schemas.rows.row_types import ROW_TYPES
 from palimpsest.stores.database.archive import FILES_STATE, states_query
 from palimpsest.stores.database.cursors import Readable, connected
 from palimpsest.stores.database.damage import as_duckdb_error

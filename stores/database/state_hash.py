@@ -6,20 +6,18 @@ import hashlib
 
 import duckdb
 
-from palimpsest.schemas.row_types import ROW_TYPES
 from palimpsest.schemas.rows.columns import APPEND_TIME, NOT_KNOWN_BEFORE, SCHEDULE, Row, columns_of
+from palimpsest.schemas.rows.row_types import ROW_TYPES
 
 
-def state_hash(
-    connection: duckdb.DuckDBPyConnection, times: bool = False, scope: str | None = None
-) -> str:
+def state_hash(connection: duckdb.DuckDBPyConnection, times: bool = False) -> str:
     """SHA-256 hex over the sorted logical rows of every table that is no cache.
 
     Full-text postings, vectors and the runner's own tables are caches or bookkeeping. `times`
-    includes the append times; `scope` takes the rows of one scope only.
+    includes the append times.
     """
     total = hashlib.sha256()
-    for table, digest in table_hashes(connection, times, scope).items():
+    for table, digest in table_hashes(connection, times).items():
         total.update(f"{table}={digest}\n".encode())
     return total.hexdigest()
 
@@ -27,7 +25,8 @@ def state_hash(
 def table_hashes(
     connection: duckdb.DuckDBPyConnection, times: bool = False, scope: str | None = None
 ) -> dict[str, str]:
-    """The same by table, to tell where two stores differ."""
+    """The same by table, to tell where two stores differ; `scope` takes the rows of one scope
+    only."""
     where = "" if scope is None else "WHERE scope = $1"
     # One statement for all tables: it takes half the time of one for each.
     query = " UNION ALL ".join(

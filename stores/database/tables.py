@@ -12,8 +12,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from palimpsest.schemas.row_types import ROW_TYPES
 from palimpsest.schemas.rows.columns import Row, columns_of
+from palimpsest.schemas.rows.row_types import ROW_TYPES
 
 RowT = TypeVar("RowT", bound=Row)
 

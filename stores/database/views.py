@@ -15,9 +15,9 @@ from functools import cache
 
 import duckdb
 
-from palimpsest.schemas.row_types import ROW_TYPES
 from palimpsest.schemas.rows.columns import columns_of
 from palimpsest.schemas.rows.memories import ArchiveRow
+from palimpsest.schemas.rows.row_types import ROW_TYPES
 from palimpsest.stores.database.archive import states_query
 from palimpsest.stores.database.balance import STORED_BALANCE, STORED_ITEMS, STORED_TOTAL
 from palimpsest.stores.database.derivations import told_word

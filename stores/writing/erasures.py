@@ -16,14 +16,14 @@ from typing import Any, Final
 
 import duckdb
 
+from palimpsest.schemas.erasure.quotations import ERASED
+from palimpsest.schemas.erasure.redaction import Redaction, folded, folded_hash, is_mark, marks_of
+from palimpsest.schemas.erasure.scrubbing import Scrub
+from palimpsest.schemas.erasure.vocabulary import EDGES
 from palimpsest.schemas.memory_texts import embedding_key
-from palimpsest.schemas.quotations import ERASED
-from palimpsest.schemas.redaction import Redaction, folded, folded_hash, is_mark, marks_of
-from palimpsest.schemas.row_types import ROW_TYPES
 from palimpsest.schemas.rows.columns import columns_of
 from palimpsest.schemas.rows.pipeline import PrivacyRow
-from palimpsest.schemas.scrubbing import Scrub
-from palimpsest.schemas.vocabulary import EDGES
+from palimpsest.schemas.rows.row_types import ROW_TYPES
 from palimpsest.stores.database.archive import drop_states
 from palimpsest.stores.index.passages import DROP_STALE_PASSAGES
 from palimpsest.stores.index.scope_graph import GraphRemoval

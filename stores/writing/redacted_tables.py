@@ -20,16 +20,16 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
+from palimpsest.schemas.erasure.quotations import ERASED, LONG
+from palimpsest.schemas.erasure.redaction import CHANGING, GRAPH_LINES, OWN, QUOTING, Redaction
 from palimpsest.schemas.identity import (
     FACT_MEMORY_NAME,
     UNREADABLE_SCOPE,
     command_memory_name,
     turn_memory_name,
 )
-from palimpsest.schemas.quotations import ERASED, LONG
-from palimpsest.schemas.redaction import CHANGING, GRAPH_LINES, OWN, QUOTING, Redaction
-from palimpsest.schemas.row_types import ROW_TYPES
 from palimpsest.schemas.rows.columns import columns_of
+from palimpsest.schemas.rows.row_types import ROW_TYPES
 
 MOST: Final = 200
 """For more texts than this no pattern is made: everything may be changed."""

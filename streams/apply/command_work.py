@@ -17,7 +17,6 @@ from palimpsest.schemas.commands import (
     SessionEndCommand,
     UpdateShortTermCommand,
 )
-from palimpsest.schemas.enumerations import OutcomeEvent
 from palimpsest.schemas.memory_texts import embedding_key, linked_text
 from palimpsest.schemas.messages import (
     CacheInvalidation,
@@ -30,6 +29,7 @@ from palimpsest.schemas.messages import (
 )
 from palimpsest.schemas.normal_forms import storage_content
 from palimpsest.schemas.rows.columns import row_of
+from palimpsest.schemas.rows.enumerations import OutcomeEvent
 from palimpsest.schemas.rows.graph import MentionRow
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.rows.pipeline import CommandRow, OutcomeRow

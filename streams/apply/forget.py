@@ -11,11 +11,11 @@ from types import MappingProxyType
 from pydantic import JsonValue
 
 from palimpsest.schemas.commands import EraseScopeCommand, ForgetCommand, RecoverCommand
-from palimpsest.schemas.enumerations import OutcomeEvent
 from palimpsest.schemas.identity import erase_token, forget_token
 from palimpsest.schemas.memory_texts import dedup_key, linked_text
 from palimpsest.schemas.messages import GraphWork
 from palimpsest.schemas.normal_forms import content_hash
+from palimpsest.schemas.rows.enumerations import OutcomeEvent
 from palimpsest.schemas.rows.memories import (
     DOCUMENT_CHUNK,
     PROFILE,

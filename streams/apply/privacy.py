@@ -10,7 +10,6 @@ from dataclasses import replace
 from pydantic import JsonValue
 
 from palimpsest.schemas.commands import ModifyCommand, RememberCommand, SetPrivacyCommand
-from palimpsest.schemas.enumerations import Privacy
 from palimpsest.schemas.privacy import (
     LEVELS,
     WHOLE_SCOPE,
@@ -19,6 +18,7 @@ from palimpsest.schemas.privacy import (
     level_of,
     person_key,
 )
+from palimpsest.schemas.rows.enumerations import Privacy
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.rows.pipeline import PrivacyRow
 from palimpsest.streams.apply.command_work import Refused, Work

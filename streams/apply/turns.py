@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import cast
 
 from palimpsest.schemas.echoes import spoken
-from palimpsest.schemas.enumerations import OutcomeEvent
+from palimpsest.schemas.erasure.redaction import is_mark
 from palimpsest.schemas.identity import item_id_of, turn_memory_id
 from palimpsest.schemas.memory_texts import embedding_key, linked_text
 from palimpsest.schemas.messages import (
@@ -21,7 +21,7 @@ from palimpsest.schemas.messages import (
     Role,
 )
 from palimpsest.schemas.normal_forms import is_same_text, one_line
-from palimpsest.schemas.redaction import is_mark
+from palimpsest.schemas.rows.enumerations import OutcomeEvent
 from palimpsest.schemas.rows.memories import PROFILE, MemoryRow
 from palimpsest.schemas.rows.sessions import SessionRow
 from palimpsest.schemas.topics import TURNS_NORMALIZED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, TypedDict, cast
 
-from palimpsest.schemas.enumerations import FactType
+from palimpsest.schemas.rows.enumerations import FactType
 from palimpsest.streams.text.tables import Lexicon, joined, read_table
 
 

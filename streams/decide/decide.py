@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from palimpsest.schemas.echoes import spoken
-from palimpsest.schemas.enumerations import Action
 from palimpsest.schemas.extraction import Fact, FactsExtracted
 from palimpsest.schemas.messages import (
     EDITION,
@@ -16,6 +15,7 @@ from palimpsest.schemas.messages import (
     ScoredCandidate,
 )
 from palimpsest.schemas.normal_forms import content_hash, storage_content
+from palimpsest.schemas.rows.enumerations import Action
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED, MEMORY_WRITES
 from palimpsest.streams.claims.conflict import (

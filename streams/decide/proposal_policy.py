@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from palimpsest.schemas.enumerations import OutcomeEvent
+from palimpsest.schemas.erasure.quotations import ERASED
+from palimpsest.schemas.erasure.redaction import mark_of
 from palimpsest.schemas.extraction import Fact, FactsExtracted, TurnReference
 from palimpsest.schemas.identity import fact_memory_id
 from palimpsest.schemas.messages import Proposal, ProposalsIntent, ScoredCandidate
 from palimpsest.schemas.privacy import PRIVACY_FULL
-from palimpsest.schemas.quotations import ERASED
-from palimpsest.schemas.redaction import mark_of
 from palimpsest.schemas.rows.columns import row_of
+from palimpsest.schemas.rows.enumerations import OutcomeEvent
 from palimpsest.schemas.rows.memories import SOURCE_TYPES, MemoryRow
 from palimpsest.schemas.rows.pipeline import ExtractionRow, FactRow, ProposalRow
 from palimpsest.streams.memory_rows import (

@@ -16,11 +16,11 @@ from typing import Final, cast
 from pydantic import JsonValue
 
 from palimpsest.schemas.echoes import spoken
-from palimpsest.schemas.enumerations import FACT_TYPES
 from palimpsest.schemas.envelope import local_time
 from palimpsest.schemas.extraction import CONSOLIDATION, Fact
 from palimpsest.schemas.messages import ContextTurn, NormalizedTurn, ScoredCandidate
 from palimpsest.schemas.normal_forms import storage_content
+from palimpsest.schemas.rows.enumerations import FACT_TYPES
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.streams.models.base import Prompt
 from palimpsest.streams.text.dates import DAY_NAMES

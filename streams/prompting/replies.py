@@ -15,8 +15,8 @@ from typing import Final, cast
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.enumerations import FACT_TYPES, Action, FactType, TemporalKind
 from palimpsest.schemas.envelope import Triple
+from palimpsest.schemas.rows.enumerations import FACT_TYPES, Action, FactType, TemporalKind
 from palimpsest.streams.prompting.json_text import JsonObject, find_object
 from palimpsest.streams.prompting.prompts import MAX_CATEGORIES, MAX_FACTS, MAX_TRIPLES, MAX_TURNS
 from palimpsest.streams.text.dates import end_of

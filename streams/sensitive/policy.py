@@ -18,8 +18,8 @@ from pydantic_core import from_json
 
 from palimpsest.schemas.commands import MemoryCommand
 from palimpsest.schemas.envelope import Frozen
+from palimpsest.schemas.erasure.scrubbing import says_withheld, unread_speaker, withheld_value
 from palimpsest.schemas.messages import ConversationTurn
-from palimpsest.schemas.scrubbing import says_withheld, unread_speaker, withheld_value
 from palimpsest.schemas.topics import CONVERSATION_TURNS, TOPICS
 from palimpsest.streams.logs.base import Record
 from palimpsest.streams.sensitive.detection import is_unclear, plain, redacted

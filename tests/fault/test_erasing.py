@@ -19,7 +19,7 @@ import pytest
 from palimpsest.ops.maintenance import erasing
 from palimpsest.schemas.commands import ForgetCommand
 from palimpsest.schemas.identity import turn_memory_id
-from palimpsest.schemas.row_types import ROW_TYPES
+from palimpsest.schemas.rows.row_types import ROW_TYPES
 from palimpsest.schemas.topics import ALL_TOPICS
 from palimpsest.stores import shard as shards
 from palimpsest.stores.database import snapshot

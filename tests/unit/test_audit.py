@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from palimpsest.schemas.codec import decode, encode
+from palimpsest.schemas.erasure.redaction import is_mark
 from palimpsest.schemas.extraction import FactsExtracted
 from palimpsest.schemas.identity import turn_item_id, unreadable_item_id
 from palimpsest.schemas.messages import (
@@ -18,7 +19,6 @@ from palimpsest.schemas.messages import (
     MemoryChange,
     Outcome,
 )
-from palimpsest.schemas.redaction import is_mark
 from palimpsest.schemas.rows.pipeline import (
     AcceptedRow,
     DeadLetterRow,

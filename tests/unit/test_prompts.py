@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from palimpsest.schemas.enumerations import FACT_TYPES
 from palimpsest.schemas.extraction import Fact
 from palimpsest.schemas.messages import ContextTurn, NormalizedTurn, ScoredCandidate
+from palimpsest.schemas.rows.enumerations import FACT_TYPES
 from palimpsest.streams.prompting.prompts import (
     CONTRADICTION_SCHEMA,
     DECISION_SCHEMA,

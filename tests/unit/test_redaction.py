@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from palimpsest.schemas.identity import fact_memory_id, turn_memory_id
-from palimpsest.schemas.messages import ConversationTurn
-from palimpsest.schemas.quotations import ERASED, Quotations
-from palimpsest.schemas.redaction import (
+from palimpsest.schemas.erasure.quotations import ERASED, Quotations
+from palimpsest.schemas.erasure.redaction import (
     Redaction,
     folded,
     is_mark,
     mark_of,
     marks_of,
 )
+from palimpsest.schemas.identity import fact_memory_id, turn_memory_id
+from palimpsest.schemas.messages import ConversationTurn
 
 SECRET = "Ana's pin is 4711"
 GONE, KEPT = turn_memory_id("ana", "t1"), turn_memory_id("ana", "t2")

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from palimpsest.schemas.envelope import Envelope, Frozen
 from palimpsest.schemas.messages import SCHEMAS
-from palimpsest.schemas.row_types import ROW_TYPES
 from palimpsest.schemas.rows.columns import columns_of
+from palimpsest.schemas.rows.row_types import ROW_TYPES
 from palimpsest.schemas.topics import TOPICS
 
 SOURCES: Final = frozenset(

@@ -16,6 +16,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from palimpsest.schemas.erasure.quotations import ERASED, LONG, Quotations
+from palimpsest.schemas.erasure.vocabulary import SOURCES, field_names, is_plain
 from palimpsest.schemas.identity import (
     ImportedIds,
     command_memory_id,
@@ -35,8 +37,6 @@ from palimpsest.schemas.normal_forms import (
     shown_name,
     storage_content,
 )
-from palimpsest.schemas.quotations import ERASED, LONG, Quotations
-from palimpsest.schemas.vocabulary import SOURCES, field_names, is_plain
 
 MARK: Final = re.compile(r"\[erased [^\s\]]+(?: \d+)?\]")
 
