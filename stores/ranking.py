@@ -240,26 +240,21 @@ def centred(vectors: Vector, mean: Vector, share: float = DEFAULTS.centring) -> 
 
 
 def reciprocal_rank_fusion(
-    legs: Sequence[Floats],
-    ids: Sequence[str],
-    weights: Sequence[float] | None = None,
-    k: float = DEFAULTS.rrf_k,
+    legs: Sequence[Floats], ids: Sequence[str], k: float = DEFAULTS.rrf_k
 ) -> Floats:
-    """sum of w / (k + rank) over the legs, as a share of the most that can be had (0..1).
+    """sum of 1 / (k + rank) over the legs, as a share of the most that can be had (0..1).
 
     Each leg (n,) in the order of `ids`; a score of 0 or less, or NaN, is no hit of that leg.
     Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion" (2009).
     """
-    shares = [1.0] * len(legs) if weights is None else list(weights)
     fused = np.zeros(len(ids))
-    for leg, share in zip(legs, shares, strict=True):
+    for leg in legs:
         scores = np.nan_to_num(leg)
         order = top(scores, ids, len(ids))
         ranks = np.empty(len(ids))
         ranks[order] = np.arange(1, len(ids) + 1)
-        fused += np.where(scores > 0.0, share / (k + ranks), 0.0)
-    most = sum(shares) / (k + 1.0)
-    return fused / most if most > 0.0 else fused
+        fused += np.where(scores > 0.0, 1.0 / (k + ranks), 0.0)
+    return fused / (len(legs) / (k + 1.0))
 
 
 # Neighbours

@@ -101,22 +101,17 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class _Changed:
-    """A memory that is shown, was derived from one, or is the source of one. `stated` is when the
-    memory that is shown was stated; `taken_back` when the statement against this one was.
-    `is_past`: it was said before what excludes it, which now says `instead`. `between` is what was
-    said meanwhile, and arrived later, with its time. One that faded or was
-    merged with its double is not deleted here: what it says may hold."""
+    """What became of a memory. `taken_back` is when the statement against it was stated. `is_past`:
+    it was said before what excludes it, which now says `instead`. `between` is what was said
+    meanwhile, and arrived later, with its time. One that faded or was merged with its double is not
+    deleted here: what it says may hold."""
 
-    part: str
-    statement: str | None
-    stated: datetime
     states: tuple[_State, ...]
     is_deleted: bool
     valid_until: datetime | None
     taken_back: datetime | None
     is_past: bool
     instead: str | None
-    held: tuple[tuple[str, datetime], ...]
     between: tuple[tuple[str, datetime], ...]
 
     @property
@@ -128,12 +123,15 @@ class _Changed:
 class _Statement:
     """That what the memory `id` says concerns a changed one: `itself`, one `derived` from it, with
     what it states of that where known, or a `source` that it was derived from, with its own text.
-    """
+    `stated` is when the memory `id` was stated; `held` are the changes of the other memory that are
+    pending, with their times."""
 
     id: str
     memory_id: str
     part: str
     statement: str | None = None
+    stated: datetime | None = None
+    held: tuple[tuple[str, datetime], ...] = ()
 
 
 def marks_of(
@@ -156,9 +154,9 @@ def marks_of(
             return {}
         found: dict[str, dict[Mark, None]] = {}
         wanted = None if ids is None else {*ids}
-        for statement, each in _changes(ask, _statements(ask, wanted, changed), held):
-            marks = found.setdefault(statement.id, {})
-            marks.update(dict.fromkeys(_marks(each, now)))
+        for each, became in _changes(ask, _statements(ask, wanted, changed), held):
+            marks = found.setdefault(each.id, {})
+            marks.update(dict.fromkeys(_marks(each, became, now)))
         return {memory_id: tuple(marks) for memory_id, marks in found.items() if marks}
     finally:
         reader.execute("ROLLBACK")
@@ -204,7 +202,16 @@ def _changes(
     rows = {row[0]: row[1:] for row in ask(_ROWS, ids=sorted({*ids, *(s.id for s in statements)}))}
     became = _became(ask, {each: rows[each] for each in ids if each in rows})
     in_order = [
-        replace(each, statement=rows[each.id][0]) if each.part == "source" else each
+        replace(
+            each,
+            statement=rows[each.id][0] if each.part == "source" else each.statement,
+            stated=rows[each.id][4],
+            held=tuple(
+                (text, stated)
+                for stated, text, turn in sorted(held.get(each.memory_id, ()))
+                if turn != each.id
+            ),
+        )
         for each in statements
         if each.id in rows and each.memory_id in became
     ]
@@ -215,22 +222,11 @@ def _changes(
         )
     )
     for each in in_order:
-        waiting = sorted(held.get(each.memory_id, ()))
-        yield (
-            each,
-            replace(
-                became[each.memory_id],
-                part=each.part,
-                statement=each.statement,
-                stated=rows[each.id][4],
-                held=tuple((text, stated) for stated, text, turn in waiting if turn != each.id),
-            ),
-        )
+        yield each, became[each.memory_id]
 
 
 def _became(ask: _Ask, rows: Mapping[str, tuple[Any, ...]]) -> dict[str, _Changed]:
-    """Returns what became of these memories (columns of `_ROWS`), each as a statement of
-    its own."""
+    """Returns what became of these memories (columns of `_ROWS`)."""
     ids = [*rows]
     deleted = [each for each in ids if rows[each][1]]
     past = [each for each in ids if rows[each][2]]
@@ -248,16 +244,12 @@ def _became(ask: _Ask, rows: Mapping[str, tuple[Any, ...]]) -> dict[str, _Change
     for memory_id, (content, is_deleted, valid_from, valid_until, stated) in rows.items():
         states = before[memory_id]
         found[memory_id] = _Changed(
-            part="itself",
-            statement=None,
-            stated=stated,
             states=(*states, _State(content, stated)),
             is_deleted=is_deleted and not (states and states[-1].reason in (FADED, MERGED)),
             valid_until=valid_until,
             taken_back=taken_back.get(memory_id),
             is_past=valid_from is not None,
             instead=instead.get(memory_id),
-            held=(),
             between=tuple(between[memory_id]),
         )
     return found
@@ -299,17 +291,19 @@ def marks_in(shard: Readable, scope: str, index: ScopeIndex, ids: Set[str], now:
     return {memory_id: known.marks[memory_id] for memory_id in ids & known.marks.keys()}
 
 
-def _marks(changed: _Changed, now: datetime) -> Iterator[Mark]:
-    match changed.part:
+def _marks(each: _Statement, changed: _Changed, now: datetime) -> Iterator[Mark]:
+    match each.part:
         case "itself":
-            yield from _of_its_own(changed, "", now)
+            yield from _of_its_own(each, changed, "", now)
         case "derived":
-            yield from _of_statement(changed, now)
+            yield from _of_statement(each, changed, now)
         case "source":
-            yield from _of_source(changed)
+            yield from _of_source(each, changed)
 
 
-def _of_its_own(changed: _Changed, statement: str, now: datetime) -> Iterator[Mark]:
+def _of_its_own(
+    each: _Statement, changed: _Changed, statement: str, now: datetime
+) -> Iterator[Mark]:
     if changed.is_deleted:
         return
     if changed.is_past:
@@ -318,14 +312,14 @@ def _of_its_own(changed: _Changed, statement: str, now: datetime) -> Iterator[Ma
             yield Mark("superseded", statement, changed.instead, changed.valid_until)
     elif changed.valid_until is not None and changed.valid_until <= now:
         yield Mark("expired", statement, None, changed.valid_until)
-    for text, stated in changed.held:
+    for text, stated in each.held:
         yield Mark("pending", statement, text, stated)
 
 
-def _of_statement(changed: _Changed, now: datetime) -> Iterator[Mark]:
+def _of_statement(each: _Statement, changed: _Changed, now: datetime) -> Iterator[Mark]:
     """Yields marks of a turn that stated the present or an earlier text of the memory."""
-    place = _last_place_of(changed)
-    said = changed.states[place].content if changed.statement is None else changed.statement
+    place = _last_place_of(each, changed)
+    said = changed.states[place].content if each.statement is None else each.statement
     if changed.is_deleted:
         last = changed.states[-2] if len(changed.states) > 1 else changed.present
         # A mark never repeats what was forgotten, and what was deleted otherwise may be true.
@@ -333,7 +327,7 @@ def _of_statement(changed: _Changed, now: datetime) -> Iterator[Mark]:
             yield Mark("superseded", said, None, changed.taken_back or last.until)
         return
     if place == len(changed.states) - 1:
-        yield from _of_its_own(changed, said, now)
+        yield from _of_its_own(each, changed, said, now)
         return
     state, after = changed.states[place], changed.states[place + 1]
     superseded = state.reason.startswith(REPLACED_BY)
@@ -347,11 +341,11 @@ def _of_statement(changed: _Changed, now: datetime) -> Iterator[Mark]:
     yield Mark(kind, said, changed.present.content, since)
 
 
-def _of_source(changed: _Changed) -> Iterator[Mark]:
+def _of_source(each: _Statement, changed: _Changed) -> Iterator[Mark]:
     """Yields marks of a memory derived from a text that a person has corrected since."""
-    if changed.is_deleted or changed.statement is None:
+    if changed.is_deleted or each.statement is None:
         return
-    own = _words(changed.statement)
+    own = _words(each.statement)
     still = len(own & _words(changed.present.content))
     for state in reversed(changed.states[:-1]):
         # If the text still contains as much of it as before, the correction concerned something
@@ -361,16 +355,16 @@ def _of_source(changed: _Changed) -> Iterator[Mark]:
             return
 
 
-def _last_place_of(changed: _Changed) -> int:
+def _last_place_of(each: _Statement, changed: _Changed) -> int:
     """Returns the index of the last text that says what was stated: the last equal one, or what was
     extracted from the same turns in its place."""
-    if changed.statement is None:  # the text of the same time
+    if each.statement is None:  # the text of the same time
         times = [state.stated for state in changed.states]
-        place = times.index(changed.stated) if changed.stated in times else 0
+        place = times.index(each.stated) if each.stated in times else 0
     else:  # an equal text, else the one with most of its words; of several the first
-        words = _words(changed.statement)
+        words = _words(each.statement)
         shares = [
-            (_same(state.content, changed.statement), len(words & _words(state.content)), -number)
+            (_same(state.content, each.statement), len(words & _words(state.content)), -number)
             for number, state in enumerate(changed.states)
         ]
         place = -max(shares)[2]
