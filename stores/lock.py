@@ -8,10 +8,10 @@ import heapq
 import itertools
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from palimpsest.streams.logs.file_lock import acquired
+from palimpsest.streams.logs.file_lock import locked
 
 
 class FolderInUse(Exception):
@@ -23,29 +23,18 @@ class FolderLock:
 
     def __init__(self, folder: Path, name: str) -> None:
         path = folder / f"{name}.lock"
-        self._descriptor = -1
-        while not self._lies_at(path):
-            self.release()
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            if not acquired(self._descriptor):
-                owner = os.pread(self._descriptor, 64, 0).decode(errors="replace").strip()
-                self.release()
-                raise FolderInUse(
-                    f"{folder} is in use by process {owner or 'unknown'}: only one process may own"
-                    f" a {name}; stop that one, or give this one another folder (--data-dir)"
-                )
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
-
-    def _lies_at(self, path: Path) -> bool:
-        """Returns whether the locked file is still the folder's: the folder may have been replaced
-        since the file was opened."""
-        if self._descriptor < 0:
-            return False
-        try:
-            return os.path.samestat(os.fstat(self._descriptor), path.stat())
-        except FileNotFoundError:
-            return False
+        descriptor = locked(path)
+        if descriptor is None:
+            owner = ""
+            with suppress(OSError):
+                owner = path.read_text(errors="replace").strip()
+            raise FolderInUse(
+                f"{folder} is in use by process {owner or 'unknown'}: only one process may own"
+                f" a {name}; stop that one, or give this one another folder (--data-dir)"
+            )
+        self._descriptor = descriptor
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         """Releases the folder; a second call does nothing."""

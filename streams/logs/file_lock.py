@@ -7,7 +7,27 @@ import fcntl
 import os
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+
+def opened(path: Path) -> int:
+    """The descriptor of a lock file, made where there is none. Raises OSError."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+
+def locked(path: Path, opened: Callable[[Path], int] = opened) -> int | None:
+    """Locks the file that lies there, also if its folder is replaced by another one meanwhile.
+    Returns its descriptor; None if another process has it locked. Raises what `opened` raises."""
+    while True:
+        descriptor = opened(path)
+        if not acquired(descriptor):
+            os.close(descriptor)
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        os.close(descriptor)
 
 
 def is_held(lock: Path) -> bool:

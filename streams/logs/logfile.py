@@ -19,7 +19,7 @@ from typing import Final
 
 from palimpsest.schemas.topics import ALL_TOPICS, Topic
 from palimpsest.streams.logs.base import LogError, LogFull, LogInUse
-from palimpsest.streams.logs.file_lock import acquired
+from palimpsest.streams.logs.file_lock import locked, opened
 
 FILE_NAME: Final = "log.sqlite"
 APPEND_LOCK_NAME: Final = "log.turn"
@@ -387,18 +387,12 @@ class FolderLock:
 
         Raises LogError naming the holder's process id if another process (or another open log of
         this one) has it, and if the file cannot be written."""
-        descriptor = _open(path)
-        while True:
-            if not acquired(descriptor):
-                os.close(descriptor)
-                raise LogInUse(
-                    f"the log in {path.parent} is being processed by {holder(path)};"
-                    " stop that process first, or only publish to the log or read it"
-                )
-            if _lies_at(descriptor, path):
-                break
-            os.close(descriptor)  # the folder was replaced by another one meanwhile
-            descriptor = _open(path)
+        descriptor = locked(path, _open)
+        if descriptor is None:
+            raise LogInUse(
+                f"the log in {path.parent} is being processed by {holder(path)};"
+                " stop that process first, or only publish to the log or read it"
+            )
         tag = json.dumps({"pid": os.getpid(), "since": since.isoformat(timespec="seconds")})
         try:
             os.ftruncate(descriptor, 0)
@@ -462,16 +456,9 @@ class AppendLock:
             self._descriptor = -1
 
 
-def _lies_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
-
-
 def _open(path: Path) -> int:
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return opened(path)
     except OSError as error:
         raise LogError(
             f"cannot write the lock file {path}: {error.strerror};"

@@ -68,7 +68,10 @@ class Pace:
         """Records the time of the last batch, and its part spent in the store."""
         self.last_seconds = seconds
         self.last_store_seconds = store_seconds * min(1.0, FEW_RECORDS / len(records))
-        rounds = self._rounds_of(records)
+        # The consecutive model calls that these records need.
+        rounds = max(1, -(-len(records) // self.width))
+        if self.by_scope:
+            rounds = max([rounds, *Counter(record.key for record in records).values()])
         if seconds > self.seconds:
             self.rounds = max(1, int(min(rounds, self.rounds) * self.seconds / seconds))
             return
@@ -77,13 +80,6 @@ class Pace:
             grown = int(min(grown, rounds * self.seconds / seconds))
         # A batch that was small for lack of records does not predict the time of a larger one.
         self.rounds = min(max(self.rounds, grown), self.most)
-
-    def _rounds_of(self, records: Sequence[Record]) -> int:
-        """Number of consecutive model calls that these records need."""
-        rounds = -(-len(records) // self.width)
-        if self.by_scope:
-            rounds = max([rounds, *Counter(record.key for record in records).values()])
-        return max(rounds, 1)
 
 
 def pace_of(stage: Stage, limits: WorkerSettings, width: int | None) -> Pace:

@@ -59,19 +59,13 @@ class Worker:
     _hurry: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self._driven = [
-            self._drive(stage, partition, barrier)
-            for partition in range(self.partitions)
-            for barrier in [self._barrier(partition)]
-            for stage in self.stages
-        ]
-
-    def _barrier(self, partition: int) -> Barrier | None:
-        """Returns None if the stage that is waited for does not run here."""
-        awaited = {stage.waits_for for stage in self.stages}
-        if awaited.isdisjoint(stage.name for stage in self.stages):
-            return None
-        return Barrier(partial(self.log.end_offset, MEMORY_WRITES.name, partition))
+        # Nobody waits for a stage that does not run here.
+        awaited = {each.waits_for for each in self.stages} & {each.name for each in self.stages}
+        self._driven = []
+        for partition in range(self.partitions):
+            end = partial(self.log.end_offset, MEMORY_WRITES.name, partition)
+            barrier = Barrier(end) if awaited else None
+            self._driven += [self._drive(stage, partition, barrier) for stage in self.stages]
 
     def _drive(self, stage: Stage, partition: int, barrier: Barrier | None) -> _Driven:
         pace = pace_of(stage, self.limits, self.model_stages.get(stage.name))
@@ -234,11 +228,11 @@ class OffsetSource:
         some = [records for records in taken if records]
         if len(some) < 2:
             return [*chain(*some)]
-        return in_time_order(some, [records for records in some if self._has_more(records)])
-
-    def _has_more(self, records: Sequence[Record]) -> bool:
-        last = records[-1]
-        return self.log.end_offset(last.topic, self._partition) > last.offset + 1
+        ends = {
+            each[-1].topic: self.log.end_offset(each[-1].topic, self._partition) for each in some
+        }
+        with_more = [each for each in some if ends[each[-1].topic] > each[-1].offset + 1]
+        return in_time_order(some, with_more)
 
     async def wait(self) -> None:
         if self._closed:

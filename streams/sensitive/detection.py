@@ -45,13 +45,11 @@ class Shape:
     pattern: re.Pattern[str]
 
 
-def _shapes() -> Iterator[Shape]:
-    """The shapes of keys and tokens."""
-    for kind, hints, pattern in cast("list[tuple[Kind, str, str]]", LEXICON.tables["shapes"]):
-        yield Shape(kind, tuple(hints.split()), re.compile(LEXICON.filled(pattern), re.ASCII))
-
-
-SHAPES: Final = tuple(_shapes())
+SHAPES: Final = tuple(
+    Shape(kind, tuple(hints.split()), re.compile(LEXICON.filled(pattern), re.ASCII))
+    for kind, hints, pattern in cast("list[tuple[Kind, str, str]]", LEXICON.tables["shapes"])
+)
+"""The shapes of keys and tokens."""
 _BY_HINT: Final = tuple((hint, shape) for shape in SHAPES for hint in shape.hints)
 _AWS_SECRET: Final = re.compile(r"(?<![A-Za-z0-9/+])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])")
 _HEX: Final = re.compile(r"[0-9a-fA-F]+")

@@ -174,8 +174,10 @@ class Policy:
         if name in _PERSONS and isinstance(held, str):
             return self._text(held, self.kinds, names=True)
         kind = _SECRET_NAMES.get(_BETWEEN_WORDS.sub("", name.lower()))
-        if kind in self.kinds and isinstance(held, str | int) and _is_value(held):
-            return placeholder(str(kind))
+        if kind in self.kinds and isinstance(held, str | int) and not isinstance(held, bool):
+            written = str(held)
+            if written.strip() and not placeholders_in(written) and written != REFUSED:
+                return placeholder(str(kind))
         return self._any(held)
 
     def _any(self, raw: JsonValue) -> JsonValue:
@@ -209,12 +211,6 @@ def _refers(held: JsonValue) -> bool:
     if isinstance(held, list):
         return all(isinstance(each, str) and _REFERENCE.fullmatch(each) for each in held)
     return isinstance(held, str) and _REFERENCE.fullmatch(held) is not None
-
-
-def _is_value(held: str | int) -> bool:
-    if isinstance(held, bool):
-        return False
-    return bool(str(held).strip()) and not placeholders_in(str(held)) and str(held) != REFUSED
 
 
 def texts(raw: JsonValue) -> Iterator[str]:
@@ -260,15 +256,12 @@ def admission(
         record = policy.record(record)
         if record.topic != CONVERSATION_TURNS.name or record.value is None:
             return record
-        if not says_withheld(record.value) and not _is_unread(record.value, is_known_private):
+        is_withheld = says_withheld(record.value)
+        if not is_withheld and is_known_private is not nobody:
+            unread = unread_speaker(record.value)
+            is_withheld = unread is not None and is_known_private(*unread)
+        if not is_withheld:
             return record
         return replace(record, value=withheld_value(record.value), headers={})
 
     return admit
-
-
-def _is_unread(value: bytes, is_known_private: KnownPrivate) -> bool:
-    if is_known_private is nobody:
-        return False
-    unread = unread_speaker(value)
-    return unread is not None and is_known_private(*unread)

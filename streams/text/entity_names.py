@@ -184,13 +184,9 @@ def _is_against(one: KnownEntity, other: KnownEntity) -> bool:
     own = {*one.names, *other.names}
     if any(end in own for _, _, end in (*one.relations, *other.relations)):
         return True  # one of them is told to do something to the other
-    ends = [_single_ends(each) for each in (one, other)]
+    ends: tuple[dict[str, set[str]], ...] = ({}, {})
+    for of_one, entity in zip(ends, (one, other), strict=True):
+        for relation, starts_here, end in entity.relations:
+            if starts_here and _ONE_AT_A_TIME.search(relation.replace("_", " ")):
+                of_one.setdefault(relation, set()).add(end)
     return any(ends[0][key].isdisjoint(ends[1][key]) for key in ends[0].keys() & ends[1].keys())
-
-
-def _single_ends(entity: KnownEntity) -> dict[tuple[str, bool], set[str]]:
-    found: dict[tuple[str, bool], set[str]] = {}
-    for relation, starts_here, end in entity.relations:
-        if starts_here and _ONE_AT_A_TIME.search(relation.replace("_", " ")):
-            found.setdefault((relation, starts_here), set()).add(end)
-    return found
