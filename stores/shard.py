@@ -117,8 +117,6 @@ class Shard(ShardState):
         try:
             language = language_of(connection, options.search.language)
             self.is_analysed_otherwise = language != options.search.language
-            if not self.is_analysed_otherwise:
-                keep_language(connection, options.search.language)
             super().__init__(connection, folder, _in_language(options, language))
         except (duckdb.Error, StoreDamaged) as error:
             connection.close()
@@ -157,6 +155,9 @@ class Shard(ShardState):
         A checkpoint writes a table's newest 122,880 rows again, if others are free, with all their
         wide columns: the file of a growing store is twice as large as its content."""
         try:
+            files = self.folder.glob(f"{DATABASE_FILE}*")
+            if sum(file.stat().st_size for file in files) < COMPACTED_BYTES.start:
+                return False  # closing it is then the only checkpoint, and none if nothing changed
             self._connection.execute("FORCE CHECKPOINT")
             used, free = self._connection.execute(
                 "SELECT used_blocks * block_size, free_blocks * block_size"
@@ -167,7 +168,7 @@ class Shard(ShardState):
             if not grown or free < FREE_SHARE * (used + free):
                 return False
             self.set_state(COMPACTED, str(used))
-        except duckdb.Error as error:
+        except (duckdb.Error, OSError) as error:
             logger.info("the store %s is closed as it is: %s", self.folder, error)
             return False
         return True
@@ -314,7 +315,10 @@ def _up_to_date(path: Path, options: ShardOptions) -> tuple[duckdb.DuckDBPyConne
     connection = _connect(path, options)
     migrated = migrate(connection)
     wanted = options.search.language
-    install_terms(connection, language_of(connection, wanted) or wanted)
+    language = language_of(connection, wanted)
+    if language == wanted:
+        keep_language(connection, wanted)
+    install_terms(connection, language or wanted)
     files = files_of(connection)
     missing = missing_files(path.parent, files)
     if missing:

@@ -21,7 +21,7 @@ from palimpsest.schemas.rows.pipeline import EmbeddingRow, FlagsRow, PrivacyRow,
 from palimpsest.schemas.rows.sessions import ShortTermRow
 from palimpsest.stores.database.cursors import Readers, Reading
 from palimpsest.stores.database.membership import EMBEDDING_KEYS, SEEN, KnownKeys, joined
-from palimpsest.stores.database.tables import Tables, select
+from palimpsest.stores.database.tables import Tables, parsed, select
 from palimpsest.stores.index.cache import IndexCache, most_resident
 from palimpsest.stores.index.passages import TurnText
 from palimpsest.stores.index.scope_index import ScopeIndex
@@ -155,8 +155,6 @@ class ShardState:
         """Held from a commit until the indexes in memory have what it stored."""
         self.commits = Commits()
         self._stages: dict[str, _StageState] = {}
-        if self.state("write_seq") is None:
-            self.set_state("write_seq", "0")
         self.write_seq = int(self.state("write_seq") or 0)
         self._vector_tables: dict[str, VectorTable] = {}
         self.embedding: EmbeddingRow | None = None
@@ -286,17 +284,10 @@ class ShardState:
     def set_state(self, name: str, value: str) -> None:
         """Part of the running transaction, or one of its own."""
         # INSERT OR REPLACE takes DuckDB three times as long.
-        set_it = "UPDATE shard_state SET value = ? WHERE name = ?"
+        set_it = parsed(self._connection, "UPDATE shard_state SET value = ? WHERE name = ?")
         [[known]] = self._connection.execute(set_it, [value, name]).fetchall()
         if not known:
             self._connection.execute("INSERT INTO shard_state VALUES (?, ?)", [name, value])
-
-    def keep_write_seq(self, write_seq: int) -> None:
-        """Part of the running transaction."""
-        # Much quicker than to replace what may be there: it is there.
-        self.tables.run(
-            "UPDATE shard_state SET value = ? WHERE name = 'write_seq'", [str(write_seq)]
-        )
 
     def cursor_of(self, stage: str, topic: str) -> int:
         """The next offset that `stage` will process of this partition of `topic`."""

@@ -45,20 +45,14 @@ def pytest_sessionstart() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Nothing that is imported is garbage."""
+    """Nothing that is imported is garbage, and nobody looks at it again: a full collection takes
+    half a second of processor with all of it, and a test that folds a log asks for dozens."""
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """A full collection takes half a second of processor with all that was imported; a test that
-    folds a log asks for dozens of them."""
-    gc.collect()
-    gc.freeze()
-
-    # Else libraries tell on exit of what they think was forgotten. Before, pytest collects twice.
-    atexit.register(gc.unfreeze)
+        # Else libraries tell on exit of what they think was forgotten. Before, pytest collects
+        # twice.
+        atexit.register(gc.unfreeze)

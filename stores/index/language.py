@@ -16,6 +16,7 @@ from palimpsest.stores.index.fulltext import terms_of, write_postings
 LANGUAGE_STATE: Final = "index_language"
 SAMPLE: Final = 50
 BATCH: Final = 1_000
+_KEPT: Final = "SELECT value FROM shard_state WHERE name = ?"
 _BY_IDS: Final = "memory_id IN (SELECT unnest(?)) AND NOT is_deleted"
 
 
@@ -23,11 +24,8 @@ def language_of(connection: duckdb.DuckDBPyConnection, wanted: str) -> str | Non
     """The language of the index; `wanted` where there is nothing in it. None where it is not known:
     an earlier release kept no language, and the terms of some memories are not those of
     `wanted`."""
-    found = connection.execute(
-        "SELECT value FROM shard_state WHERE name = ?", [LANGUAGE_STATE]
-    ).fetchall()
-    if found:
-        return str(found[0][0])
+    for (kept,) in connection.execute(_KEPT, [LANGUAGE_STATE]).fetchall():
+        return str(kept)
     ids = connection.execute(f"SELECT memory_id FROM fts_docs LIMIT {SAMPLE}").fetchall()
     if not ids:
         return wanted
@@ -42,10 +40,12 @@ def language_of(connection: duckdb.DuckDBPyConnection, wanted: str) -> str | Non
 
 
 def keep_language(connection: duckdb.DuckDBPyConnection, language: str) -> None:
-    """Keeps the language with the running transaction, or in one of its own."""
-    connection.execute(
-        "INSERT OR REPLACE INTO shard_state VALUES (?, ?)", [LANGUAGE_STATE, language]
-    )
+    """Keeps the language with the running transaction, or in one of its own. Writes nothing where
+    it is the one that is kept: a store that is only read needs no checkpoint."""
+    if connection.execute(_KEPT, [LANGUAGE_STATE]).fetchall() != [(language,)]:
+        connection.execute(
+            "INSERT OR REPLACE INTO shard_state VALUES (?, ?)", [LANGUAGE_STATE, language]
+        )
 
 
 def index_again(connection: duckdb.DuckDBPyConnection, tables: Tables, language: str) -> int:

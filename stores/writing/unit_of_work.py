@@ -423,7 +423,7 @@ class UnitOfWork:
                 self._newly_kept = new
                 self._removals.write(connection)
                 if self.write_seq > self._shard.write_seq:
-                    self._shard.keep_write_seq(self.write_seq)
+                    self._shard.set_state("write_seq", str(self.write_seq))
                 self._shard.write_progress(progress)
                 until_shown.enter_context(self._shard.unshown)
                 connection.execute("COMMIT")

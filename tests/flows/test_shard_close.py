@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from palimpsest.stores import shard as shards
 from palimpsest.stores.database import snapshot
 from palimpsest.stores.database.cursors import StoreClosed, interrupted_after
 from palimpsest.stores.database.snapshot import SMALL, WRITTEN
+from palimpsest.stores.index.language import LANGUAGE_STATE
 from palimpsest.stores.lock import FolderInUse
-from palimpsest.stores.settings import ShardOptions
+from palimpsest.stores.settings import SearchSettings, ShardOptions
 from palimpsest.stores.shard import Shard
 
 OPTIONS = ShardOptions("test", 8)
@@ -138,6 +140,20 @@ async def test_whoever_asks_of_a_closed_store_is_told_to_try_again(tmp_path: Pat
     with pytest.raises(RequestError, match="try again"):
         await DirectQueries(sources).table(SqlRequest("SELECT 1"))
     sources.sql.close()
+
+
+@pytest.mark.parametrize("language", ["english", "german"])
+def test_a_store_that_is_only_read_is_not_written(tmp_path: Path, language: str) -> None:
+    """Not even when it is made: its file is a copy of an empty store's."""
+    file = tmp_path / shards.DATABASE_FILE
+    options = replace(OPTIONS, search=SearchSettings(language=language))
+    for _ in range(2):
+        shard = Shard(tmp_path, options)
+        before = file.read_bytes()
+        assert shard.state(LANGUAGE_STATE) == language
+        assert [each.name for each in tmp_path.glob("*.wal")] == []
+        shard.close()
+        assert file.read_bytes() == before
 
 
 def with_free_blocks(folder: Path, rows: int) -> Shard:

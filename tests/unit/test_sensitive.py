@@ -18,8 +18,6 @@ from tests.messages import turn
 from tests.sensitive_texts import Labelled, labelled
 from tests.unit.test_linear_time import SECRETS, UNITS
 
-LABELLED = labelled()
-
 
 def counted(texts: list[Labelled]) -> dict[str, Counter[str]]:
     """Hits, misses and false finds by kind. A hit covers the whole of what is sensitive; of which
@@ -37,9 +35,9 @@ def counted(texts: list[Labelled]) -> dict[str, Counter[str]]:
 
 
 def test_there_are_enough_texts_of_both_sorts() -> None:
-    assert sum(bool(each.parts) for each in LABELLED) >= 250
-    assert sum(not each.parts for each in LABELLED) >= 250
-    assert {kind for each in LABELLED for kind, _ in each.parts} == set(KINDS)
+    assert sum(bool(each.parts) for each in labelled()) >= 250
+    assert sum(not each.parts for each in labelled()) >= 250
+    assert {kind for each in labelled() for kind, _ in each.parts} == set(KINDS)
 
 
 @pytest.mark.parametrize("half", ["tuned", "held-out"])
@@ -52,7 +50,7 @@ def test_there_are_enough_texts_of_both_sorts() -> None:
     ],
 )
 def test_quality_by_kind(half: str, kind: Kind, least: float) -> None:
-    found = counted([each for each in LABELLED if each.half == half])
+    found = counted([each for each in labelled() if each.half == half])
     hits, missed, false = (found[name][kind] for name in ("hit", "missed", "false"))
     assert hits / (hits + missed) >= least
     assert hits / (hits + false) >= least
@@ -60,7 +58,7 @@ def test_quality_by_kind(half: str, kind: Kind, least: float) -> None:
 
 def test_redacting_again_changes_nothing() -> None:
     repeated = (unit * 200 for unit in (*UNITS, *SECRETS))
-    for text in (*(each.text for each in LABELLED), *repeated):
+    for text in (*(each.text for each in labelled()), *repeated):
         once = redacted(text)
         assert redacted(once) == once, text
 
@@ -128,7 +126,7 @@ def test_a_mention_without_a_value_is_unclear(text: str) -> None:
 
 def test_talk_of_passwords_and_told_ones_are_clear() -> None:
     told_where = ("vault", "HSM")
-    clear = [each.text for each in LABELLED if not any(word in each.text for word in told_where)]
+    clear = [each.text for each in labelled() if not any(word in each.text for word in told_where)]
     clear = [redacted(text) for text in clear]
     assert [text for text in clear if is_unclear(text)] == []
 
