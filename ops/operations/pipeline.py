@@ -88,12 +88,38 @@ GROUP BY h.scope
 def _status(sources: Sources) -> Json:
     pending = {row["scope"]: row["n"] for row in all_rows(sources, _PENDING)}
     dead = all_rows(sources, "SELECT count(*) AS n FROM dead_letter_rows WHERE status = 'dead'")
+    llm = sources.settings.llm
+    live = [sources.embeddings.live(shard) for shard in sources.shards.values()]
+    embedding = live[0] if live else sources.embeddings.own_choice()
+    found = {
+        "llm": (llm.provider, llm.model_name, sources.unusable(), f"llm:{llm.provider}"),
+        "embedding": (
+            embedding.provider,
+            embedding.space,
+            _unusable_embedding(sources, embedding.space),
+            "embedding",
+        ),
+    }
     return {
-        "stages": _stages(sources),
+        "stages": [
+            {
+                "stage": each.stage,
+                "partition": each.partition,
+                "cursor": each.cursor,
+                "end": each.end,
+                "lag": each.lag,
+                "state": _state(sources, each.stage, each.lag),
+                "waiting_since": plain(each.waiting_since(sources.log)),
+            }
+            for each in stage_lags(sources.settings, sources.shards, sources.log)
+        ],
         "balance": balance(sources),
         "dead_letters": sum(row["n"] for row in dead),
         "pending": dict(sorted(pending.items())),
-        "providers": _providers(sources),
+        "providers": {
+            name: {"provider": provider, "model": model, **_answering(sources, unusable, outage)}
+            for name, (provider, model, unusable, outage) in found.items()
+        },
         "jobs": job_states(sources),
         "embeddings": [state_of(sources, *each) for each in sources.shards.items()],
         "waiting": [],
@@ -191,21 +217,6 @@ def stage_lags(settings: Settings, shards: Mapping[int, Shard], log: LogReader) 
     ]
 
 
-def _stages(sources: Sources) -> list[Row]:
-    return [
-        {
-            "stage": each.stage,
-            "partition": each.partition,
-            "cursor": each.cursor,
-            "end": each.end,
-            "lag": each.lag,
-            "state": _state(sources, each.stage, each.lag),
-            "waiting_since": plain(each.waiting_since(sources.log)),
-        }
-        for each in stage_lags(sources.settings, sources.shards, sources.log)
-    ]
-
-
 def _state(sources: Sources, stage: str, lag: int) -> str:
     """`stopped` without a worker, `waiting` for a model, else `running` or `idle`."""
     if stage not in sources.running:
@@ -213,25 +224,6 @@ def _state(sources: Sources, stage: str, lag: int) -> str:
     if stage == "extract" and (sources.unusable() is not None or sources.outages):
         return "waiting"
     return "running" if lag > 0 else "idle"
-
-
-def _providers(sources: Sources) -> Json:
-    llm = sources.settings.llm
-    live = [sources.embeddings.live(shard) for shard in sources.shards.values()]
-    embedding = live[0] if live else sources.embeddings.own_choice()
-    found = {
-        "llm": (llm.provider, llm.model_name, sources.unusable(), f"llm:{llm.provider}"),
-        "embedding": (
-            embedding.provider,
-            embedding.space,
-            _unusable_embedding(sources, embedding.space),
-            "embedding",
-        ),
-    }
-    return {
-        name: {"provider": provider, "model": model, **_answering(sources, unusable, outage)}
-        for name, (provider, model, unusable, outage) in found.items()
-    }
 
 
 def _answering(sources: Sources, unusable: str | None, name: str) -> Row:

@@ -118,12 +118,6 @@ def execute(
             print_json(result)
             raise typer.Exit(1) from None
         raise
-    _print(cli, operation, answer, as_json)
-    if refusal(answer) is not None or not operation.is_done(answer):
-        raise typer.Exit(1)
-
-
-def _print(cli: Cli, operation: Operation[Any], answer: Json, as_json: bool) -> None:
     if as_json:
         print_json(answer)
     else:
@@ -138,6 +132,8 @@ def _print(cli: Cli, operation: Operation[Any], answer: Json, as_json: bool) -> 
         warn_if_unknown(cli, scope)
     if answer is None:
         raise not_done("there is no result: it is pending, or unknown")
+    if refusal(answer) is not None or not operation.is_done(answer):
+        raise typer.Exit(1)
 
 
 def is_empty(answer: Json) -> bool:

@@ -186,7 +186,15 @@ def _answered(token: str, answer: Callable[[HttpRequest, bytes], Awaitable[Respo
 
     async def handle(http: HttpRequest) -> Response:
         try:
-            return await answer(http, await _body(http, token))
+            header = http.headers.get("authorization", "").encode()
+            if not hmac.compare_digest(header, f"Bearer {token}".encode()):
+                raise _RefusedError(401, "this is not the token of this worker")
+            body = bytearray()
+            async for part in http.stream():
+                body += part
+                if len(body) > MAX_BODY_BYTES:
+                    raise _RefusedError(413, f"the request is larger than {MAX_BODY_BYTES} bytes")
+            return await answer(http, bytes(body))
         except _RefusedError as error:
             return JSONResponse({"error": str(error)}, error.status)
         except RequestError as error:
@@ -217,18 +225,6 @@ def read_parts(file: BinaryIO) -> Iterator[bytes]:
     with file:
         while data := file.read(MAX_BODY_BYTES):
             yield data
-
-
-async def _body(http: HttpRequest, token: str) -> bytes:
-    header = http.headers.get("authorization", "").encode()
-    if not hmac.compare_digest(header, f"Bearer {token}".encode()):
-        raise _RefusedError(401, "this is not the token of this worker")
-    body = bytearray()
-    async for part in http.stream():
-        body += part
-        if len(body) > MAX_BODY_BYTES:
-            raise _RefusedError(413, f"the request is larger than {MAX_BODY_BYTES} bytes")
-    return bytes(body)
 
 
 def _parsed(kind: type[RequestT], body: bytes) -> RequestT:
