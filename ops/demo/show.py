@@ -14,10 +14,10 @@ from palimpsest.ops.ingest.lines import read_turns
 from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.maintenance.embedded import Application
 from palimpsest.ops.opening import publisher
+from palimpsest.ops.operations.lifecycle.pipeline import balance
 from palimpsest.ops.operations.memories import Recall
-from palimpsest.ops.operations.pipeline import balance
-from palimpsest.ops.operations.rows import rows
 from palimpsest.ops.parts import utc_now
+from palimpsest.ops.reading.rows import rows
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.settings.sections import Settings

@@ -35,10 +35,10 @@ from palimpsest.ops.ingest.recognising import recognised
 from palimpsest.ops.ingest.records import Published, in_batches, not_erased
 from palimpsest.ops.ingest.requests import SentFile
 from palimpsest.ops.ingest.sources import sent_source
+from palimpsest.ops.operations.awaited_results import TurnKey, key_of
 from palimpsest.ops.operations.checking import Strict, built, model_of
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.service.awaited_results import TurnKey, key_of
 from palimpsest.ops.threads import in_thread_of
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn

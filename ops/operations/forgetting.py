@@ -9,11 +9,11 @@ from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Applied, Change, Changes
 from palimpsest.ops.operations.operation import Answer, Ask, Doc, Json, Rate, Read, Surface, Write
-from palimpsest.ops.operations.rows import rows
 from palimpsest.ops.operations.selection import ForgetPreview, PreviewForget, Selection
+from palimpsest.ops.reading.rows import rows
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.schemas.commands import Command
 

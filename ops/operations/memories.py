@@ -14,21 +14,12 @@ from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import StoredMemory
 from palimpsest.ops.operations.notices import notices
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface, Texts
-from palimpsest.ops.operations.rows import (
-    Parameters,
-    Row,
-    by_id,
-    cursor,
-    page,
-    paged,
-    plain,
-    rows,
-    where,
-)
+from palimpsest.ops.reading.rows import Parameters, Row, by_id, cursor, page, paged, rows, where
+from palimpsest.ops.sql.values import plain
 from palimpsest.stores.recall.query import METADATA_PASSES, Mark, RecallAnswer, WhyNot
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.stores.recall.query import Query
     from palimpsest.stores.shard import Shard
 

@@ -13,10 +13,11 @@ from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import StoredMemory
 from palimpsest.ops.operations.memories import MEMORY, last_recalls, stored_memories, with_marks
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface
-from palimpsest.ops.operations.rows import Row, by_id, plain, rows
+from palimpsest.ops.reading.rows import Row, by_id, rows
+from palimpsest.ops.sql.values import plain
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.stores.shard import Shard
 
 _OF_MEMORY = partial(Surface, panel="Explain and review", routing="id")

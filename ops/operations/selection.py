@@ -14,10 +14,10 @@ from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.memories import SAID_AS, SAID_BY, Recall
 from palimpsest.ops.operations.notices import notices
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Record, Surface, Texts
-from palimpsest.ops.operations.rows import Row, rows, where
+from palimpsest.ops.reading.rows import Row, rows, where
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.stores.shard import Shard
 
 MOST: Final = 200

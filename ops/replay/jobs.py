@@ -33,7 +33,6 @@ from pydantic_core import to_jsonable_python
 from palimpsest.ops.errors import NotFoundError, RequestError, UnavailableError
 from palimpsest.ops.operations.checking import checked
 from palimpsest.ops.operations.operation import parameters
-from palimpsest.ops.operations.rows import rfc3339
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.replay.requests import (
     REPLAYS,
@@ -50,6 +49,7 @@ from palimpsest.ops.replay.requests import (
 )
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.sql.values import rfc3339
 from palimpsest.stores.database.durable_files import write_whole
 from palimpsest.stores.lock import FolderLock
 from palimpsest.streams.logs.file_lock import is_held
@@ -303,7 +303,7 @@ def _known(settings: Settings, replay_id: str) -> Path:
 
 
 def _job(folder: Path) -> JsonObject:
-    """Returns a replay as `ops.operations.replay.Replay`. One whose process ended without a word
+    """Returns a replay as `ops.replay.operations.Replay`. One whose process ended without a word
     has failed: what it did is kept, and the same order goes on from there."""
     # Checked first: a replay that ends meanwhile has its end in the file.
     running = is_held(_lock(folder))

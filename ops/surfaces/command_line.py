@@ -99,7 +99,7 @@ def execute(
     and with 2 for invalid values."""
     from palimpsest.ops.errors import CommandError, RequestError
     from palimpsest.ops.operations.checking import checked
-    from palimpsest.ops.operations.executing import NotYetAppliedError, refusal
+    from palimpsest.ops.service.executing import NotYetAppliedError, refusal
 
     unset = {each.name for each in parameters(kind) if values.get(each.name) is None}
     try:
@@ -154,7 +154,7 @@ def warn_if_unknown(cli: Cli, scope: str) -> None:
     import difflib
 
     from palimpsest.ops.log_folder import worker_is_there
-    from palimpsest.ops.operations.pipeline import Status
+    from palimpsest.ops.operations.lifecycle.pipeline import Status
     from palimpsest.ops.operations.scopes import Scopes
 
     known = [str(row["scope"]) for row in cli.execute(Scopes())["scopes"]]

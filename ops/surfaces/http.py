@@ -26,9 +26,7 @@ from palimpsest.ops.http.service import (
 )
 from palimpsest.ops.http.tokens import Caller
 from palimpsest.ops.operations.answers import CommandResult
-from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.checking import Strict, built, checked, field_type, model_of
-from palimpsest.ops.operations.executing import NotYetAppliedError, refusal
 from palimpsest.ops.operations.operation import (
     Json,
     Operation,
@@ -39,6 +37,8 @@ from palimpsest.ops.operations.operation import (
     parameters,
     without_none,
 )
+from palimpsest.ops.service.executing import NotYetAppliedError, refusal
+from palimpsest.ops.surfaces.catalogue import OPERATIONS
 from palimpsest.schemas.envelope import ActorType
 
 Kind = type[Operation[Any]]

@@ -30,20 +30,20 @@ from starlette.routing import Route
 from palimpsest.ops.errors import NotOpenError, RequestError
 from palimpsest.ops.lifecycle.accesses import asker
 from palimpsest.ops.maintenance.process import Process
-from palimpsest.ops.operations.catalogue import OPERATIONS
+from palimpsest.ops.operations.lifecycle.pipeline import Status
 from palimpsest.ops.operations.operation import Json, Read
-from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.parts import SetupError
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import FileRequest, JsonObject, ResultRequest, SqlRequest
 from palimpsest.ops.service.announcement import Announcement, announce, own_folder
 from palimpsest.ops.service.client import ASKER
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.queries import Queries
 from palimpsest.ops.service.server import listening, served
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.service.sql_queries import remove_abandoned
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sql.output import ARROW_TYPE, as_arrow
+from palimpsest.ops.surfaces.catalogue import OPERATIONS
 from palimpsest.schemas.failures import describe
 from palimpsest.streams.kafka.cluster import Wait
 

@@ -12,7 +12,7 @@ from palimpsest.ops.operations.lifecycle.jobs import JobRun, run_on_request
 from palimpsest.ops.operations.operation import OPERATING, Answer, Doc, Json, Read, Surface, Write
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
 
 
 class Window(Answer):
