@@ -22,9 +22,9 @@ from palimpsest.ops.lifecycle.access import AccessRecorder
 from palimpsest.ops.lifecycle.accesses import AccessBuffer
 from palimpsest.ops.lifecycle.decay import decay
 from palimpsest.ops.operations.memories import Get, Recall
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.scheduling.jobs import JobContext
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.sources import Sources
 from palimpsest.schemas.commands import ConfirmCommand
 from palimpsest.streams.logs.base import Outgoing
 from tests.harness import FULL, Pipeline, pipeline_settings

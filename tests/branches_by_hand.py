@@ -15,17 +15,17 @@ import pyarrow as pa
 from palimpsest.ops.maintenance import process
 from palimpsest.ops.opening import open_log, publisher
 from palimpsest.ops.operations.checking import typed
+from palimpsest.ops.operations.lifecycle.pipeline import Status
 from palimpsest.ops.operations.memories import List
-from palimpsest.ops.operations.pipeline import Status
-from palimpsest.ops.operations.replay import Promotion, PromotionList, Promotions
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.replay.branches import Branch, branch_settings, keep_branch, read_branch
 from palimpsest.ops.replay.diff import scope_diffs
 from palimpsest.ops.replay.differences import ScopeDiff
+from palimpsest.ops.replay.operations import Promotion, PromotionList, Promotions
 from palimpsest.ops.replay.requests import Diff
 from palimpsest.ops.requests import SqlRequest
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.queries import queries
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.service.sql_queries import limits_of, numbered
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.worker.bootstrap import application

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.ops.maintenance.erasing import carry_out_in
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.replay.fold import FoldJob, FoldResult, fold_partition
 from palimpsest.ops.replay.requests import UNWATCHED, Watch
 from palimpsest.ops.requests import ExportRequest
 from palimpsest.ops.service.exporting import export_scope
-from palimpsest.ops.service.sources import Sources
 from palimpsest.schemas.commands import (
     AliasCommand,
     ApplyProposalsCommand,

@@ -46,7 +46,7 @@ def share_routes() -> None:
     """Make the routes once, which takes most of a second of processor: what they do they find with
     the application of a request."""
     application: Any = importlib.import_module("palimpsest.ops.server.application")
-    catalogue: Any = importlib.import_module("palimpsest.ops.operations.catalogue")
+    catalogue: Any = importlib.import_module("palimpsest.ops.surfaces.catalogue")
     made = functools.cache(lambda *operations, make=application._routed: make())
 
     def routed() -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 from palimpsest.ops.errors import NotFoundError
 from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.operations.sessions import SessionMemory, Sessions
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.sources import Sources
 from palimpsest.schemas.messages import HistoryEvent
 from palimpsest.schemas.topics import MEMORY_HISTORY
 from tests.harness import Pipeline

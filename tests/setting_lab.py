@@ -17,8 +17,8 @@ from palimpsest.ops.maintenance import process
 from palimpsest.ops.maintenance.embedded import Application, application
 from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.parts import open_shard, shard_options
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.ops.worker.local import sources_of

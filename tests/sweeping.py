@@ -23,7 +23,8 @@ def swept(
 ) -> list[str]:
     """As the job does it; returns the steps. `after` is called after each command."""
     done = []
-    for each in scopes_of(context_of(pipeline, scope)):
+    context = context_of(pipeline, scope)
+    for each in scopes_of(context.shard, context.settings, context.scope):
         for step in STEPS:
             while (found := next_step(context_of(pipeline), each, step)) is not None:
                 if step == "history":

@@ -54,7 +54,7 @@ MODULES = (
     "palimpsest.ops.server.serving",
     "palimpsest.ops.library",
     "palimpsest.ops.cli.doctor",
-    "palimpsest.ops.operations.executing",
+    "palimpsest.ops.service.executing",
     "palimpsest.ops.service.direct_queries",
     "palimpsest.ops.operations.recalling",
     "palimpsest.ops.replay.jobs",

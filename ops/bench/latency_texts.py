@@ -28,14 +28,12 @@ from palimpsest.ops.ingest.records import turn_id_of_message
 from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.operations.recalling import retrieved
 from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.worker.local import sources_of
 from palimpsest.schemas.memory_texts import MONTHS
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.stores.recall.query import Query
 from palimpsest.streams.logs.base import Outgoing
-from palimpsest.streams.models.base import Vector
 from palimpsest.streams.runtime.output import published
 
 SCOPE: Final = "bench"
@@ -89,6 +87,10 @@ async def measure(settings: Settings, data: Sequence[Path], memories: int) -> Js
         processor = time.process_time()
         recalls = await _timed(recall, filled["questions"])
         processor = time.process_time() - processor
+        # Embeds new facts: decide has their vectors when it searches.
+        facts = filled["facts"]
+        vectors = await sources.embedding.embed_passages(facts)
+        pairs = [*zip(facts, vectors, strict=True)]
         result: JsonObject = {
             "memories": filled["memories"],
             "copies": filled["copies"],
@@ -98,7 +100,10 @@ async def measure(settings: Settings, data: Sequence[Path], memories: int) -> Js
             "recall_ms": recalls,
             "recall_processor_ms": round(1000 * processor / len(filled["questions"]), 1),
             "question_embedding_ms": await _timed(app.embedding.embed_query, filled["questions"]),
-            "candidates_ms": candidates_ms(shard, await _messages(sources, filled["facts"])),
+            "candidates_ms": candidates_ms(
+                shard,
+                [(SCOPE, pairs[first : first + FACTS]) for first in range(0, len(pairs), FACTS)],
+            ),
             "index_mib": round(shard.indexes.bytes_used() / MIB, 1),
             **memory(),
         }
@@ -113,15 +118,6 @@ async def _timed(call: Callable[[str], Awaitable[object]], texts: Sequence[str])
         await call(text)
         took.append(ms_since(began))
     return times(took)
-
-
-async def _messages(
-    sources: Sources, facts: Sequence[str]
-) -> list[tuple[str, list[tuple[str, Vector]]]]:
-    """Embeds new facts: decide has their vectors when it searches."""
-    vectors = await sources.embedding.embed_passages(facts)
-    pairs = [*zip(facts, vectors, strict=True)]
-    return [(SCOPE, pairs[first : first + FACTS]) for first in range(0, len(pairs), FACTS)]
 
 
 async def _filled(settings: Settings, data: Sequence[Path], memories: int) -> Filled:

@@ -21,8 +21,8 @@ from palimpsest.ops.embedding.turn_passages import embed_turns
 from palimpsest.ops.log_folder import log_folder
 from palimpsest.ops.maintenance.embedded import Application, application
 from palimpsest.ops.operations.recalling import retrieved
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.worker.local import sources_of
 from palimpsest.stores.index.token_vectors import keeps_tokens

@@ -143,7 +143,20 @@ def _disk(data_dir: Path, writable: bool) -> str:
 
 def _log(settings: Settings) -> str:
     if settings.log.kind == "kafka":
-        return _cluster(settings)
+        try:
+            from palimpsest.ops.kafka.topics import describe_topics
+
+            states = describe_topics(settings.cluster)
+        except ImportError as error:
+            raise _WrongError(str(error), install_hint("kafka")) from None
+        except LogError as error:
+            raise _WrongError(str(error), "start the broker, or correct the address") from None
+        wrong = [f"{state.topic}: {what}" for state in states for what in state.differences]
+        if wrong:
+            raise _WrongError("; ".join(wrong), "see `palimpsest topics describe`")
+        return (
+            f"kafka at {settings.kafka.bootstrap_servers}, {len(states)} topics as they should be"
+        )
     if not has_log(settings):
         return "none yet; `palimpsest ingest FILE` makes it"
     try:
@@ -157,21 +170,6 @@ def _log(settings: Settings) -> str:
     if problems:
         raise _WrongError("; ".join(problems), "restore the log from a copy")
     return f"sound, {partitions} partition(s), {turns} turns published"
-
-
-def _cluster(settings: Settings) -> str:
-    try:
-        from palimpsest.ops.kafka.topics import describe_topics
-
-        states = describe_topics(settings.cluster)
-    except ImportError as error:
-        raise _WrongError(str(error), install_hint("kafka")) from None
-    except LogError as error:
-        raise _WrongError(str(error), "start the broker, or correct the address") from None
-    wrong = [f"{state.topic}: {what}" for state in states for what in state.differences]
-    if wrong:
-        raise _WrongError("; ".join(wrong), "see `palimpsest topics describe`")
-    return f"kafka at {settings.kafka.bootstrap_servers}, {len(states)} topics as they should be"
 
 
 def _stores(settings: Settings) -> str:

@@ -64,7 +64,7 @@ SUBJECTS: Final = {
     "changing": ("remember", "modify", "correct", "pin", "unpin", "confirm", "recover"),
     "forgetting": ("forget", "erase", "erase-scope"),
     "graph": ("entities", "entity", "alias", "unalias", "merges", "graph"),
-    "pipeline": ("status",),
+    "lifecycle.pipeline": ("status",),
     "scopes": ("stats", "graph-stats", "scopes", "flags"),
     "sessions": (
         *("sessions", "session-memory", "session-timeline", "session-summary", "session-end"),
@@ -155,7 +155,7 @@ def _add_groups(app: typer.Typer, names: Iterable[str]) -> dict[str, typer.Typer
 def whole() -> typer.Typer:
     """The program with all commands."""
     from palimpsest.ops.cli import documents, publishing, replay, serving, setup
-    from palimpsest.ops.operations.catalogue import OPERATIONS
+    from palimpsest.ops.surfaces.catalogue import OPERATIONS
 
     app = _empty()
     for name in HAND_WRITTEN:
@@ -201,7 +201,7 @@ def _operations(named: Sequence[str]) -> Iterable[type[Operation[Any]]]:
     for module, commands in SUBJECTS.items():
         if named and named[0] in commands:
             return defined_in(import_module(f"palimpsest.ops.operations.{module}"))
-    from palimpsest.ops.operations.catalogue import OPERATIONS
+    from palimpsest.ops.surfaces.catalogue import OPERATIONS
 
     return OPERATIONS.values()
 

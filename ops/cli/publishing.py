@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from palimpsest.ops.ingest.base import ReadOptions
     from palimpsest.ops.ingest.opening import Found
     from palimpsest.ops.ingest.records import Published, Standing
+    from palimpsest.ops.operations.awaited_results import TurnKey
     from palimpsest.ops.requests import JsonObject
-    from palimpsest.ops.service.awaited_results import TurnKey
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.streams.logs.base import Outgoing
 
@@ -104,7 +104,7 @@ def _settle(cli: Cli, tally: Tally, seconds: float) -> None:
     """Waits until the published turns are settled, if a worker is running."""
     from palimpsest.ops.errors import RequestError
     from palimpsest.ops.log_folder import worker_is_there
-    from palimpsest.ops.service.awaited_results import awaited_turns
+    from palimpsest.ops.operations.awaited_results import awaited_turns
 
     if not worker_is_there(cli.settings):
         warn("no worker runs; the next `palimpsest run` makes memories of the turns")
@@ -236,7 +236,7 @@ class Tally:
             self.published += 1
         if self._keeps_keys:
             from palimpsest.ops.ingest.records import not_erased
-            from palimpsest.ops.service.awaited_results import key_of
+            from palimpsest.ops.operations.awaited_results import key_of
 
             self.keys += [key_of(record)[0] for record in not_erased(batch, standings)]
 

@@ -78,8 +78,8 @@ def run(
 async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
     import asyncio
 
-    from palimpsest.ops.operations.pipeline import balance as balance_of
-    from palimpsest.ops.operations.pipeline import not_drawn
+    from palimpsest.ops.operations.lifecycle.pipeline import balance as balance_of
+    from palimpsest.ops.operations.lifecycle.pipeline import not_drawn
     from palimpsest.ops.parts import embedding_choice
     from palimpsest.ops.terminal.progress import watched
     from palimpsest.ops.worker.bootstrap import running

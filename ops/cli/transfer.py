@@ -99,29 +99,7 @@ def import_scope(
     else:
         with file.open("rb") as opened:
             imported = asyncio.run(_taken(cli, opened, scope, wait or 0.0))
-    _print(imported, json)
-
-
-async def _taken(cli: Cli, file: BinaryIO, scope: str, wait: float) -> Imported:
-    from palimpsest.ops.opening import publisher
-    from palimpsest.ops.service.commanding import commands_of
-    from palimpsest.ops.service.importing import Importer
-    from palimpsest.schemas.envelope import Actor
-
-    settings = cli.settings
-    with publisher(settings) as append:
-        commands = commands_of(settings, append)
-        importer = Importer(commands, scope, Actor(), wait, settings.log.max_record_bytes)
-        return await importer.take(_blocks(file))
-
-
-async def _blocks(file: BinaryIO) -> AsyncIterator[bytes]:
-    while block := file.read(BLOCK_BYTES):
-        yield block
-
-
-def _print(imported: Imported, json: bool) -> None:
-    """Prints the result of an import. Raises Exit if part of the file was refused."""
+    # Prints the result of an import. Raises Exit if part of the file was refused.
     if json:
         print_json(imported.as_json())
     else:
@@ -142,6 +120,24 @@ def _print(imported: Imported, json: bool) -> None:
                 echo(f"  {command_id}")
     if imported.refused_lines:
         raise typer.Exit(1)
+
+
+async def _taken(cli: Cli, file: BinaryIO, scope: str, wait: float) -> Imported:
+    from palimpsest.ops.opening import publisher
+    from palimpsest.ops.service.commanding import commands_of
+    from palimpsest.ops.service.importing import Importer
+    from palimpsest.schemas.envelope import Actor
+
+    settings = cli.settings
+    with publisher(settings) as append:
+        commands = commands_of(settings, append)
+        importer = Importer(commands, scope, Actor(), wait, settings.log.max_record_bytes)
+        return await importer.take(_blocks(file))
+
+
+async def _blocks(file: BinaryIO) -> AsyncIterator[bytes]:
+    while block := file.read(BLOCK_BYTES):
+        yield block
 
 
 def embeddings(cli: Cli, scope: Scope = "default") -> None:
@@ -186,7 +182,12 @@ def snapshot(
     """
     from palimpsest.ops.service.snapshots import partitions_of, take_snapshot
 
-    kind = _kind(format, out)
+    named: Kind | None = "duckdb" if out.suffix == ".duckdb" else None
+    if format is None and named is None and out.suffix:
+        raise usage_error(f"{out.name} is neither a .duckdb nor a folder; add --format")
+    if format == "parquet" and named is not None:
+        raise usage_error(f"{out.name} is named as a DuckDB file, but --format says parquet")
+    kind = format or named or "parquet"
 
     async def taking(queries: Queries) -> list[int]:
         count = partitions_of(settings)
@@ -200,15 +201,6 @@ def snapshot(
     numbers = cli.with_queries(taking)
     result = {"snapshot": str(out), "format": kind, "partitions": numbers}
     show(json, result, f"{out}: partition {', '.join(map(str, numbers))}")
-
-
-def _kind(chosen: Kind | None, out: Path) -> Kind:
-    named: Kind | None = "duckdb" if out.suffix == ".duckdb" else None
-    if chosen is None and named is None and out.suffix:
-        raise usage_error(f"{out.name} is neither a .duckdb nor a folder; add --format")
-    if chosen == "parquet" and named is not None:
-        raise usage_error(f"{out.name} is named as a DuckDB file, but --format says parquet")
-    return chosen or named or "parquet"
 
 
 def restore(

@@ -12,10 +12,10 @@ from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.http.problems import KINDS, Problem, of_request
 from palimpsest.ops.operations.lifecycle.health import Diagnose, RepairDomain
 from palimpsest.ops.operations.lifecycle.jobs import RunJob
+from palimpsest.ops.operations.lifecycle.pipeline import Status
 from palimpsest.ops.operations.lifecycle.retention import Retention
 from palimpsest.ops.operations.lifecycle.simulation import Simulate
 from palimpsest.ops.operations.operation import Json, parameters
-from palimpsest.ops.operations.pipeline import Status
 
 routes = router()
 

@@ -23,9 +23,10 @@ from palimpsest.ops.operations.dead_letters import (
     GetDeadLetter,
     Redrive,
 )
+from palimpsest.ops.operations.lifecycle.pipeline import Status
 from palimpsest.ops.operations.operation import Json
-from palimpsest.ops.operations.pipeline import Status
-from palimpsest.ops.operations.replay import (
+from palimpsest.ops.reading.rows import Row
+from palimpsest.ops.replay.operations import (
     Branches,
     DropBranch,
     GetReplay,
@@ -34,7 +35,6 @@ from palimpsest.ops.operations.replay import (
     StartReplay,
     StopReplay,
 )
-from palimpsest.ops.operations.rows import Row
 from palimpsest.ops.sql.output import json_rows
 from palimpsest.ops.sql.saved_queries import COLUMNS, SAVED_QUERIES
 from palimpsest.stores.database.view_columns import PARTITION

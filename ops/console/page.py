@@ -29,14 +29,14 @@ from palimpsest.ops.operations.dead_letters import DeadLetters
 from palimpsest.ops.operations.documents import Documents
 from palimpsest.ops.operations.graph import Entities
 from palimpsest.ops.operations.lifecycle.health import Diagnose
+from palimpsest.ops.operations.lifecycle.pipeline import Status
 from palimpsest.ops.operations.lifecycle.simulation import Simulate
 from palimpsest.ops.operations.memories import List, Recall
 from palimpsest.ops.operations.operation import Json, Operation, Surface, parameters
-from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.operations.privacy import Privacy
 from palimpsest.ops.operations.proposals import Proposals
-from palimpsest.ops.operations.replay import Replays
 from palimpsest.ops.operations.scopes import Scopes
+from palimpsest.ops.replay.operations import Replays
 
 Kind = type[Operation[Any]]
 HERE: Final = Path(__file__).parent

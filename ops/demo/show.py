@@ -8,20 +8,18 @@ from contextlib import AbstractContextManager
 from importlib.resources import files
 
 from pydantic import JsonValue
-from rich.console import Console
 
 from palimpsest.ops.ingest.base import Bad, ReadOptions
 from palimpsest.ops.ingest.lines import read_turns
 from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.maintenance.embedded import Application
 from palimpsest.ops.opening import publisher
+from palimpsest.ops.operations.lifecycle.pipeline import balance
 from palimpsest.ops.operations.memories import Recall
-from palimpsest.ops.operations.pipeline import balance
-from palimpsest.ops.operations.rows import rows
 from palimpsest.ops.parts import utc_now
+from palimpsest.ops.reading.rows import rows
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.terminal.tables import Json, console, print_balance, print_result, text
 from palimpsest.ops.worker.bootstrap import application
@@ -85,26 +83,22 @@ async def perform(
             await queries.answer(Recall(question, SCOPE, RESULTS, explain=True))
             for question in QUESTIONS
         ]
+        counted = rows(
+            sources.shard_of(SCOPE),
+            "SELECT type, count(*) AS n FROM memory_rows WHERE NOT is_deleted GROUP BY type"
+            " ORDER BY n DESC, type",
+        )
         return {
             "folder": str(settings.data_dir),
             "scope": SCOPE,
             "turns": len(turns),
-            "memories": _memories(sources),
+            "memories": {str(row["type"]): row["n"] for row in counted},
             "recalls": recalls,
             "decisions": [*rows(sources.shard_of(SCOPE), _DECIDED)],
             "balance": balance(sources),
             "processed_seconds": round(processed, 2),
             "seconds": round(time.perf_counter() - began, 2),
         }
-
-
-def _memories(sources: Sources) -> JsonObject:
-    counted = rows(
-        sources.shard_of(SCOPE),
-        "SELECT type, count(*) AS n FROM memory_rows WHERE NOT is_deleted GROUP BY type"
-        " ORDER BY n DESC, type",
-    )
-    return {str(row["type"]): row["n"] for row in counted}
 
 
 MEANING = {
@@ -133,25 +127,17 @@ def print_demo(result: Json) -> None:
             print_result(out, number, found)
     out.rule("[bold]What was decided, and why", align="left")
     for decision in result["decisions"]:
-        _decision(out, decision)
+        outcome = str(decision["outcome"])
+        out.print(f"[bold]{text(decision['said'])}[/]")
+        out.print(f"   [dim]{text(decision['speaker'])}, {text(decision['session'])}[/]")
+        if decision["known"] not in (None, decision["said"]):
+            out.print(f"   known before: {text(decision['known'])}")
+        out.print(
+            f"   proposed {text(decision['action'])} because: {text(decision['reason'])}"
+            f" → {MEANING.get(outcome, outcome)}"
+        )
     out.rule("[bold]Nothing got lost", align="left")
     print_balance(out, result["balance"])
-    _next(out, result)
-
-
-def _decision(out: Console, decision: Json) -> None:
-    outcome = str(decision["outcome"])
-    out.print(f"[bold]{text(decision['said'])}[/]")
-    out.print(f"   [dim]{text(decision['speaker'])}, {text(decision['session'])}[/]")
-    if decision["known"] not in (None, decision["said"]):
-        out.print(f"   known before: {text(decision['known'])}")
-    out.print(
-        f"   proposed {text(decision['action'])} because: {text(decision['reason'])}"
-        f" → {MEANING.get(outcome, outcome)}"
-    )
-
-
-def _next(out: Console, result: Json) -> None:
     folder = result["folder"]
     known = [d for d in result["decisions"] if d["memory_id"]]
     example = str(known[0]["memory_id"])[:8] if known else "ID"

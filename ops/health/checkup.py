@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palimpsest.ops.health.domains import LONGEST_CHARACTERS, LOW_IMPORTANCE, Counts
-from palimpsest.ops.operations.pipeline import stage_lags
+from palimpsest.ops.reading.stage_lags import stage_lags
 from palimpsest.schemas.memory_texts import linked_text
 from palimpsest.schemas.rows.graph import MentionRow
 from palimpsest.schemas.rows.memories import SOURCE_LIST, MemoryRow

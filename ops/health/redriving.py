@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
-from palimpsest.ops.operations.rows import Row, rows
-from palimpsest.ops.service.sources import Sources
+from palimpsest.ops.reading.rows import Row, rows
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import InvalidRecord, decode, encode
 from palimpsest.schemas.envelope import Envelope, Frozen, derived_id

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from palimpsest.ops.health.domains import DOMAINS
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
 
 DAYS: Final = 14
 """How many days a trend has at most."""

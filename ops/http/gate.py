@@ -71,7 +71,10 @@ class Gate:
         caller: Caller | None = None
         try:
             self._check_host(headers)
-            _check_origin(headers)
+            # a page of another site may have had its reader's browser send the request
+            origin = headers.get("origin")
+            if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+                raise Problem("forbidden", "requests of pages of other sites are not answered")
             if not is_public(scope["path"]):
                 caller = scope.setdefault("state", {})["caller"] = self._caller(scope, headers)
                 self._check_share(caller)
@@ -219,13 +222,6 @@ def limited(receive: Receive, limit: BodyLimit, seconds: float) -> Receive:
         return message
 
     return counted
-
-
-def _check_origin(headers: Headers) -> None:
-    """Refuses requests that a page of another site had its reader's browser send."""
-    origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != headers.get("host"):
-        raise Problem("forbidden", "requests of pages of other sites are not answered")
 
 
 def check_own_page(method: str, headers: Headers) -> None:

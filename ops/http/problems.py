@@ -189,21 +189,19 @@ def _of_http(request: Request, error: HTTPException) -> Problem:
     if detail != HTTPStatus(error.status_code).phrase:
         return Problem(code, detail, error.headers)
     if code == "method_not_allowed":
-        return _no_method(request)
+        # The problem of a method that no route has at this address; `Allow` has those there are.
+        path = request.url.path
+        here = [route for route in _routes(request) if route.path_regex.match(path)]
+        methods = {method for route in here for method in route.methods or ()}
+        allowed = ", ".join(
+            sorted(methods | {"OPTIONS"} | ({"HEAD"} if "GET" in methods else set()))
+        )
+        same = [route.path for route in _routes(request) if request.method in (route.methods or ())]
+        near = difflib.get_close_matches(path, same, 1)
+        meant = f"; did you mean {request.method} {near[0]}?" if near else ""
+        why = f"there is no {request.method[:20]} at {path[:200]}, but {allowed}{meant}"
+        return Problem("method_not_allowed", why, {"Allow": allowed})
     return Problem(code, _no_route(request) if code == "not_found" else KINDS[code][1])
-
-
-def _no_method(request: Request) -> Problem:
-    """The problem of a method that no route has at this address; `Allow` has those there are."""
-    path = request.url.path
-    here = [route for route in _routes(request) if route.path_regex.match(path)]
-    methods = {method for route in here for method in route.methods or ()}
-    allowed = ", ".join(sorted(methods | {"OPTIONS"} | ({"HEAD"} if "GET" in methods else set())))
-    same = [route.path for route in _routes(request) if request.method in (route.methods or ())]
-    near = difflib.get_close_matches(path, same, 1)
-    meant = f"; did you mean {request.method} {near[0]}?" if near else ""
-    why = f"there is no {request.method[:20]} at {path[:200]}, but {allowed}{meant}"
-    return Problem("method_not_allowed", why, {"Allow": allowed})
 
 
 def _no_route(request: Request) -> str:

@@ -42,9 +42,9 @@ from palimpsest.ops.http.service import (
 )
 from palimpsest.ops.http.tokens import LOCAL, Caller, CallerAccess
 from palimpsest.ops.operations.checking import Strict
+from palimpsest.ops.operations.lifecycle.pipeline import Status
 from palimpsest.ops.operations.memories import Embeddings, MemoryVector
 from palimpsest.ops.operations.operation import Json
-from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.requests import ExportRequest, SqlRequest
 from palimpsest.ops.service.importing import Importer
 from palimpsest.ops.sql.output import FORMS, json_value

@@ -19,11 +19,11 @@ from fastapi import Depends, Header, Query, Request
 from palimpsest.ops.http.problems import Problem, unavailable
 from palimpsest.ops.http.tokens import Caller, CallerAccess, Tokens
 from palimpsest.ops.ingest.records import in_batches
-from palimpsest.ops.operations.executing import Executor, NotYetAppliedError
+from palimpsest.ops.operations.awaited_results import AwaitedResults, TurnKey, awaited_turns
 from palimpsest.ops.operations.operation import Json, Operation, Rate, Surface, Write
 from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.service.awaited_results import AwaitedResults, TurnKey, awaited_turns
 from palimpsest.ops.service.commanding import Commands
+from palimpsest.ops.service.executing import Executor, NotYetAppliedError
 from palimpsest.ops.service.queries import Queries
 from palimpsest.ops.settings.sections import HttpSettings, Settings
 from palimpsest.ops.telemetry.metrics import Metrics

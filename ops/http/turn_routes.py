@@ -35,10 +35,10 @@ from palimpsest.ops.ingest.recognising import recognised
 from palimpsest.ops.ingest.records import Published, in_batches, not_erased
 from palimpsest.ops.ingest.requests import SentFile
 from palimpsest.ops.ingest.sources import sent_source
+from palimpsest.ops.operations.awaited_results import TurnKey, key_of
 from palimpsest.ops.operations.checking import Strict, built, model_of
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.service.awaited_results import TurnKey, key_of
 from palimpsest.ops.threads import in_thread_of
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn
@@ -101,21 +101,12 @@ async def turns(
     answer = {"accepted": len(read.records), "refused": read.refused}
     if not wait:
         return JSONResponse(answer, 202)
-    standings = await _standings(service, caller, read.records, wait)
-    settled = all(each["status"] != "pending" for each in standings)
-    return JSONResponse({**answer, "turns": standings}, 200 if settled else 202)
-
-
-async def _standings(
-    service: Service, caller: Caller, records: Sequence[Outgoing], seconds: float
-) -> list[dict[str, str]]:
-    """Returns the outcome of each turn within the time."""
-    keys = await in_thread_of("body", lambda: [*map(key_of, records)])
+    keys = await in_thread_of("body", lambda: [*map(key_of, read.records)])
     found: Mapping[TurnKey, JsonObject] = {}
     with contextlib.suppress(RequestError):  # no worker is there: pending, as they are in the log
-        found = await service.turns.within([key for key, _ in keys], seconds)
+        found = await service.turns.within([key for key, _ in keys], wait)
     may_read = "recall" in caller.permissions
-    return [
+    standings = [
         {
             "scope": key.scope,
             "turn_id": turn.turn_id,
@@ -125,6 +116,8 @@ async def _standings(
         }
         for key, turn in keys
     ]
+    settled = all(each["status"] != "pending" for each in standings)
+    return JSONResponse({**answer, "turns": standings}, 200 if settled else 202)
 
 
 @dataclass(slots=True)

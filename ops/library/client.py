@@ -109,7 +109,9 @@ class Following:
             elif not line:
                 self._after = fields.get("id", self._after)
                 if "data" in fields:
-                    return _event_of(fields)
+                    about = {"position": fields["id"], "kind": fields["event"]}
+                    event: MemoryEvent = typed(MemoryEvent, {**about, **json.loads(fields["data"])})
+                    return event
                 fields = {}
         return None
 
@@ -120,12 +122,6 @@ class Following:
         if error is not None and self._failures >= self._service.retries.attempts:
             raise error
         await asyncio.sleep(backoff(self._failures))
-
-
-def _event_of(fields: dict[str, str]) -> MemoryEvent:
-    about = {"position": fields["id"], "kind": fields["event"]}
-    event: MemoryEvent = typed(MemoryEvent, {**about, **json.loads(fields["data"])})
-    return event
 
 
 TOKEN_VARIABLE: Final = "PALIMPSEST_TOKEN"  # noqa: S105

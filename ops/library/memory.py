@@ -8,7 +8,7 @@ from typing import Any
 
 from palimpsest.ops.library.memory_methods import AsyncMethods, BlockingMethods
 from palimpsest.ops.library.methods import arguments_of
-from palimpsest.ops.operations.executing import Unrestricted
+from palimpsest.ops.service.executing import Unrestricted
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.ops.telemetry.setup import set_up

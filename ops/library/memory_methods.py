@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 from palimpsest.ops import operations as of
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.library.methods import BlockingBase, MemoryBase, method, written
-from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.checking import checked
 from palimpsest.ops.operations.documents import AddDocument, Document, GetDocument
-from palimpsest.ops.operations.executing import NotYetAppliedError
 from palimpsest.ops.operations.operation import Operation
-from palimpsest.ops.operations.replay import GetReplay, Replay, StartReplay
+from palimpsest.ops.replay import operations as replay
+from palimpsest.ops.replay.operations import GetReplay, Replay, StartReplay
 from palimpsest.ops.requests import SqlRequest
+from palimpsest.ops.service.executing import NotYetAppliedError
+from palimpsest.ops.surfaces.catalogue import OPERATIONS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +99,7 @@ class MemoryMethods:
     entities = method(of.graph.Entities)
     scopes = method(of.scopes.Scopes)
     stats = method(of.scopes.Stats)
-    agreement = method(of.replay.Agreement)
+    agreement = method(replay.Agreement)
 
     @written
     async def sql(
@@ -209,7 +210,7 @@ class MemoryMethods:
     dismiss_proposals = method(of.proposals.DismissProposals)
     flags = method(of.scopes.Flags)
     set_flags = method(of.scopes.SetFlags)
-    status = method(of.pipeline.Status)
+    status = method(of.lifecycle.pipeline.Status)
     run_job = method(of.lifecycle.jobs.RunJob)
     retention = method(of.lifecycle.retention.Retention)
     set_retention = method(of.lifecycle.retention.SetRetention)
@@ -252,14 +253,14 @@ class MemoryMethods:
             started = await self.send(GetReplay(started.id))
         return started
 
-    replays = method(of.replay.Replays)
-    get_replay = method(of.replay.GetReplay)
-    stop_replay = method(of.replay.StopReplay)
-    replay_differences = method(of.replay.ReplayDifferences)
-    branches = method(of.replay.Branches)
-    curation = method(of.replay.Curation)
-    drop_branch = method(of.replay.DropBranch)
-    promotions = method(of.replay.Promotions)
+    replays = method(replay.Replays)
+    get_replay = method(replay.GetReplay)
+    stop_replay = method(replay.StopReplay)
+    replay_differences = method(replay.ReplayDifferences)
+    branches = method(replay.Branches)
+    curation = method(replay.Curation)
+    drop_branch = method(replay.DropBranch)
+    promotions = method(replay.Promotions)
 
 
 def offer(kind: type, operations: Mapping[str, type[Operation[Any]]]) -> None:

@@ -40,7 +40,7 @@ _TICK: Final = timedelta(microseconds=1)
 async def sweep(context: JobContext) -> str:
     """Sweeps all scopes of the partition, or the one of the context."""
     removed: dict[str, int] = {}
-    for scope in await asyncio.to_thread(scopes_of, context):
+    for scope in await asyncio.to_thread(scopes_of, context.shard, context.settings, context.scope):
         for step in STEPS:
             while (found := await asyncio.to_thread(next_step, context, scope, step)) is not None:
                 if step == "history":
@@ -91,12 +91,12 @@ class NextStep:
     rows: int
 
 
-def scopes_of(context: JobContext) -> list[str]:
+def scopes_of(shard: Shard, settings: Settings, scope: str | None) -> list[str]:
     """The scopes that may be swept, in alphabetical order; without those that are frozen."""
-    if context.scope is not None:
-        return [context.scope]
-    found = context.shard.fetch(SCOPES)
-    return [scope for (scope,) in found if not is_frozen(context.shard, context.settings, scope)]
+    if scope is not None:
+        return [scope]
+    found = shard.fetch(SCOPES)
+    return [scope for (scope,) in found if not is_frozen(shard, settings, scope)]
 
 
 def next_step(context: JobContext, scope: str, step: str) -> NextStep | None:
@@ -138,13 +138,15 @@ def _until(
     return until
 
 
-def left(context: JobContext) -> Iterator[tuple[str, str, int]]:
+def left(
+    shard: Shard, settings: Settings, at: datetime, only: str | None
+) -> Iterator[tuple[str, str, int]]:
     """Yields scope, step and how many rows it would remove, for a dry run."""
-    for scope in scopes_of(context):
-        with context.shard.reading() as reader:
-            windows = windows_of(reader, context.settings, scope)
+    for scope in scopes_of(shard, settings, only):
+        with shard.reading() as reader:
+            windows = windows_of(reader, settings, scope)
             for step in STEPS:
-                until = context.at - timedelta(days=windows[WINDOW_OF[step]])
+                until = at - timedelta(days=windows[WINDOW_OF[step]])
                 given = {"scope": scope, "until": until, "after": None, "most": 2**62}
                 row = reader.execute(LEFT[step], given).fetchone()
                 if row is not None and row[1]:

@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.library.memory_methods import AsyncMethods
+from palimpsest.ops.mcp.operation_tools import Words, shape
 from palimpsest.ops.mcp.tools import (
     EXPECTED,
     WORDS,
@@ -26,7 +27,6 @@ from palimpsest.ops.mcp.tools import (
     sentence,
 )
 from palimpsest.ops.operations.graph import Entity
-from palimpsest.ops.surfaces.mcp import Words, shape
 from palimpsest.schemas.echoes import CLOSE, OPEN, marked
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows.memories import SOURCE_TYPES

@@ -24,15 +24,15 @@ from starlette.types import ASGIApp
 from palimpsest.ops.distribution import program_version
 from palimpsest.ops.library.memory_methods import AsyncMethods
 from palimpsest.ops.mcp.both_scopes import BothScopes
+from palimpsest.ops.mcp.operation_tools import AnyOperation, tool_of
 from palimpsest.ops.mcp.stdio import Answered
 from palimpsest.ops.mcp.tools import NOWHERE_ELSE, WORDS, AgentPlace, TeachingTools, with_errors
-from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.changing import Confirm, Modify, Remember
 from palimpsest.ops.operations.forgetting import ForgetOne
 from palimpsest.ops.operations.operation import Write
 from palimpsest.ops.operations.sessions import UpdateShortTermMemory
 from palimpsest.ops.service.server import USUAL, served, with_file_descriptors
-from palimpsest.ops.surfaces.mcp import AnyOperation, tool_of
+from palimpsest.ops.surfaces.catalogue import OPERATIONS
 from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.failures import describe
 

@@ -18,12 +18,12 @@ from pydantic import Field
 
 from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.library.memory_methods import AsyncMethods
+from palimpsest.ops.mcp.operation_tools import AnyOperation, Argument, Words, shape
 from palimpsest.ops.operations.graph import Entity
 from palimpsest.ops.operations.provenance import Provenance
 from palimpsest.ops.operations.scopes import Counts
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.service.client import NotThereError
-from palimpsest.ops.surfaces.mcp import AnyOperation, Argument, Words, shape
 from palimpsest.schemas.rows.memories import SELF_TAUGHT
 from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.recall.query import described

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface, Texts
-from palimpsest.ops.operations.rows import Row, all_rows, rfc3339, rows
+from palimpsest.ops.reading.rows import Row, all_rows, rows
+from palimpsest.ops.sql.values import rfc3339
 from palimpsest.stores.recall.query import Mark
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
 
 
 class PastRecall(Answer):

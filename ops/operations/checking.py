@@ -149,7 +149,9 @@ def field_type(parameter: Parameter) -> Any:
     is_optional = plain is not parameter.type
     is_text = plain is str
     if doc.model is not None:
-        plain = _with_model(plain, doc.model)
+        module, _, name = doc.model.partition(":")
+        model = _annotated(getattr(importlib.import_module(module), name), AfterValidator(_known))
+        plain = tuple.__class_getitem__((model, ...)) if get_origin(plain) is tuple else model
     elif plain is datetime:
         plain = _annotated(
             AwareDatetime, BeforeValidator(_calendar, AwareDatetime | date | TimeWord)
@@ -187,12 +189,6 @@ def _not_blank(text: str) -> str:
     if text and not text.strip():
         raise ValueError("must not be blank")
     return text
-
-
-def _with_model(plain: Any, path: str) -> Any:
-    module, _, name = path.partition(":")
-    model = _annotated(getattr(importlib.import_module(module), name), AfterValidator(_known))
-    return tuple.__class_getitem__((model, ...)) if get_origin(plain) is tuple else model
 
 
 def _known(found: T) -> T:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Operation, Read, Surface, Texts
-from palimpsest.ops.operations.rows import Row, all_rows, by_id, from_all
+from palimpsest.ops.reading.rows import Row, all_rows, by_id, from_all
 
 if TYPE_CHECKING:
     from palimpsest.ops.health.redriving import Redriver
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
 
 _SURFACE = partial(
     Surface, tag="dead letters", panel="Run and operate", permission="admin", sees_all=True

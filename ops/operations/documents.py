@@ -11,10 +11,10 @@ from palimpsest.ops.errors import RequestError, no_document
 from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Applied
 from palimpsest.ops.operations.operation import Answer, Ask, Doc, Json, Read, Surface, Write
-from palimpsest.ops.operations.rows import Row, all_rows, by_id, cursor, page, paged, rows, where
+from palimpsest.ops.reading.rows import Row, all_rows, by_id, cursor, page, paged, rows, where
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.schemas.commands import Command
 

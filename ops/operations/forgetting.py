@@ -9,11 +9,11 @@ from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Applied, Change, Changes
 from palimpsest.ops.operations.operation import Answer, Ask, Doc, Json, Rate, Read, Surface, Write
-from palimpsest.ops.operations.rows import rows
 from palimpsest.ops.operations.selection import ForgetPreview, PreviewForget, Selection
+from palimpsest.ops.reading.rows import rows
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.schemas.commands import Command
 
@@ -108,6 +108,7 @@ class Forgetting(Selection, Write[Changes | ForgetPreview]):
     async def _ids(self, ask: Ask) -> tuple[tuple[str, ...], str | None]:
         """The selected ids, with their token. A few memories named by id need no preview: the
         result has the outcome of each."""
+        from palimpsest.ops.errors import CommandError
         from palimpsest.streams.normalize import FORGOTTEN_UNCONFIRMED
 
         # A request repeated under its key may arrive when the memories are already forgotten.
@@ -115,12 +116,6 @@ class Forgetting(Selection, Write[Changes | ForgetPreview]):
         if self.is_by_ids and (few or self.key is not None):
             return tuple(self.memory_ids), self.confirm_token
         preview = await ask(PreviewForget(**self.selected(), hard=self.hard))
-        self._check(preview)
-        return tuple(str(row["id"]) for row in preview["candidates"]), str(preview["confirm_token"])
-
-    def _check(self, preview: Json) -> None:
-        from palimpsest.ops.errors import CommandError
-
         candidates, token = preview["candidates"], self.confirm_token
         if not candidates:
             raise CommandError("not_found", f"nothing in scope {self.scope} matches")
@@ -136,6 +131,7 @@ class Forgetting(Selection, Write[Changes | ForgetPreview]):
                 "the token is for other memories than match now, or for other versions of them;"
                 " look at a new preview and confirm that",
             )
+        return tuple(str(row["id"]) for row in preview["candidates"]), str(preview["confirm_token"])
 
 
 class Forget(Forgetting):

@@ -13,10 +13,10 @@ from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Applied, StoredMemory
 from palimpsest.ops.operations.memories import stored_memories
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface, Write
-from palimpsest.ops.operations.rows import no_cursor, rows, where
+from palimpsest.ops.reading.rows import no_cursor, rows, where
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.stores.shard import Shard
     from palimpsest.streams.text.entity_names import KnownEntity, MergeEvidence
 

@@ -14,21 +14,12 @@ from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import StoredMemory
 from palimpsest.ops.operations.notices import notices
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface, Texts
-from palimpsest.ops.operations.rows import (
-    Parameters,
-    Row,
-    by_id,
-    cursor,
-    page,
-    paged,
-    plain,
-    rows,
-    where,
-)
+from palimpsest.ops.reading.rows import Parameters, Row, by_id, cursor, page, paged, rows, where
+from palimpsest.ops.sql.values import plain
 from palimpsest.stores.recall.query import METADATA_PASSES, Mark, RecallAnswer, WhyNot
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.stores.recall.query import Query
     from palimpsest.stores.shard import Shard
 
@@ -394,7 +385,10 @@ class List(Read[MemoryPage]):
         condition, values = where(filters)
         if self.cursor is not None:
             condition += f" AND {_AFTER_A_PAGE}"
-            values += _position(self.cursor)
+            occurred_at, rest = cursor(self.cursor)
+            created_at, named = cursor(rest)
+            scope, _, memory_id = named.rpartition("/")
+            values += [*(occurred_at, created_at, scope) * 2, memory_id]
         condition += (
             " ORDER BY occurred_at DESC, created_at DESC, scope DESC,"
             f" rowid DESC LIMIT {int(self.limit) + 1}"
@@ -430,14 +424,6 @@ _NEWEST = ("occurred_at", "created_at", "scope")
 _AFTER_A_PAGE = """((occurred_at, created_at, scope) < (?::TIMESTAMPTZ, ?::TIMESTAMPTZ, ?)
     OR (occurred_at, created_at, scope) = (?::TIMESTAMPTZ, ?::TIMESTAMPTZ, ?)
     AND rowid < (SELECT rowid FROM memory_rows WHERE memory_id = ?))"""
-
-
-def _position(after: str) -> list[object]:
-    """The values of _AFTER_A_PAGE. Raises RequestError."""
-    occurred_at, rest = cursor(after)
-    created_at, named = cursor(rest)
-    scope, _, memory_id = named.rpartition("/")
-    return [*(occurred_at, created_at, scope) * 2, memory_id]
 
 
 class Memories(Answer):

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from palimpsest.ops.operations.rows import rfc3339, rows_of
+from palimpsest.ops.reading.rows import rows_of
+from palimpsest.ops.sql.values import rfc3339
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
 
 MOST_NAMES: Final = 12
 """Names of what exists, at most."""

@@ -36,7 +36,7 @@ from palimpsest.ops.lifecycle.accesses import Accessed
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.schemas.commands import Command
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Applied
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface, Write
-from palimpsest.ops.operations.rows import rows
+from palimpsest.ops.reading.rows import rows
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
 
 Level = Literal["none", "partial", "full"]
 

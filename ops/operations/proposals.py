@@ -10,10 +10,10 @@ from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Applied
 from palimpsest.ops.operations.operation import Answer, Ask, Doc, Json, Read, Surface, Texts, Write
-from palimpsest.ops.operations.rows import SHORTEST_ID, all_rows
+from palimpsest.ops.reading.rows import SHORTEST_ID, all_rows
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.schemas.commands import Command
 

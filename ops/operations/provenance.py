@@ -13,10 +13,11 @@ from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import StoredMemory
 from palimpsest.ops.operations.memories import MEMORY, last_recalls, stored_memories, with_marks
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface
-from palimpsest.ops.operations.rows import Row, by_id, plain, rows
+from palimpsest.ops.reading.rows import Row, by_id, rows
+from palimpsest.ops.sql.values import plain
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.stores.shard import Shard
 
 _OF_MEMORY = partial(Surface, panel="Explain and review", routing="id")
@@ -322,24 +323,21 @@ def _decisions(shard: Shard, memory_id: str) -> list[Row]:
         [memory_id],
     )
     for decision in decisions:
-        decision["candidates"] = _with_contents(shard, json.loads(decision["candidates"]))
+        # each candidate has its text at the version that the decision saw
+        candidates = json.loads(decision["candidates"])
+        texts = {
+            (row["memory_id"], row["version"]): row["content"]
+            for row in rows(
+                shard,
+                "SELECT memory_id, version, content FROM memory_rows"
+                " WHERE memory_id IN (SELECT unnest($1))"
+                " UNION ALL SELECT memory_id, version, content FROM archived_states"
+                " WHERE memory_id IN (SELECT unnest($1))",
+                [[candidate["memory_id"] for candidate in candidates]],
+            )
+        }
+        decision["candidates"] = [
+            {**candidate, "content": texts.get((candidate["memory_id"], candidate["version"]))}
+            for candidate in candidates
+        ]
     return decisions
-
-
-def _with_contents(shard: Shard, candidates: list[Row]) -> list[Row]:
-    """The candidates, each with its text at the version that the decision saw."""
-    texts = {
-        (row["memory_id"], row["version"]): row["content"]
-        for row in rows(
-            shard,
-            "SELECT memory_id, version, content FROM memory_rows"
-            " WHERE memory_id IN (SELECT unnest($1))"
-            " UNION ALL SELECT memory_id, version, content FROM archived_states"
-            " WHERE memory_id IN (SELECT unnest($1))",
-            [[candidate["memory_id"] for candidate in candidates]],
-        )
-    }
-    return [
-        {**candidate, "content": texts.get((candidate["memory_id"], candidate["version"]))}
-        for candidate in candidates
-    ]

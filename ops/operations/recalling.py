@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 from pydantic import JsonValue, TypeAdapter
 
-from palimpsest.ops.operations.rows import plain
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.service.sources import Sources
+from palimpsest.ops.sql.values import plain
 from palimpsest.schemas.echoes import marked
 from palimpsest.schemas.normal_forms import statement_key
 from palimpsest.schemas.rows.sessions import ShortTermRow

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Applied
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface, Write, merged
-from palimpsest.ops.operations.rows import all_rows, rows, rows_of
+from palimpsest.ops.reading.rows import all_rows, rows, rows_of
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
 
 
 class Counts(Answer):

@@ -14,10 +14,10 @@ from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.memories import SAID_AS, SAID_BY, Recall
 from palimpsest.ops.operations.notices import notices
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Record, Surface, Texts
-from palimpsest.ops.operations.rows import Row, rows, where
+from palimpsest.ops.reading.rows import Row, rows, where
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.stores.shard import Shard
 
 MOST: Final = 200
@@ -214,7 +214,15 @@ def _meant(
                 for row in found
                 if not named.ids or row["id"] in named.ids or not has_case(row["content"])
             ]
-            chosen = _nearest(pool)
+            # those about as near as the nearest, by score or by vector
+            scores = {row["id"]: row["score"] for row in pool}
+            vectors = {row["id"]: row["scores"]["vector"] or 0.0 for row in pool}
+            best, nearest = max(scores.values(), default=0.0), max(vectors.values(), default=0.0)
+            chosen = {
+                key
+                for key, score in scores.items()
+                if score >= SCORE_SHARE * best or vectors[key] >= max(VECTOR_SHARE * nearest, 0.01)
+            }
         chosen -= alike(about, texts)
     kinds = identifiers_asked(question, [texts[key] for key in sorted(chosen & texts.keys())])
     return chosen | _having(kinds, texts)
@@ -222,18 +230,6 @@ def _meant(
 
 def _having(patterns: Sequence[re.Pattern[str]], texts: Mapping[str, str]) -> set[str]:
     return {key for key, text in texts.items() if any(each.search(text) for each in patterns)}
-
-
-def _nearest(found: Sequence[Row]) -> set[str]:
-    """The memories about as near as the nearest, by score or by vector."""
-    scores = {row["id"]: row["score"] for row in found}
-    vectors = {row["id"]: row["scores"]["vector"] or 0.0 for row in found}
-    best, nearest = max(scores.values(), default=0.0), max(vectors.values(), default=0.0)
-    return {
-        key
-        for key, score in scores.items()
-        if score >= SCORE_SHARE * best or vectors[key] >= max(VECTOR_SHARE * nearest, 0.01)
-    }
 
 
 def _texts(sources: Sources, request: PreviewForget) -> dict[str, str]:

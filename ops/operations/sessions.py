@@ -12,11 +12,12 @@ from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Applied, StoredMemory
 from palimpsest.ops.operations.memories import List
 from palimpsest.ops.operations.operation import Answer, Ask, Doc, Json, Read, Surface, Write
-from palimpsest.ops.operations.rows import cursor, no_cursor, plain, rfc3339, rows
+from palimpsest.ops.reading.rows import cursor, no_cursor, rows
+from palimpsest.ops.sql.values import plain, rfc3339
 from palimpsest.stores.recall.query import Mark
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.schemas.commands import Command
 

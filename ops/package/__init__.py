@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     )
     from palimpsest.ops.library.client import AsyncClient, Client
     from palimpsest.ops.library.memory import AsyncMemory, Memory
-    from palimpsest.ops.operations.executing import NotYetAppliedError
+    from palimpsest.ops.service.executing import NotYetAppliedError
     from palimpsest.ops.transport.base import NotDoneError
     from palimpsest.ops.transport.sending import RateLimitedError
     from palimpsest.schemas.envelope import Actor
@@ -49,7 +49,7 @@ _LIES_IN = {
     "Memory": "palimpsest.ops.library.memory",
     "NotDoneError": "palimpsest.ops.transport.base",
     "NotFoundError": "palimpsest.ops.errors",
-    "NotYetAppliedError": "palimpsest.ops.operations.executing",
+    "NotYetAppliedError": "palimpsest.ops.service.executing",
     "RateLimitedError": "palimpsest.ops.transport.sending",
     "RequestError": "palimpsest.ops.errors",
     "UnauthorizedError": "palimpsest.ops.errors",

@@ -33,7 +33,6 @@ from pydantic_core import to_jsonable_python
 from palimpsest.ops.errors import NotFoundError, RequestError, UnavailableError
 from palimpsest.ops.operations.checking import checked
 from palimpsest.ops.operations.operation import parameters
-from palimpsest.ops.operations.rows import rfc3339
 from palimpsest.ops.parts import utc_now
 from palimpsest.ops.replay.requests import (
     REPLAYS,
@@ -50,6 +49,7 @@ from palimpsest.ops.replay.requests import (
 )
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.sql.values import rfc3339
 from palimpsest.stores.database.durable_files import write_whole
 from palimpsest.stores.lock import FolderLock
 from palimpsest.streams.logs.file_lock import is_held
@@ -181,7 +181,26 @@ def start(settings: Settings, given: JsonObject) -> JsonObject:
     folder = _folder(settings) / f"{started:%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
     folder.mkdir(parents=True)
     _write(folder / ORDER_FILE, {"order": given, "started_at": rfc3339(started)})
-    _spawn(settings, folder)
+    with (folder / ERRORS_FILE).open("wb") as errors:
+        process = subprocess.Popen(  # noqa: S603 - this interpreter, with arguments of our own
+            [sys.executable, "-m", "palimpsest.ops.replay.jobs", str(folder.absolute())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+        )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        # With secrets: neither the process list nor a file shows a pipe.
+        process.stdin.write(pickle.dumps(settings))
+        process.stdin.close()
+    began = process.stdout.readline()
+    process.stdout.close()
+    # The thread reaps the process, which would otherwise stay in the process table.
+    threading.Thread(target=process.wait, name=folder.name, daemon=True).start()
+    if not began:
+        raise RequestError(f"the replay could not begin: {_last_words(folder / ERRORS_FILE)}")
     for old in _folders(settings)[MOST_KEPT:]:
         if not is_held(_lock(old)):
             shutil.rmtree(old, ignore_errors=True)
@@ -284,7 +303,7 @@ def _known(settings: Settings, replay_id: str) -> Path:
 
 
 def _job(folder: Path) -> JsonObject:
-    """Returns a replay as `ops.operations.replay.Replay`. One whose process ended without a word
+    """Returns a replay as `ops.replay.operations.Replay`. One whose process ended without a word
     has failed: what it did is kept, and the same order goes on from there."""
     # Checked first: a replay that ends meanwhile has its end in the file.
     running = is_held(_lock(folder))
@@ -326,30 +345,6 @@ def _write(path: Path, content: object) -> None:
 
 EVERY_SECONDS: Final = 0.2
 """Interval between two reports of progress."""
-
-
-def _spawn(settings: Settings, folder: Path) -> None:
-    """Starts the process and waits until it has the lock. Raises RequestError if it ends before."""
-    with (folder / ERRORS_FILE).open("wb") as errors:
-        process = subprocess.Popen(  # noqa: S603 - this interpreter, with arguments of our own
-            [sys.executable, "-m", "palimpsest.ops.replay.jobs", str(folder.absolute())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            start_new_session=True,
-        )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with contextlib.suppress(BrokenPipeError):
-        # With secrets: neither the process list nor a file shows a pipe.
-        process.stdin.write(pickle.dumps(settings))
-        process.stdin.close()
-    began = process.stdout.readline()
-    process.stdout.close()
-    # The thread reaps the process, which would otherwise stay in the process table.
-    threading.Thread(target=process.wait, name=folder.name, daemon=True).start()
-    if not began:
-        raise RequestError(f"the replay could not begin: {_last_words(folder / ERRORS_FILE)}")
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.opening import publisher
-from palimpsest.ops.operations.rows import SHORTEST_ID
+from palimpsest.ops.reading.rows import SHORTEST_ID
 from palimpsest.ops.replay.branches import (
     Branch,
     check_log,

@@ -18,9 +18,9 @@ from weakref import WeakKeyDictionary
 
 from palimpsest.ops.errors import NotFoundError
 from palimpsest.ops.operations.answers import RESULTS
+from palimpsest.ops.operations.awaited_results import AwaitedResults
 from palimpsest.ops.operations.lifecycle.jobs import RUNS, JobRun, Outcome, run_of
 from palimpsest.ops.scheduling.periodic import PartitionTimer
-from palimpsest.ops.service.awaited_results import AwaitedResults
 from palimpsest.ops.settings.sections import Settings, schedule_of
 from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.shard import Shard

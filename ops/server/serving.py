@@ -25,12 +25,12 @@ from palimpsest.ops.http.service import Rates, Service, check_permission
 from palimpsest.ops.http.tokens import Caller, CallerAccess, Tokens
 from palimpsest.ops.library.memory_methods import AsyncMethods
 from palimpsest.ops.maintenance.embedded import Application
+from palimpsest.ops.operations.awaited_results import awaited_commands
+from palimpsest.ops.operations.lifecycle.pipeline import Status
 from palimpsest.ops.operations.operation import Json, Operation
-from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.parts import SetupError, utc_now
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.server.application import create_app
-from palimpsest.ops.service.awaited_results import awaited_commands
 from palimpsest.ops.service.client import is_loopback
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.queries import Queries

@@ -127,7 +127,17 @@ class Commands:
             own = text.model_copy(update={"document_id": document_id(order.scope, command_id)})
             records.append(text_record(order.scope, own, utc_now(), order.actor))
         for record in records:
-            self._check_size(record)
+            try:
+                refuse_depth(record.value or b"")
+            except InvalidRecord as error:
+                raise CommandError("invalid_request", str(error)) from None
+            size = len(record.value or b"")
+            if size > self._max_bytes:
+                raise CommandError(
+                    "too_large",
+                    f"the command takes {size} bytes, more than the {self._max_bytes}"
+                    " allowed (setting log.max_record_bytes)",
+                )
         await in_thread_of("append", self._append, records)
         answer = await self.result(command_id, order.scope, seconds, on_waiting)
         return SubmittedCommand(
@@ -212,19 +222,6 @@ class Commands:
         except (UnicodeEncodeError, ValueError) as error:
             text = f"the command has characters that are no text: {error}"
             raise CommandError("invalid_request", text) from None
-
-    def _check_size(self, record: Outgoing) -> None:
-        try:
-            refuse_depth(record.value or b"")
-        except InvalidRecord as error:
-            raise CommandError("invalid_request", str(error)) from None
-        size = len(record.value or b"")
-        if size > self._max_bytes:
-            raise CommandError(
-                "too_large",
-                f"the command takes {size} bytes, more than the {self._max_bytes}"
-                " allowed (setting log.max_record_bytes)",
-            )
 
 
 def _body(order: CommandRequest) -> MemoryCommand:

@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 
 from palimpsest.ops.errors import NotOpenError, RequestError
+from palimpsest.ops.operations.awaited_results import awaited_commands
 from palimpsest.ops.operations.operation import Json, Read
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import ExportRequest, FileRequest, JsonObject, SqlRequest
-from palimpsest.ops.service.awaited_results import awaited_commands
 from palimpsest.ops.service.exporting import export_scope
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.service.sql_queries import sql
 from palimpsest.ops.threads import in_thread_of
 from palimpsest.stores.database.cursors import StoreClosed

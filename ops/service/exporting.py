@@ -12,10 +12,10 @@ import duckdb
 
 from palimpsest.ops.distribution import program_version
 from palimpsest.ops.errors import NotFoundError
-from palimpsest.ops.operations.rows import plain, rfc3339
 from palimpsest.ops.parts import utc_now
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import ExportRequest
-from palimpsest.ops.service.sources import Sources
+from palimpsest.ops.sql.values import plain, rfc3339
 from palimpsest.schemas.portable import (
     FORMAT,
     FORMAT_VERSION,

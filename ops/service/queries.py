@@ -105,8 +105,8 @@ async def _of_folder(
     settings: Settings, undo: contextlib.AsyncExitStack, late: bool
 ) -> Queries | None:
     from palimpsest.ops.opening import open_log, readers
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.ops.service.direct_queries import DirectQueries
-    from palimpsest.ops.service.sources import Sources
 
     try:
         opened = await undo.enter_async_context(readers(settings))

@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from palimpsest.ops.errors import NotFoundError, NotOpenError, RequestError, UnavailableError
 from palimpsest.ops.operations.dead_letters import Redrive
+from palimpsest.ops.operations.lifecycle.pipeline import Status
 from palimpsest.ops.operations.operation import Json, Read
-from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.requests import ExportRequest, FileRequest, JsonObject, SqlRequest
 from palimpsest.ops.service.announcement import announcements
 from palimpsest.ops.service.client import CONNECT_SECONDS, NotThereError, RemoteQueries

@@ -30,8 +30,8 @@ from palimpsest.ops.errors import (
     SqlTooSlowError,
     UnavailableError,
 )
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import SqlRequest
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.sql.processes import QueryProcess, QueryProcesses
 from palimpsest.stores.database.balance import progress_of
 from palimpsest.stores.database.query_process import complete

@@ -8,19 +8,18 @@ import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
-from palimpsest.ops.operations.operation import Json
-from palimpsest.ops.operations.rows import Row, plain
+from palimpsest.ops.sql.values import plain
 
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 
 
-def json_rows(table: pa.Table) -> list[Row]:
+def json_rows(table: pa.Table) -> list[dict[str, Any]]:
     """Returns the rows as JSON objects. Times are RFC 3339, whole decimals integers, other decimals
     floats, bytes base64; NaN and infinity, which JSON lacks, are null."""
     named = table.rename_columns(_apart(table.column_names))
@@ -104,7 +103,7 @@ def _apart(names: list[str]) -> list[str]:
     return found
 
 
-def json_value(value: object) -> Json:
+def json_value(value: object) -> Any:
     """Returns a value of a result as JSON; see `json_rows`."""
     if isinstance(value, Decimal):
         whole = value.is_finite() and value == value.to_integral_value()

@@ -112,7 +112,14 @@ class QueryProcess:
             raise _GoneError from None
         if not line.endswith(b"\n"):
             raise _GoneError
-        return _checked(json.loads(line))
+        told: dict[str, Any] = json.loads(line)
+        if "raised" in told:
+            raise RAISED[told["raised"]](told["text"])
+        if "errno" in told:
+            raise OSError(told["errno"], told["text"])
+        if "failed" in told:
+            raise RuntimeError(f"a query in SQL failed with {told['failed']}")
+        return told
 
     def table(self, command: dict[str, Any], parts: Sequence[pa.Table] = ()) -> pa.Table:
         self.told(command, parts)
@@ -127,16 +134,6 @@ class QueryProcess:
 
 class _GoneError(Exception):
     """The process has ended."""
-
-
-def _checked(told: dict[str, Any]) -> dict[str, Any]:
-    if "raised" in told:
-        raise RAISED[told["raised"]](told["text"])
-    if "errno" in told:
-        raise OSError(told["errno"], told["text"])
-    if "failed" in told:
-        raise RuntimeError(f"a query in SQL failed with {told['failed']}")
-    return told
 
 
 class QueryProcesses:

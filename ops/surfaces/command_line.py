@@ -99,7 +99,7 @@ def execute(
     and with 2 for invalid values."""
     from palimpsest.ops.errors import CommandError, RequestError
     from palimpsest.ops.operations.checking import checked
-    from palimpsest.ops.operations.executing import NotYetAppliedError, refusal
+    from palimpsest.ops.service.executing import NotYetAppliedError, refusal
 
     unset = {each.name for each in parameters(kind) if values.get(each.name) is None}
     try:
@@ -118,12 +118,6 @@ def execute(
             print_json(result)
             raise typer.Exit(1) from None
         raise
-    _print(cli, operation, answer, as_json)
-    if refusal(answer) is not None or not operation.is_done(answer):
-        raise typer.Exit(1)
-
-
-def _print(cli: Cli, operation: Operation[Any], answer: Json, as_json: bool) -> None:
     if as_json:
         print_json(answer)
     else:
@@ -138,6 +132,8 @@ def _print(cli: Cli, operation: Operation[Any], answer: Json, as_json: bool) -> 
         warn_if_unknown(cli, scope)
     if answer is None:
         raise not_done("there is no result: it is pending, or unknown")
+    if refusal(answer) is not None or not operation.is_done(answer):
+        raise typer.Exit(1)
 
 
 def is_empty(answer: Json) -> bool:
@@ -158,7 +154,7 @@ def warn_if_unknown(cli: Cli, scope: str) -> None:
     import difflib
 
     from palimpsest.ops.log_folder import worker_is_there
-    from palimpsest.ops.operations.pipeline import Status
+    from palimpsest.ops.operations.lifecycle.pipeline import Status
     from palimpsest.ops.operations.scopes import Scopes
 
     known = [str(row["scope"]) for row in cli.execute(Scopes())["scopes"]]

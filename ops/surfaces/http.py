@@ -26,9 +26,7 @@ from palimpsest.ops.http.service import (
 )
 from palimpsest.ops.http.tokens import Caller
 from palimpsest.ops.operations.answers import CommandResult
-from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.checking import Strict, built, checked, field_type, model_of
-from palimpsest.ops.operations.executing import NotYetAppliedError, refusal
 from palimpsest.ops.operations.operation import (
     Json,
     Operation,
@@ -39,6 +37,8 @@ from palimpsest.ops.operations.operation import (
     parameters,
     without_none,
 )
+from palimpsest.ops.service.executing import NotYetAppliedError, refusal
+from palimpsest.ops.surfaces.catalogue import OPERATIONS
 from palimpsest.schemas.envelope import ActorType
 
 Kind = type[Operation[Any]]
@@ -54,21 +54,6 @@ class Waiting(Strict):
 
 
 def _add(api: APIRouter, kind: Kind, method: str, path: str) -> None:
-    api.add_api_route(
-        path.removeprefix(api.prefix),
-        _endpoint(kind, method, path),
-        methods=[method],
-        status_code=kind.surface.status,
-        tags=[kind.surface.tag],
-        name=kind.slug,
-        operation_id=kind.slug,
-        description=description(kind),
-        response_model=without_none(answer_type(kind)),
-        responses=_responses(kind, method, path),
-    )
-
-
-def _responses(kind: Kind, method: str, path: str) -> dict[int | str, dict[str, Any]]:
     responses: dict[int | str, dict[str, Any]] = {}
     fields = parameters(kind)
     names = {each.name for each in fields} if kind.surface.routing != "folder" else set()
@@ -79,7 +64,18 @@ def _responses(kind: Kind, method: str, path: str) -> dict[int | str, dict[str, 
         responses |= errors("not_found")
     if _has_body(method) and _left(fields, path):
         responses |= errors(*WITH_BODY)
-    return responses
+    api.add_api_route(
+        path.removeprefix(api.prefix),
+        _endpoint(kind, method, path),
+        methods=[method],
+        status_code=kind.surface.status,
+        tags=[kind.surface.tag],
+        name=kind.slug,
+        operation_id=kind.slug,
+        description=description(kind),
+        response_model=without_none(answer_type(kind)),
+        responses=responses,
+    )
 
 
 def _has_body(method: str) -> bool:
@@ -118,7 +114,11 @@ def _endpoint(kind: Kind, method: str, path: str) -> Callable[..., Awaitable[Res
             if refused is not None:
                 raise refused
         if isinstance(operation, CommandResult) and answer is None:
-            answer = _pending(service, caller, operation)
+            # The state of a command without a result, known only to the service that accepted it.
+            scope = service.pending.get(operation.command_id)
+            if scope is None or not caller.sees(scope) or operation.scope not in (None, scope):
+                raise Problem("not_found", f"there is no pending command {operation.command_id}")
+            answer = {"command_id": operation.command_id, "scope": scope, "applied": False}
         return answer if isinstance(answer, Response) else _json(answer, kind.surface.status)
 
     call.__name__ = kind.slug
@@ -179,14 +179,6 @@ async def _answer(
 def _json(answer: Json, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     # pydantic's serializer is fast: an answer with the texts of ten memories can be megabytes.
     return Response(to_json(answer), status, headers, JSON_TYPE)
-
-
-def _pending(service: Service, caller: Caller, operation: CommandResult) -> dict[str, Any]:
-    """The state of a command without a result, known only to the service that accepted it."""
-    scope = service.pending.get(operation.command_id)
-    if scope is None or not caller.sees(scope) or operation.scope not in (None, scope):
-        raise Problem("not_found", f"there is no pending command {operation.command_id}")
-    return {"command_id": operation.command_id, "scope": scope, "applied": False}
 
 
 # ---- for the clients ----

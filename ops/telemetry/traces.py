@@ -127,7 +127,7 @@ class OpenTelemetryTracer:
         header = tracing.valid(record.headers.get(tracing.HEADER))
         if header is not None and not _flags(header).sampled:
             return None
-        if header is None or _is_untraced(header, message):
+        if header is None or (header[:35] == tracing.untraced(message.correlation_id)[:35]):
             if stage != FIRST_STAGE or not self._permits():
                 return None
             header = None
@@ -154,11 +154,6 @@ def _of_message(operation: str, topic: str, message: Message) -> dict[str, Attri
         "messaging.message.id": message.id,
         "messaging.message.conversation_id": message.correlation_id,
     }
-
-
-def _is_untraced(header: bytes, message: Message) -> bool:
-    """Whether no tracer made the header; earlier releases wrote other spans in the same trace."""
-    return header[:35] == tracing.untraced(message.correlation_id)[:35]
 
 
 def _context(parent: SpanContext | None) -> Context:

@@ -155,8 +155,8 @@ class Cli:
         import asyncio
         from functools import partial
 
-        from palimpsest.ops.operations.executing import Executor, Unrestricted
         from palimpsest.ops.operations.operation import Write
+        from palimpsest.ops.service.executing import Executor, Unrestricted
         from palimpsest.ops.service.queries import queries
 
         def waiting() -> None:

@@ -130,7 +130,7 @@ def watched(app: Process) -> Iterator[None]:
 
 
 def _show(app: Process, bar: Bar, tasks: dict[str, TaskID]) -> None:
-    from palimpsest.ops.operations.pipeline import stage_lags
+    from palimpsest.ops.reading.stage_lags import stage_lags
 
     def update(name: str, completed: int, total: int | None, amount: str) -> None:
         if name not in tasks:

@@ -15,17 +15,17 @@ import pyarrow as pa
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.maintenance.embedded import Application
 from palimpsest.ops.opening import publisher
-from palimpsest.ops.operations.executing import Executor, NotYetAppliedError, Unrestricted
+from palimpsest.ops.operations.awaited_results import awaited_commands, key_of, results_of
+from palimpsest.ops.operations.lifecycle.pipeline import Status
 from palimpsest.ops.operations.operation import Json, Operation, Read
-from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.parts import utc_now
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import FileRequest, JsonObject, SqlRequest
-from palimpsest.ops.service.awaited_results import awaited_commands, key_of, results_of
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.ops.service.commanding import Commands
 from palimpsest.ops.service.direct_queries import DirectQueries
+from palimpsest.ops.service.executing import Executor, NotYetAppliedError, Unrestricted
 from palimpsest.ops.service.queries import Queries, queries
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.transport.base import BackgroundTransport, idle_at, waited_for
 from palimpsest.ops.transport.turns import Turn, turn_records

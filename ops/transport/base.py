@@ -16,9 +16,9 @@ from palimpsest.ops.documents.settings import DocumentSettings
 from palimpsest.ops.errors import CommandError, RequestError
 from palimpsest.ops.operations.answers import MemoryChange
 from palimpsest.ops.operations.checking import typed
-from palimpsest.ops.operations.executing import refusal
 from palimpsest.ops.operations.operation import Json, Operation, answer_type
 from palimpsest.ops.requests import SqlRequest
+from palimpsest.ops.service.executing import refusal
 
 if TYPE_CHECKING:
     import pyarrow as pa

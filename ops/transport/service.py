@@ -15,10 +15,10 @@ from pydantic import ValidationError
 
 from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations.answers import CommandResult
-from palimpsest.ops.operations.executing import NotYetAppliedError, outcome
+from palimpsest.ops.operations.lifecycle.pipeline import Status
 from palimpsest.ops.operations.operation import Json, Operation, Write
-from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.requests import SqlRequest
+from palimpsest.ops.service.executing import NotYetAppliedError, outcome
 from palimpsest.ops.transport.base import BackgroundTransport, idle_at, waited_for
 from palimpsest.ops.transport.sending import Call, RetryPolicy, connected, send
 

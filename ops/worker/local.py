@@ -30,20 +30,20 @@ from starlette.routing import Route
 from palimpsest.ops.errors import NotOpenError, RequestError
 from palimpsest.ops.lifecycle.accesses import asker
 from palimpsest.ops.maintenance.process import Process
-from palimpsest.ops.operations.catalogue import OPERATIONS
+from palimpsest.ops.operations.lifecycle.pipeline import Status
 from palimpsest.ops.operations.operation import Json, Read
-from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.parts import SetupError
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import FileRequest, JsonObject, ResultRequest, SqlRequest
 from palimpsest.ops.service.announcement import Announcement, announce, own_folder
 from palimpsest.ops.service.client import ASKER
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.queries import Queries
 from palimpsest.ops.service.server import listening, served
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.service.sql_queries import remove_abandoned
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.sql.output import ARROW_TYPE, as_arrow
+from palimpsest.ops.surfaces.catalogue import OPERATIONS
 from palimpsest.schemas.failures import describe
 from palimpsest.streams.kafka.cluster import Wait
 
@@ -186,7 +186,15 @@ def _answered(token: str, answer: Callable[[HttpRequest, bytes], Awaitable[Respo
 
     async def handle(http: HttpRequest) -> Response:
         try:
-            return await answer(http, await _body(http, token))
+            header = http.headers.get("authorization", "").encode()
+            if not hmac.compare_digest(header, f"Bearer {token}".encode()):
+                raise _RefusedError(401, "this is not the token of this worker")
+            body = bytearray()
+            async for part in http.stream():
+                body += part
+                if len(body) > MAX_BODY_BYTES:
+                    raise _RefusedError(413, f"the request is larger than {MAX_BODY_BYTES} bytes")
+            return await answer(http, bytes(body))
         except _RefusedError as error:
             return JSONResponse({"error": str(error)}, error.status)
         except RequestError as error:
@@ -217,18 +225,6 @@ def read_parts(file: BinaryIO) -> Iterator[bytes]:
     with file:
         while data := file.read(MAX_BODY_BYTES):
             yield data
-
-
-async def _body(http: HttpRequest, token: str) -> bytes:
-    header = http.headers.get("authorization", "").encode()
-    if not hmac.compare_digest(header, f"Bearer {token}".encode()):
-        raise _RefusedError(401, "this is not the token of this worker")
-    body = bytearray()
-    async for part in http.stream():
-        body += part
-        if len(body) > MAX_BODY_BYTES:
-            raise _RefusedError(413, f"the request is larger than {MAX_BODY_BYTES} bytes")
-    return bytes(body)
 
 
 def _parsed(kind: type[RequestT], body: bytes) -> RequestT:

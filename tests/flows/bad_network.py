@@ -12,8 +12,8 @@ from typing import Self
 
 import httpx
 
-from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.operation import Read
+from palimpsest.ops.surfaces.catalogue import OPERATIONS
 
 
 @dataclass(frozen=True)

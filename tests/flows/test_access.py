@@ -17,8 +17,8 @@ from palimpsest.ops.maintenance.erasing import carry_out_in
 from palimpsest.ops.operations.memories import Context, Get, Recall
 from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.operations.provenance import Explain
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import AccessSettings, Settings
 from palimpsest.schemas.commands import (
     EraseScopeCommand,

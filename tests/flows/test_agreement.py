@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from palimpsest.ops.cli.main import whole
 from palimpsest.ops.maintenance.embedded import Application, application
 from palimpsest.ops.maintenance.shadow_deciding import Earning, Judged, change_of
-from palimpsest.ops.operations.replay import Agreement
 from palimpsest.ops.operations.scopes import Flags
+from palimpsest.ops.replay.operations import Agreement
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.worker.local import sources_of

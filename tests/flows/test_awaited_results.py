@@ -10,16 +10,16 @@ import duckdb
 import pytest
 
 from palimpsest.ops.errors import NotOpenError
-from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.service.awaited_results import (
+from palimpsest.ops.operations.awaited_results import (
     AwaitedResults,
     TurnKey,
     awaited_commands,
     awaited_turns,
     key_of,
 )
+from palimpsest.ops.reading.sources import Sources
+from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.transport.attached import Attached
 from palimpsest.schemas.commands import RememberCommand
 from palimpsest.streams.runtime.output import outgoing
@@ -89,7 +89,7 @@ async def test_who_gives_up_hinders_nobody(pipeline: Pipeline) -> None:
 async def test_a_commit_wakes_who_waits(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palimpsest.ops.service.awaited_results.LOOK_SECONDS", 10 * PATIENCE_S)
+    monkeypatch.setattr("palimpsest.ops.operations.awaited_results.LOOK_SECONDS", 10 * PATIENCE_S)
     message = commanded(RememberCommand(content=TEXTS[0]), 1)
     command_id = message.id
     pipeline.publish(message)

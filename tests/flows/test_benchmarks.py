@@ -10,9 +10,9 @@ import pytest
 
 from palimpsest.ops.bench.data_sets import DataSet
 from palimpsest.ops.bench.service_load import ANALYST_QUERIES
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import SqlRequest
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sources import load_settings
 from tests.conversations import write_conversations
 from tests.flows.program import Program

@@ -388,5 +388,5 @@ def test_a_command_loads_what_it_needs(told: Program) -> None:
     assert loaded(told, "ingest", turn, "--scope", "ana") & {*HEAVY, "httpx"} == appends
     assert loaded(told, "list", "--scope", "ana") & {*SERVERS, "httpx"} == set()
     with told.worker():
-        others = {"palimpsest.ops.operations.catalogue", "palimpsest.schemas.commands"}
+        others = {"palimpsest.ops.surfaces.catalogue", "palimpsest.schemas.commands"}
         assert loaded(told, "list", "--scope", "ana") & {*HEAVY, *others, "click"} == set()

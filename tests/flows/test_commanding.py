@@ -18,9 +18,9 @@ from palimpsest.ops.operations.forgetting import Forget
 from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.operations.operation import Operation, Read
 from palimpsest.ops.operations.selection import PreviewForget
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.service.commanding import CommandRequest, Commands, SubmittedCommand
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.sources import Sources
 from palimpsest.schemas.commands import (
     Command,
     ConfirmCommand,

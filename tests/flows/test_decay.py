@@ -12,8 +12,8 @@ import pytest
 
 from palimpsest.ops.lifecycle.decay import preview
 from palimpsest.ops.operations.lifecycle.fading import Weak
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.sources import Sources
 from palimpsest.schemas.commands import (
     ConfirmCommand,
     DecayCommand,

@@ -16,8 +16,8 @@ from palimpsest.ops.operations.lifecycle.fading import Weak
 from palimpsest.ops.operations.memories import Context, Recall
 from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.operations.selection import PreviewForget
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import (
     AddDocumentCommand,

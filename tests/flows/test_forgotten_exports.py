@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from palimpsest.ops.operations.graph import GetEntity
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import ExportRequest
 from palimpsest.ops.service.exporting import export_scope
-from palimpsest.ops.service.sources import Sources
 from palimpsest.schemas.commands import ForgetCommand, ImportCommand
 from tests.harness import Pipeline
 

@@ -17,10 +17,10 @@ from palimpsest.ops.health.recording import record_scores
 from palimpsest.ops.health.repairs import MAINTENANCE
 from palimpsest.ops.health.trends import DAYS
 from palimpsest.ops.operations.lifecycle.health import Diagnose, RepairDomain
-from palimpsest.ops.operations.pipeline import Status
+from palimpsest.ops.operations.lifecycle.pipeline import Status
 from palimpsest.ops.operations.scopes import Scopes
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.scheduling.jobs import JobContext
-from palimpsest.ops.service.sources import Sources
 from palimpsest.schemas.commands import ForgetCommand, Merge, RememberCommand, RepairCommand
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import Outgoing

@@ -11,8 +11,8 @@ from palimpsest import Memory
 from palimpsest.ops.operations.memories import List
 from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.operations.provenance import Explain, History
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import MemoryPatch, ModifyCommand, RememberCommand
 from tests.harness import Pipeline

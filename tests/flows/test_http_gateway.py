@@ -12,13 +12,13 @@ import httpx
 
 from palimpsest.ops.http.service import Rates, Service
 from palimpsest.ops.http.tokens import Tokens
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.server.application import create_app
 from palimpsest.ops.server.serving import pipeline_status, without_owner
 from palimpsest.ops.service.announcement import own_folder
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.routing import RoutedQueries
 from palimpsest.ops.service.server import listening, served
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.telemetry.metrics import Metrics
 from palimpsest.ops.worker.local import local_interface

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from palimpsest.ops.http.tokens import PERMISSIONS
-from palimpsest.ops.operations.catalogue import OPERATIONS
+from palimpsest.ops.surfaces.catalogue import OPERATIONS
 from tests.flows.http_fresh import fresh
 from tests.flows.http_server import Served, problem, server
 

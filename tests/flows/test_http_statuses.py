@@ -21,9 +21,9 @@ import pytest
 
 from palimpsest.ops.http.gate import PUBLIC_PATHS, Gate
 from palimpsest.ops.http.service import UnprocessedBytes
-from palimpsest.ops.operations.catalogue import OPERATIONS as CATALOGUE
 from palimpsest.ops.replay.branches import keep_branch
 from palimpsest.ops.settings.sections import Settings
+from palimpsest.ops.surfaces.catalogue import OPERATIONS as CATALOGUE
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.apply import imports as apply_import
 from palimpsest.streams.logs.embedded import EmbeddedLog

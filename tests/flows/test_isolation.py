@@ -22,12 +22,12 @@ from palimpsest.ops.operations.memories import Context, Embeddings, Get, List, R
 from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.operations.privacy import Privacy
 from palimpsest.ops.operations.provenance import Explain, History
-from palimpsest.ops.operations.replay import Agreement
 from palimpsest.ops.operations.scopes import Stats
 from palimpsest.ops.operations.selection import PreviewForget
 from palimpsest.ops.operations.sessions import SessionMemory, Sessions, SessionTimeline
+from palimpsest.ops.reading.sources import Sources
+from palimpsest.ops.replay.operations import Agreement
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.messages import ConversationTurn
 from tests.examples import examples

@@ -20,9 +20,9 @@ from palimpsest import Actor, AsyncMemory, Memory, NotDoneError, NotFoundError, 
 from palimpsest.ops.embedding import tracker
 from palimpsest.ops.library.memory_methods import MemoryMethods
 from palimpsest.ops.operations.answers import Changes
-from palimpsest.ops.operations.executing import NotYetAppliedError
+from palimpsest.ops.operations.awaited_results import LOOK_SECONDS
 from palimpsest.ops.operations.forgetting import ForgetPreview
-from palimpsest.ops.service.awaited_results import LOOK_SECONDS
+from palimpsest.ops.service.executing import NotYetAppliedError
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.stores.shard import Shard
 from palimpsest.stores.writing.unit_of_work import UnitOfWork

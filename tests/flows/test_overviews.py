@@ -12,11 +12,11 @@ import pytest
 from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations.graph import GetEntity
 from palimpsest.ops.operations.lifecycle.fading import Weak
+from palimpsest.ops.operations.lifecycle.pipeline import not_drawn
 from palimpsest.ops.operations.operation import Read
-from palimpsest.ops.operations.pipeline import not_drawn
 from palimpsest.ops.operations.scopes import Stats
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import (
     AliasCommand,

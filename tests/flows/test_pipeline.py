@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.operations.pipeline import stage_lags
+from palimpsest.ops.reading.stage_lags import stage_lags
 from palimpsest.schemas.commands import (
     AliasCommand,
     ConfirmCommand,

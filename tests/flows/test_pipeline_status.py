@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from palimpsest.ops.maintenance.embedded import application
-from palimpsest.ops.operations.pipeline import Status
+from palimpsest.ops.operations.lifecycle.pipeline import Status
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.settings.sections import Settings

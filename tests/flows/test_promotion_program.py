@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from palimpsest.ops.operations.pipeline import Status
+from palimpsest.ops.operations.lifecycle.pipeline import Status
 from palimpsest.ops.replay.branches import read_branch
 from palimpsest.ops.requests import SqlRequest
 from palimpsest.ops.service.queries import queries

@@ -28,26 +28,27 @@ from palimpsest.ops.errors import (
 )
 from palimpsest.ops.kafka.application import ShardSet
 from palimpsest.ops.opening import open_log
+from palimpsest.ops.operations import awaited_results
 from palimpsest.ops.operations.dead_letters import Redrive
 from palimpsest.ops.operations.documents import Documents
 from palimpsest.ops.operations.graph import Entities, GetEntity
 from palimpsest.ops.operations.lifecycle.fading import Weak
 from palimpsest.ops.operations.memories import Context, Get, List, Recall, Search
 from palimpsest.ops.operations.operation import Read
-from palimpsest.ops.operations.replay import Agreement
 from palimpsest.ops.operations.scopes import Stats
 from palimpsest.ops.operations.selection import PreviewForget
 from palimpsest.ops.operations.sessions import SessionMemory, Sessions
+from palimpsest.ops.reading.sources import Sources
+from palimpsest.ops.replay.operations import Agreement
 from palimpsest.ops.requests import CopyRequest, JsonObject, SqlRequest
 from palimpsest.ops.server.serving import without_owner
-from palimpsest.ops.service import awaited_results, client, routing
+from palimpsest.ops.service import client, routing
 from palimpsest.ops.service import queries as reading
 from palimpsest.ops.service.announcement import FILE_NAME, own_folder
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
 from palimpsest.ops.service.commanding import CommandRequest, Commands
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.service.routing import RoutedQueries
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.worker.local import ListenAddress, local_interface
 from palimpsest.schemas.commands import RememberCommand

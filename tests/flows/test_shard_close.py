@@ -15,9 +15,9 @@ import duckdb
 import pytest
 
 from palimpsest.ops.errors import RequestError
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import SqlRequest
 from palimpsest.ops.service.direct_queries import DirectQueries
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.stores import shard as shards
 from palimpsest.stores.database import snapshot

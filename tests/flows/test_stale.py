@@ -13,9 +13,9 @@ import pytest
 from palimpsest import Memory
 from palimpsest.ops.errors import NotFoundError
 from palimpsest.ops.library.memory_methods import AsyncMethods
+from palimpsest.ops.mcp.operation_tools import tool_of
 from palimpsest.ops.mcp.tools import WORDS
-from palimpsest.ops.operations.catalogue import OPERATIONS
-from palimpsest.ops.surfaces.mcp import tool_of
+from palimpsest.ops.surfaces.catalogue import OPERATIONS
 from palimpsest.stores.recall.query import Mark
 from tests.stale_set import (
     Conversation,

@@ -11,7 +11,7 @@ import pytest
 from palimpsest.ops.kafka.application import kafka_application
 from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.operations.proposals import Proposals
-from palimpsest.ops.operations.replay import Agreement
+from palimpsest.ops.replay.operations import Agreement
 from palimpsest.ops.service.queries import queries
 from palimpsest.schemas.commands import ApplyProposalsCommand, Command, DismissProposalsCommand
 from palimpsest.streams.logs.base import partition_for

@@ -21,8 +21,8 @@ from palimpsest.ops.bench.measures import ms_since, times
 from palimpsest.ops.bench.retrieval import remembering
 from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.operations.recalling import context, retrieved
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.service.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.worker.local import sources_of
 from palimpsest.stores.database.analysis import query_tokens

@@ -26,7 +26,7 @@ from palimpsest.ops.kafka.broker import Broker
 from palimpsest.ops.kafka.topics import create_topics
 from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.opening import publisher
-from palimpsest.ops.operations.pipeline import Status
+from palimpsest.ops.operations.lifecycle.pipeline import Status
 from palimpsest.ops.requests import JsonObject, SqlRequest
 from palimpsest.ops.service.client import NotThereError
 from palimpsest.ops.service.queries import queries

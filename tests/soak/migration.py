@@ -37,9 +37,9 @@ from palimpsest.ops.operations.lifecycle.embeddings import (
     EmbeddingStatus,
     MigrateEmbedding,
 )
+from palimpsest.ops.operations.lifecycle.pipeline import Status
 from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.operations.operation import Read
-from palimpsest.ops.operations.pipeline import Status
 from palimpsest.ops.service.announcement import announced
 from palimpsest.ops.service.client import NotThereError, RemoteQueries
 from palimpsest.ops.settings.sections import Settings

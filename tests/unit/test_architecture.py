@@ -193,7 +193,7 @@ def loaded_by(name: str) -> set[str]:
 
 def test_the_catalogue_needs_the_standard_library_only() -> None:
     """So that `palimpsest --help` is instant."""
-    loaded = loaded_by("palimpsest.ops.operations.catalogue")
+    loaded = loaded_by("palimpsest.ops.surfaces.catalogue")
     assert loaded - sys.stdlib_module_names == {INSTALLED}
 
 

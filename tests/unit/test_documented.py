@@ -10,7 +10,6 @@ from typing import Any
 from typer.main import get_command
 
 from palimpsest.ops.cli.main import whole
-from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.operation import example, parameters
 from palimpsest.ops.scripts.reference import (
     FOLDER,
@@ -23,6 +22,7 @@ from palimpsest.ops.scripts.reference import (
     render_tables,
 )
 from palimpsest.ops.settings.sources import reference
+from palimpsest.ops.surfaces.catalogue import OPERATIONS
 from tests.flows.program import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -9,9 +9,9 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from palimpsest.ops.errors import RequestError
-from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.checking import checked
 from palimpsest.ops.operations.operation import parameters
+from palimpsest.ops.surfaces.catalogue import OPERATIONS
 from palimpsest.schemas.failures import describe
 
 HINTS = (

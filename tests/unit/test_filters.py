@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.operations.memories import List
-from palimpsest.ops.service.sources import Sources
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.rows.columns import Row
 from palimpsest.schemas.rows.graph import MentionRow, NameRow

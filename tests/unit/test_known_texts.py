@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from palimpsest.ops.operations.answers import command_results, completed
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import ExportRequest
 from palimpsest.ops.service.exporting import export_scope
-from palimpsest.ops.service.sources import Sources
 from palimpsest.schemas.commands import (
     ForgetCommand,
     ImportCommand,

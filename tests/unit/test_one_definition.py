@@ -26,10 +26,10 @@ from palimpsest import (
 from palimpsest.ops.library import memory_methods
 from palimpsest.ops.library.memory_methods import MemoryMethods, offer
 from palimpsest.ops.operations import shared
-from palimpsest.ops.operations.catalogue import OPERATIONS
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface, Write, parameters
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.server.application import document
-from palimpsest.ops.service.sources import Sources
+from palimpsest.ops.surfaces.catalogue import OPERATIONS
 from palimpsest.ops.surfaces.command_line import register
 from palimpsest.schemas import commands
 from tests.flows.http_server import Served, problem, server

@@ -9,7 +9,7 @@ import pytest
 from typer.main import get_command
 
 from palimpsest.ops.cli.main import HAND_WRITTEN, SUBJECTS, _end, asked, whole
-from palimpsest.ops.operations.catalogue import OPERATIONS
+from palimpsest.ops.surfaces.catalogue import OPERATIONS
 
 COMMANDS = {kind.surface.command: kind for kind in OPERATIONS.values() if kind.surface.command}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from palimpsest.ops.operations.operation import OPERATING, Answer, Doc, Json, Read
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.stores.shard import Shard
 
 

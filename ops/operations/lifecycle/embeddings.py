@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.operation import OPERATING, Answer, Doc, Json, Read
-from palimpsest.ops.operations.rows import rows
+from palimpsest.ops.reading.rows import rows
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.schemas.commands import ChangeEmbeddingCommand, EmbeddingChoice
     from palimpsest.stores.shard import Shard
 
@@ -337,7 +337,7 @@ async def _given(
     import asyncio
 
     from palimpsest.ops.embedding.tracker import partition_scope
-    from palimpsest.ops.service.awaited_results import awaited_commands
+    from palimpsest.ops.operations.awaited_results import awaited_commands
     from palimpsest.schemas.envelope import Actor
     from palimpsest.streams.runtime.output import own_command
 

@@ -11,7 +11,7 @@ from palimpsest.ops.operations.memories import Memories, stored_memories
 from palimpsest.ops.operations.operation import Answer, Ask, Doc, Json, Read, Surface, Write
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.schemas.commands import Command
 

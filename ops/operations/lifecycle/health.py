@@ -12,7 +12,7 @@ from palimpsest.ops.operations.operation import OPERATING, Answer, Doc, Json, Re
 
 if TYPE_CHECKING:
     from palimpsest.ops.health.checkup import Checkup
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
 
 Status = Literal["healthy", "degraded", "unhealthy"]
 

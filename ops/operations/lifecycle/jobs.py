@@ -12,7 +12,7 @@ from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.operation import OPERATING, Answer, Doc, Json, Read
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
 
 Outcome = Literal["ok", "failed"]
 RUNS: Final = (
@@ -65,8 +65,8 @@ class JobState(Answer):
 
 def job_states(sources: Sources) -> list[Json]:
     """Returns the state of every job on every open partition, as JSON."""
-    from palimpsest.ops.operations.rows import plain
     from palimpsest.ops.settings.sections import schedule_of
+    from palimpsest.ops.sql.values import plain
 
     found = []
     for partition, shard in sources.shards.items():
@@ -88,7 +88,7 @@ async def run_on_request(
 ) -> list[Json]:
     """Runs a job on the open partitions, and returns its runs as JSON. Raises UnavailableError
     where no stages run, NotFoundError for an unknown job."""
-    from palimpsest.ops.operations.rows import plain
+    from palimpsest.ops.sql.values import plain
 
     if sources.run_job is None:
         raise UnavailableError(

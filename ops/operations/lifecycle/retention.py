@@ -12,7 +12,7 @@ from palimpsest.ops.operations.lifecycle.jobs import JobRun, run_on_request
 from palimpsest.ops.operations.operation import OPERATING, Answer, Doc, Json, Read, Surface, Write
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
 
 
 class Window(Answer):
@@ -145,11 +145,9 @@ class SweepRetention(Read[Sweep]):
 
     def _left(self, sources: Sources) -> Json:
         from palimpsest.ops.lifecycle.retention import left
-        from palimpsest.ops.scheduling.jobs import JobContext
 
-        known = (sources.settings, sources.log, sources.append)
         return [
             asdict(SweepLeft(*each))
-            for partition, shard in sources.shards.items()
-            for each in left(JobContext(shard, partition, sources.now(), *known, self.scope))
+            for shard in sources.shards.values()
+            for each in left(shard, sources.settings, sources.now(), self.scope)
         ]

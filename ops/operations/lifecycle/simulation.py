@@ -9,7 +9,7 @@ from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
 
 
 class TakenMemory(Answer):

@@ -13,11 +13,9 @@ from palimpsest.ops.operations import (
     forgetting,
     graph,
     memories,
-    pipeline,
     privacy,
     proposals,
     provenance,
-    replay,
     scopes,
     selection,
     sessions,
@@ -28,10 +26,12 @@ from palimpsest.ops.operations.lifecycle import (
     fading,
     health,
     jobs,
+    pipeline,
     retention,
     simulation,
 )
 from palimpsest.ops.operations.operation import Operation, defined_in
+from palimpsest.ops.replay import operations as replay
 
 SUBJECTS: Final = (
     memories,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from palimpsest.ops.errors import RequestError
+from palimpsest.ops.sql.values import plain
 
 if TYPE_CHECKING:
-    from palimpsest.ops.operations.operation import Json
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.stores.shard import Shard
 
 Row: TypeAlias = dict[str, Any]
@@ -85,26 +84,6 @@ def by_id(
     if len(matches) > 1:
         raise RequestError(f"more than one id begins with {named}; write more of it")
     return matches[0]
-
-
-def plain(value: object) -> Json:
-    """A value of the database as JSON."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None  # JSON cannot represent it
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, datetime):
-        return rfc3339(value)
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, dict):
-        return {str(name): plain(item) for name, item in value.items()}
-    return str(value)
-
-
-def rfc3339(value: datetime) -> str:
-    """The time in UTC with a Z, without trailing zeros."""
-    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def cursor(before: str) -> tuple[datetime, str]:

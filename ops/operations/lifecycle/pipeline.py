@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import field
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,13 +14,12 @@ from palimpsest.ops.health.trends import recorded_scores
 from palimpsest.ops.operations.lifecycle.embeddings import EmbeddingState, state_of
 from palimpsest.ops.operations.lifecycle.jobs import JobState, job_states
 from palimpsest.ops.operations.operation import OPERATING, Answer, Json, Read
-from palimpsest.ops.operations.rows import Row, all_rows, plain
+from palimpsest.ops.reading.rows import Row, all_rows
+from palimpsest.ops.reading.stage_lags import stage_lags
+from palimpsest.ops.sql.values import plain
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
-    from palimpsest.ops.settings.sections import Settings
-    from palimpsest.stores.shard import Shard
-    from palimpsest.streams.logs.base import LogReader
+    from palimpsest.ops.reading.sources import Sources
 
 
 class StageState(Answer):
@@ -88,12 +87,38 @@ GROUP BY h.scope
 def _status(sources: Sources) -> Json:
     pending = {row["scope"]: row["n"] for row in all_rows(sources, _PENDING)}
     dead = all_rows(sources, "SELECT count(*) AS n FROM dead_letter_rows WHERE status = 'dead'")
+    llm = sources.settings.llm
+    live = [sources.embeddings.live(shard) for shard in sources.shards.values()]
+    embedding = live[0] if live else sources.embeddings.own_choice()
+    found = {
+        "llm": (llm.provider, llm.model_name, sources.unusable(), f"llm:{llm.provider}"),
+        "embedding": (
+            embedding.provider,
+            embedding.space,
+            _unusable_embedding(sources, embedding.space),
+            "embedding",
+        ),
+    }
     return {
-        "stages": _stages(sources),
+        "stages": [
+            {
+                "stage": each.stage,
+                "partition": each.partition,
+                "cursor": each.cursor,
+                "end": each.end,
+                "lag": each.lag,
+                "state": _state(sources, each.stage, each.lag),
+                "waiting_since": plain(each.waiting_since(sources.log)),
+            }
+            for each in stage_lags(sources.settings, sources.shards, sources.log)
+        ],
         "balance": balance(sources),
         "dead_letters": sum(row["n"] for row in dead),
         "pending": dict(sorted(pending.items())),
-        "providers": _providers(sources),
+        "providers": {
+            name: {"provider": provider, "model": model, **_answering(sources, unusable, outage)}
+            for name, (provider, model, unusable, outage) in found.items()
+        },
         "jobs": job_states(sources),
         "embeddings": [state_of(sources, *each) for each in sources.shards.items()],
         "waiting": [],
@@ -136,76 +161,6 @@ def not_drawn(sources: Sources) -> Row:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class StageLag:
-    """A stage on a partition: its next offsets by topic, their sum, that of the topics' ends, and
-    the number of results that it has committed and that are not known to be in the log."""
-
-    stage: str
-    partition: int
-    offsets: dict[str, int]
-    cursor: int
-    end: int
-    unsent: int
-
-    @property
-    def lag(self) -> int:
-        return max(0, self.end - self.cursor) + self.unsent
-
-    def waiting_since(self, log: LogReader) -> datetime | None:
-        """When the oldest record that waits for the stage was appended."""
-        if not self.lag:
-            return None
-        heads = (log.read(topic, self.partition, at, 1) for topic, at in self.offsets.items())
-        return min((head[0].timestamp for head in heads if head), default=None)
-
-
-def stage_lags(settings: Settings, shards: Mapping[int, Shard], log: LogReader) -> list[StageLag]:
-    """How far each stage is behind its input, by partition.
-
-    All positions are read before all ends, and of a stage its position before what it has not sent:
-    if nothing has a lag then, nothing had one at the moment between the two."""
-    from palimpsest.streams.topology import stages
-
-    read = []
-    processed = stages(settings)
-    for partition, shard in shards.items():
-        for stage in processed:
-            offsets = {
-                topic.name: shard.cursor_of(stage.name, topic.name)
-                if stage.stateful
-                else log.position(stage.name, topic.name, partition)
-                for topic in stage.reads
-            }
-            read.append((stage.name, partition, offsets, shard.unsent_count(stage.name)))
-    return [
-        StageLag(
-            stage=name,
-            partition=partition,
-            offsets=offsets,
-            cursor=sum(offsets.values()),
-            end=sum(log.end_offset(topic, partition) for topic in offsets),
-            unsent=unsent,
-        )
-        for name, partition, offsets, unsent in read
-    ]
-
-
-def _stages(sources: Sources) -> list[Row]:
-    return [
-        {
-            "stage": each.stage,
-            "partition": each.partition,
-            "cursor": each.cursor,
-            "end": each.end,
-            "lag": each.lag,
-            "state": _state(sources, each.stage, each.lag),
-            "waiting_since": plain(each.waiting_since(sources.log)),
-        }
-        for each in stage_lags(sources.settings, sources.shards, sources.log)
-    ]
-
-
 def _state(sources: Sources, stage: str, lag: int) -> str:
     """`stopped` without a worker, `waiting` for a model, else `running` or `idle`."""
     if stage not in sources.running:
@@ -213,25 +168,6 @@ def _state(sources: Sources, stage: str, lag: int) -> str:
     if stage == "extract" and (sources.unusable() is not None or sources.outages):
         return "waiting"
     return "running" if lag > 0 else "idle"
-
-
-def _providers(sources: Sources) -> Json:
-    llm = sources.settings.llm
-    live = [sources.embeddings.live(shard) for shard in sources.shards.values()]
-    embedding = live[0] if live else sources.embeddings.own_choice()
-    found = {
-        "llm": (llm.provider, llm.model_name, sources.unusable(), f"llm:{llm.provider}"),
-        "embedding": (
-            embedding.provider,
-            embedding.space,
-            _unusable_embedding(sources, embedding.space),
-            "embedding",
-        ),
-    }
-    return {
-        name: {"provider": provider, "model": model, **_answering(sources, unusable, outage)}
-        for name, (provider, model, unusable, outage) in found.items()
-    }
 
 
 def _answering(sources: Sources, unusable: str | None, name: str) -> Row:

@@ -12,8 +12,8 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 from palimpsest.ops.errors import NotOpenError
 from palimpsest.ops.operations.answers import TurnResults, command_results
 from palimpsest.ops.operations.operation import Json, Read
+from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import JsonObject
-from palimpsest.ops.service.sources import Sources
 from palimpsest.schemas.codec import decode
 from palimpsest.schemas.identity import items_of
 from palimpsest.schemas.messages import ConversationTurn

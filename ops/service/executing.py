@@ -221,7 +221,17 @@ async def located(operation: Any, access: Access, ask: Asking) -> Any:
         found = await _found(name, getattr(operation, name), operation.scope, access, ask)
         return replace(operation, **{name: found["id"], "scope": found["scope"]})
     if isinstance(operation, Selection):
-        return await _selected(operation, access, ask)
+        # HTTP ids are whole, and the result lists unknown ones.
+        if not operation.memory_ids or access.whole_ids:
+            return replace(operation, scope=access.named(operation.scope))
+        scope = operation.scope or None
+        found = [
+            await _found("memory_id", each, scope, access, ask) for each in operation.memory_ids
+        ]
+        scopes = sorted({str(each["scope"]) for each in found})
+        if len(scopes) > 1:
+            raise RequestError(f"these memories lie in several scopes: {', '.join(scopes)}")
+        return replace(operation, memory_ids=tuple(each["id"] for each in found), scope=scopes[0])
     if names["scope"] is str:
         return replace(operation, scope=access.named(operation.scope))
     if operation.surface.routing == "any":
@@ -255,37 +265,21 @@ async def _found(name: str, value: str, scope: str | None, access: Access, ask: 
     return found
 
 
-async def _selected(operation: Any, access: Access, ask: Asking) -> Any:
-    """Resolves the ids of a selection. HTTP ids are whole, and the result lists unknown ones."""
-    if not operation.memory_ids or access.whole_ids:
-        return replace(operation, scope=access.named(operation.scope))
-    scope = operation.scope or None
-    found = [await _found("memory_id", each, scope, access, ask) for each in operation.memory_ids]
-    scopes = sorted({str(each["scope"]) for each in found})
-    if len(scopes) > 1:
-        raise RequestError(f"these memories lie in several scopes: {', '.join(scopes)}")
-    return replace(operation, memory_ids=tuple(each["id"] for each in found), scope=scopes[0])
-
-
 def shown(operation: AnyOperation, answer: Json, access: Access) -> Json:
     """The part of the answer that the caller sees, for operations not bound to a scope."""
     if isinstance(operation, Scopes):
         return {"scopes": [each for each in answer["scopes"] if access.sees(each["scope"])]}
     if isinstance(operation, CommandResult):
-        return _shown_result(operation, answer, access)
+        if answer is None or not access.sees(answer["scope"]):
+            return None
+        if operation.scope not in (None, answer["scope"]):
+            return None
+        state = {name: value for name, value in answer.items() if name != "digest"}
+        applied = was_applied(answer["error"], answer["result"])
+        return {"command_id": operation.command_id, "applied": applied, **state}
     if isinstance(operation, Locate) and not access.sees(answer["scope"]):
         raise no_memory(operation.memory_id)
     return answer
-
-
-def _shown_result(operation: CommandResult, answer: Json, access: Access) -> Json:
-    if answer is None or not access.sees(answer["scope"]):
-        return None
-    if operation.scope not in (None, answer["scope"]):
-        return None
-    state = {name: value for name, value in answer.items() if name != "digest"}
-    applied = was_applied(answer["error"], answer["result"])
-    return {"command_id": operation.command_id, "applied": applied, **state}
 
 
 def outcome(kind: type[Write[Any]], command_id: str, stored: Json) -> Json:

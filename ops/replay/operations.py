@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.operation import OPERATING, Answer, Doc, Json, Read, Surface
-from palimpsest.ops.operations.rows import all_rows, rows_of
+from palimpsest.ops.reading.rows import all_rows, rows_of
 from palimpsest.ops.replay.requests import (
     AllowLoss,
     BudgetTokens,
@@ -30,7 +30,7 @@ from palimpsest.ops.replay.requests import (
 )
 
 if TYPE_CHECKING:
-    from palimpsest.ops.service.sources import Sources
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.ops.settings.sections import Settings
 
 _FOLDER = partial(OPERATING, tag="replays", routing="folder")
