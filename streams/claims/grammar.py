@@ -269,7 +269,7 @@ def _says_little(denied: Predicate, pattern: Pattern) -> bool:
         return True
     if pattern.slot == "occupation":
         return not denied.ended
-    return pattern.slot == "event" or denied.verb == "prefer"
+    return pattern.slot in ("event", "age") or denied.verb == "prefer"
 
 
 def _claim(reading: _Reading, today: date | None) -> Claim | None:

@@ -30,6 +30,7 @@ class English(TypedDict):
     retold: list[tuple[str, str]]
     first_person: list[tuple[str, str]]
     wordings: list[tuple[str, str]]
+    sides: list[tuple[str, str, str, str, str, str]]
     bare: dict[str, str]
     consumed: dict[str, str]
     matters: dict[str, str]
@@ -49,11 +50,12 @@ word_set = _LEXICON.word_set
 spaced_set = _LEXICON.spaced_set
 fragment = _LEXICON.fragment
 expression = _LEXICON.expression
+filled = _LEXICON.filled
 
 
 def rewritings(listed: list[tuple[str, str]]) -> list[tuple[re.Pattern[str], str]]:
     """What is put for what, each an expression and a template."""
-    return [(re.compile(joined(found)), written) for found, written in listed]
+    return [(re.compile(filled(joined(found))), written) for found, written in listed]
 
 
 FAVOURITES: Final = tuple(

@@ -10,7 +10,7 @@ is denied ("tea", "not green tea"), or with a time, a frequency, a place or a co
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import date
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -24,7 +24,7 @@ from palimpsest.streams.claims.conflict import (
 )
 from palimpsest.streams.claims.english import predicate, third_person
 from palimpsest.streams.claims.grammar import claim_of
-from palimpsest.streams.claims.language import ENGLISH, expression, word_set
+from palimpsest.streams.claims.language import ENGLISH, expression, filled, word_set
 from palimpsest.streams.claims.subjects import PETS, PLURALS
 from palimpsest.streams.claims.succession import is_single, succeeds
 from palimpsest.streams.claims.values import (
@@ -203,8 +203,7 @@ def _sides(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
     holder = claim.holder.casefold()
     if claim.slot in ("family", "pet"):
         yield from _of_kin(holder, claim, when)
-    elif claim.slot in _MORE_SIDES:
-        yield from _MORE_SIDES[claim.slot](holder, claim, when)
+    yield from _of_table(claim, when)
     matter = _MATTERS.get(f"{claim.slot}_{claim.key}" if claim.key else claim.slot)
     if matter is None:
         return
@@ -253,119 +252,34 @@ def _of_kin(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
             yield Side(holder, "with", frozenset((claim.value.casefold(),)), not is_former, when)
 
 
-def _of_partners(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
-    if claim.holds and claim.key == "partner":
-        yield Side(holder, "has", frozenset(("partner",)), True, when)
-        yield Side(holder, "with", frozenset((claim.value.casefold(),)), True, when)
-    elif claim.holds and claim.value.casefold() == "single":
-        yield Side(holder, "has", _PARTNERS, False, when)
-    status = _STATUS.fullmatch(claim.text.casefold().rstrip(".!"))
-    if status is not None:
-        yield Side(holder, "status", frozenset((status["status"],)), claim.holds, when)
+_SIDES: Final = [
+    (slot, key, re.compile(filled(said)), state, matters.split(), filled(topics))
+    for slot, key, said, state, matters, topics in ENGLISH["sides"]
+]
 
 
-def _of_work(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
-    if claim.key == "status":
-        if claim.holds and claim.value.casefold() in _IDLE:
-            yield Side(holder, "employed", _JOB, False, when)
-            yield Side(holder, "employer", _JOB, False, when)
-    elif claim.holds and not claim.key:
-        yield Side(holder, "employed", _JOB, True, when)
-        yield Side(holder, "employer", _JOB, True, when)
-    elif claim.value == "my job":
-        yield Side(holder, "employed", _JOB, False, when)
-
-
-def _of_goods(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
-    topic = "car" if claim.key == "car" else _topic(claim.value)
+def _of_table(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
+    """The sides that a table lists for the slot: what began or ended with the claim, too."""
     has_none = _NONE_OF.match(claim.value) is not None
-    if has_none:
-        topic = _topic(claim.value.partition(" ")[2])
-    if claim.holds and not has_none:
-        yield Side(holder, "owns", frozenset((topic,)), True, when)
-        yield Side(holder, "owned", frozenset((topic,)), True, when)
-    else:
-        is_end = claim.is_news and not has_none
-        yield Side(holder, "owned" if is_end else "owns", frozenset((topic,)), False, when)
+    holds = claim.holds and not has_none
+    state = "holds" if holds else "ended" if claim.is_news and not has_none else "denied"
+    for slot, key, said, only, matters, written in _SIDES:
+        if slot != claim.slot or key not in ("*", claim.key) or only not in ("", state):
+            continue
+        found = said.search(claim.text.rstrip(".!"))
+        if found is None:
+            continue
+        topics = found.expand(written).split("|") if written else [_NONE_OF.sub("", claim.value)]
+        for sign, matter in ((each[0], each[1:].replace("*", claim.key)) for each in matters):
+            is_so = {"+": True, "-": False, "=": holds, "!": not holds}[sign]
+            yield Side(claim.holder.casefold(), matter, frozenset(map(_topic, topics)), is_so, when)
 
 
-def _of_taste(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
-    """ "Prefers tea over coffee" denies that they prefer coffee over tea."""
-    order = _OVER.fullmatch(claim.value.casefold())
-    if order is None or claim.key != "preference":
-        return
-    more, less = _topic(order["more"]), _topic(order["less"])
-    yield Side(holder, "prefers", frozenset((f"{more} over {less}",)), claim.holds, when)
-    yield Side(holder, "prefers", frozenset((f"{less} over {more}",)), not claim.holds, when)
-
-
-def _of_diet(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
-    if claim.key == "kind" and claim.holds:
-        without = _WITHOUT.get(claim.value.casefold())
-        if without is not None:
-            yield Side(holder, "diet", without, False, when)
-    elif claim.is_news and not claim.holds:  # "gave up running", "gave up the violin"
-        topics = frozenset((_topic(claim.value),))
-        for matter in ("likes", "hobby", "does"):
-            yield Side(holder, matter, topics, False, when)
-
-
-def _of_deeds(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
-    """What ended, or began: a job, a relationship, the life of a pet, a habit."""
-    value = claim.value.casefold()
-    if claim.key == "breakup" and value != "up":
-        yield Side(holder, "with", frozenset((value,)), False, when)
-    elif (claim.key == "job" and value in _DISMISSED) or claim.key == "retired":
-        yield Side(holder, "employed", _JOB, False, when)
-    elif claim.key == "loss" and value in PETS and value not in PLURALS:
-        yield Side(holder, "had", frozenset((_topic(value),)), False, when)
-    elif claim.key == "stopped":
-        for matter in ("likes", "hobby", "does", "health"):
-            yield Side(holder, matter, frozenset((_topic(value),)), False, when)
-    elif claim.key == "started":
-        yield Side(holder, "does", frozenset((_topic(value),)), True, when)
-        yield Side(holder, "health", frozenset((_topic(value),)), True, when)
-    elif (left := _LEFT.fullmatch(claim.text.rstrip(".!"))) is not None:
-        yield Side(holder, "work", frozenset((_topic(left["what"]),)), False, when)
-
-
-def _of_favourites(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
-    yield Side(holder, f"favourite {claim.key}", frozenset((_topic(claim.value),)), claim.holds, ())
-
-
-def _of_plans(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
-    holds = claim.holds != (" decided not to " in claim.text)
-    yield Side(holder, claim.slot, frozenset((_topic(claim.value),)), holds, ())
-
-
-_MORE_SIDES: Final[dict[str, Callable[[str, Claim, tuple[int, ...]], Iterator[Side]]]] = {
-    "relationship": _of_partners,
-    "work": _of_work,
-    "possession": _of_goods,
-    "likes": _of_taste,
-    "diet": _of_diet,
-    "event": _of_deeds,
-    "decision": _of_plans,
-    "favourite": _of_favourites,
-}
 _OWNER: Final = expression("owner_of_kin")
 _ALIVE: Final = frozenset(("alive",))
 _DIED: Final = ("die", "pass", "away", "died", "passed")
 _NAMED: Final = re.compile(r" (?:named|called) (?P<name>[^\W\d_a-z][\w'-]*)$")
-_STATUS: Final = re.compile(
-    r"(?!my |our ).{1,60}? is (?:no longer |not )?(?P<status>married|engaged|dating)(?: .{1,60})?"
-)
-_IDLE: Final = frozenset(("unemployed", "retired", "between jobs", "out of work"))
-_DISMISSED: Final = ("laid off", "fired")
-_JOB: Final = frozenset(("job",))
-_OVER: Final = re.compile(r"(?P<more>.{1,40}?) (?:over|to|rather than) (?P<less>.{1,40})")
-_LEFT: Final = re.compile(r".{1,60}? (?:left|quit) (?P<what>[^\W\d_a-z].{1,60})")
 _HOW_WELL: Final = re.compile(r" (?:fluently|well|natively|at home)$")
-_WITHOUT: Final = {
-    "vegan": frozenset(map(base_form, ("meat", "fish", "dairy", "egg"))),
-    "vegetarian": frozenset(("meat", "fish")),
-    "pescatarian": frozenset(("meat",)),
-}
 _GENERALS: Final[dict[str, frozenset[str]]] = {}
 for _general, _listed in ENGLISH["consumed"].items():
     for _each in _listed.replace("_", " ").split(", "):

@@ -52,15 +52,17 @@ _HIDDEN: Final = "\uf8ff"
 _SENTENCES: Final = re.compile(r"(?<=[.!?…][\"')])\s+|(?<=[.!?…])\s+|(?<=[。！？])\s*")
 
 
-def claims_of_turn(content: str, speaker: str, said_at: datetime, before: str = "") -> list[Claim]:
+def claims_of_turn(
+    content: str, speaker: str, said_at: datetime, before: str = "", *, in_a_part: bool = False
+) -> list[Claim]:
     """What the turn claims of the speaker and theirs, in order, none twice.
 
     `before`: the assistant's turn right before it, whose last sentences count where the speaker
-    agrees to them; else "".
+    agrees to them; else "". `in_a_part`: the speaker plays one that an earlier turn set up.
     """
     today = said_at.date()
-    found = agreed(content, before, speaker, today) if before else []
-    invents = plays = False
+    found = agreed(content, before, speaker, today) if before and not in_a_part else []
+    invents, plays = False, in_a_part
     for line in prose(content, speaker):
         about, invents = "", False
         said: list[Claim] = []
@@ -85,6 +87,17 @@ def claims_of_turn(content: str, speaker: str, said_at: datetime, before: str = 
     return list(dict.fromkeys(found))
 
 
+def sets_up_parts(content: str) -> bool:
+    """Whether the turn begins a role play that it does not end itself."""
+    plays = False
+    for sentence in sentences(content.replace("\u2019", "'"))[:MAX_SENTENCES]:
+        if expression("leaves_parts").search(sentence) is not None:
+            plays = False
+        elif expression("casts_parts").search(sentence) is not None:
+            plays = True
+    return plays
+
+
 def prose(content: str, speaker: str) -> list[str]:
     """The lines of `content` in the speaker's own words: no code, quotations, mail or other voices.
 
@@ -94,7 +107,8 @@ def prose(content: str, speaker: str) -> list[str]:
     forwarded = expression("forwarded").search(text)
     if forwarded is not None:
         text = text[: forwarded.start()]
-    if expression("task").search(text) or expression("joke").search(text):
+    is_task = expression("task").search(expression("leaves_parts").sub("", text)) is not None
+    if is_task or expression("joke").search(text):
         return []
     lines: list[str] = []
     for raw in written_out(text.split("\n")):

@@ -8,7 +8,7 @@ another language gives none, and is kept as a turn.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -20,7 +20,7 @@ from palimpsest.streams.claims.contradiction import same_fact
 from palimpsest.streams.claims.grammar import USER
 from palimpsest.streams.claims.language import ENGLISH
 from palimpsest.streams.claims.triples import triples_of
-from palimpsest.streams.claims.turn import claims_of_turn
+from palimpsest.streams.claims.turn import claims_of_turn, sets_up_parts
 from palimpsest.streams.models.base import PermanentModelError, Prompt, Reply
 from palimpsest.streams.prompting.prompts import TRUNCATED
 from palimpsest.streams.prompting.replies import MIN_FACT_CHARACTERS
@@ -75,6 +75,11 @@ def _string(subject: Mapping[str, JsonValue], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _listed(subject: Mapping[str, JsonValue], key: str) -> list[dict[str, JsonValue]]:
+    listed = subject.get(key)
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
+
 def _extract(subject: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     # With the offset that it came with: "yesterday" is a day of the speaker's.
     occurred_at = datetime.fromisoformat(_string(subject, "occurred_at"))
@@ -83,7 +88,18 @@ def _extract(subject: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     whole = content.removesuffix(TRUNCATED)
     if whole != content:  # it ends where the text was cut
         whole = whole[: max(whole.rfind("."), whole.rfind("\n"), 0)]
-    claims = claims_of_turn(whole, _speaker(subject), occurred_at, _before(subject))
+    context = _listed(subject, "context")
+    claims = claims_of_turn(
+        whole,
+        _speaker(subject),
+        occurred_at,
+        _before(context),
+        in_a_part=any(
+            sets_up_parts(_string(earlier, "content"))
+            for earlier in context
+            if _string(earlier, "role") == "user"
+        ),
+    )
     relations: list[JsonValue] = []
     for claim in claims:
         for triple in triples_of(claim):
@@ -100,13 +116,10 @@ def _speaker(subject: Mapping[str, JsonValue]) -> str:
     return USER if role == "user" else f"The {role}"
 
 
-def _before(subject: Mapping[str, JsonValue]) -> str:
+def _before(context: Sequence[Mapping[str, JsonValue]]) -> str:
     """The turn right before, where it is an assistant's."""
-    context = subject.get("context")
-    last = context[-1] if isinstance(context, list) and context else None
-    if not isinstance(last, dict) or last.get("role") != "assistant":
-        return ""
-    return _string(last, "content")
+    last = context[-1] if context else {}
+    return _string(last, "content") if last.get("role") == "assistant" else ""
 
 
 def _confidence(claim: Claim) -> float:
@@ -136,8 +149,7 @@ def _decide(subject: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Repeats are NONE, contradictions UPDATE, all else ADD; the first candidate that fits."""
     fact = subject.get("fact")
     content = _string(fact, "content") if isinstance(fact, dict) else ""
-    listed = subject.get("candidates")
-    candidates = [c for c in listed if isinstance(c, dict)] if isinstance(listed, list) else []
+    candidates = _listed(subject, "candidates")
     action, target, reason = "ADD", None, "no memory says it"
     for candidate in candidates:
         known = _string(candidate, "content")

@@ -235,7 +235,6 @@ NO_FACTS = [
     "I live in Rome, my friend thinks.",
     "I live in Rome, I guess.",
     "I'd be happy, if I lived in Rome.",
-    "Somebody stole my mountain bike.",
     "I read about my dream car.",
     "I'd like my next mountain bike to be red.",
     "Our kids are our future.",
@@ -276,6 +275,7 @@ def test_what_becomes_none() -> None:
             "So you live in Oslo?",
             ["Ana lives in Oslo.", "Ana does not have a car."],
         ),
+        ("Yes, my sister too.", "So you live in Oslo?", ["Ana lives in Oslo."]),
         ("Yep, since 2019.", "So you live in Oslo?", ["Ana lives in Oslo."]),
         ("No", "You live in Rome?", []),
         ("I don't know", "You live in Rome?", []),
@@ -492,6 +492,8 @@ def test_what_stands_beside_a_book_is_no_fiction() -> None:
         "Right, my brother does, but not me.",
         "Yes, but I don't.",
         "True, though I never did.",
+        "Yeah, my brother lives there.",
+        "Yes, in a way.",
     ],
 )
 def test_who_agrees_for_somebody_else_does_not_agree(said: str) -> None:

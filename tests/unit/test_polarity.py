@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.streams.claims.polarity import opposes
+from palimpsest.streams.claims.reading import claims_in
 from tests.harness import CAREFUL, FULL, Pipeline, pipeline_settings
 from tests.unit.test_order_of_statements import FAR, active, pending, say
 
@@ -46,6 +47,74 @@ RETRACTIONS = [
     ("I work at Globex.", "I resigned from Globex."),
     ("My husband is Tom.", "I'm single now."),
     ("I have a cat.", "I don't have any pets."),
+    ("I like jazz.", "I'm over jazz, to be honest."),
+    ("I like karaoke.", "Karaoke no longer interests me."),
+    ("I play the piano.", "I haven't played the piano in years."),
+    ("I smoke.", "I haven't smoked in a very long time."),
+    ("I like alcohol.", "I haven't touched alcohol for ages."),
+    ("I play chess.", "I don't really play chess these days."),
+    ("I drink coffee.", "I switched from coffee to tea."),
+    ("I'm learning Dutch.", "I gave up on Dutch."),
+    ("I study at Leiden.", "I dropped out of Leiden."),
+    ("I work at Bosch.", "I handed in my notice."),
+    ("I work at Bosch.", "I've just given my two weeks' notice."),
+    ("I work at Bosch.", "I put in my resignation at Bosch."),
+    ("I work at Bosch.", "Yesterday was my last day at Bosch."),
+    ("I work at Bosch.", "I quit Bosch."),
+    ("I work at Bosch.", "I left my job."),
+    ("I work at Bosch.", "I left Bosch for Siemens."),
+    ("I work at Bosch.", "I retired."),
+    ("I live in Leeds.", "I left Leeds for York."),
+    ("I have a Vespa.", "My Vespa got stolen."),
+    ("I have a bike.", "Somebody stole my bike."),
+    ("I have a car.", "I totalled my car."),
+    ("I have a piano.", "I sold the piano."),
+    ("I drive a Volvo.", "I traded in my Volvo for a Tesla."),
+    ("I have a dog.", "My dog had to be put down."),
+    ("I have a cat.", "We had to put our cat to sleep."),
+    ("I have a girlfriend.", "My girlfriend left me."),
+    ("I have a boyfriend.", "My boyfriend and I broke up."),
+    ("My favourite sport is tennis.", "I'd say my favourite sport is golf now."),
+    (
+        "My favourite band is Radiohead.",
+        "My favourite band isn't Radiohead anymore, it's Blur now.",
+    ),
+    ("My birthday is on 3 May.", "My birthday isn't on 3 May, it's on 5 May."),
+    ("My name is Karl.", "My name isn't Karl, it's Carla."),
+    ("I like sushi.", "I'm done with sushi."),
+    ("I like jazz.", "I never really liked jazz."),
+    ("I have a bike.", "I don't have my bike anymore."),
+    ("I work at Bosch.", "I've been made redundant."),
+    ("I work at Bosch.", "I'm no longer at Bosch."),
+    ("I'm vegetarian.", "I'm no vegetarian."),
+    ("I'm a teacher.", "I used to be a teacher."),
+    ("My favourite food is pizza.", "Pizza used to be my favourite food."),
+    ("I'm allergic to nuts.", "My nut allergy turned out to be a misdiagnosis."),
+]
+BESIDE = [
+    ("I like homework.", "I'm done with my homework."),
+    ("I have a bike.", "I don't have my bike with me."),
+    ("I like jazz.", "I've never liked rock."),
+    ("I like jazz.", "I'm over the moon."),
+    ("I like jazz.", "I'm over jazz musicians who are late."),
+    ("I like jazz.", "I haven't heard jazz in years."),
+    ("I play the piano.", "I haven't played the guitar in years."),
+    ("I play tennis.", "I haven't played tennis this week."),
+    ("I eat meat.", "I haven't eaten since Monday."),
+    ("I speak French.", "I haven't spoken French in years."),
+    ("I work at Bosch.", "My sister handed in her notice."),
+    ("I work at Bosch.", "I put in my application at Siemens."),
+    ("I work at Bosch.", "I left Bosch at noon."),
+    ("I live in Leeds.", "I left Leeds on Friday for a week."),
+    ("I have a bike.", "My sister's bike was stolen."),
+    ("I have a bike.", "My keys were stolen."),
+    ("I play the guitar.", "I sold the guitar."),
+    ("I drink tea.", "I switched from coffee to tea."),
+    ("I have a sister.", "My sister and I split up the chores."),
+    ("I have a girlfriend.", "My girlfriend and I moved to York."),
+    ("I have a dog.", "I put my dog to bed."),
+    ("My name is Karl.", "My son's name isn't Karl, it's Carl."),
+    ("I'm 41.", "I'm not 40, I'm 41."),
 ]
 
 
@@ -59,6 +128,15 @@ def test_a_retraction_waits_for_a_person(tmp_path: Path, known: str, new: str) -
         now = [row[0] for row in active(pipeline)]
         assert set(before) <= set(now)
         assert not [one for one in now for other in now if opposes(one, other)]
+
+
+@pytest.mark.parametrize(("known", "new"), BESIDE)
+def test_what_only_sounds_like_a_retraction_is_none(known: str, new: str) -> None:
+    said = [
+        [claim.text for claim in claims_in(each, "Ana", date(2026, 3, 4))] for each in (known, new)
+    ]
+    assert said[0]
+    assert not [one for one in said[1] for other in said[0] if opposes(one, other)]
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from palimpsest.streams.claims.conflict import is_ambiguous
 from palimpsest.streams.claims.turn import claims_of_turn
+from tests.harness import Pipeline
+from tests.messages import turn
 
 
 @pytest.mark.parametrize(
@@ -70,6 +73,11 @@ def test_what_is_only_assumed_is_no_fact(text: str) -> None:
         "I have a million cats.",
         "My cat allergy is terrible.",
         "I live in Rome, I mean Milan.",
+        "For example, I live in Rome and I have two dogs.",
+        "E.g. I'm 40 and I work at Shell.",
+        "A typical customer: I live in Berlin and I have a car.",
+        "Here's a sample bio: I live in Rome. I'm a chef.",
+        "As the song goes, I was born in Kansas.",
     ],
 )
 def test_a_fiction_covers_all_that_goes_on_from_it(text: str) -> None:
@@ -91,8 +99,39 @@ def test_a_fiction_covers_all_that_goes_on_from_it(text: str) -> None:
         ("I like jazz. Not really into rock.", "Ana likes jazz."),
         ("My cat seems bored.", "Ana has a cat."),
         ("You're my therapist. I'm married.", "Ana is married."),
+        ("A sample of my work is online. I live in Rome.", "Ana lives in Rome."),
+        ("Okay, end of role play. I live in Graz.", "Ana lives in Graz."),
+        ("Back to reality: I have a cat.", "Ana has a cat."),
+        ("These days I play chess.", "Ana plays chess."),
+        ("I'm not 40, I'm 41.", "Ana is 41 (as of March 2026)."),
     ],
 )
 def test_what_is_said_of_reality_counts(text: str, claim: str) -> None:
     found = claims_of_turn(text, "Ana", datetime(2026, 3, 1, tzinfo=UTC))
     assert [each.text for each in found] == [claim]
+
+
+@pytest.mark.parametrize(
+    ("first", "next_one", "memories"),
+    [
+        ("Let's role play: I'm a pirate.", "I live in Tortuga.", []),
+        ("Can we do a role-play? You are the interviewer.", "I work at Google.", []),
+        ("Pretend I'm a widow of 70.", "I have five grandchildren.", []),
+        ("Let's role play: I'm a pirate.", "Back to reality: I have a cat.", ["Ana has a cat."]),
+        ("Let's role play: I'm a pirate.", "Out of character: I have a cat.", ["Ana has a cat."]),
+        ("Let's role play. No, let's stop the role play.", "I have a cat.", ["Ana has a cat."]),
+        ("Is that a role-playing game?", "I have a cat.", ["Ana has a cat."]),
+        ("Act as my therapist.", "I have a cat.", ["Ana has a cat."]),
+    ],
+)
+def test_a_part_goes_on_in_the_next_turn_until_it_is_left(
+    tmp_path: Path, first: str, next_one: str, memories: list[str]
+) -> None:
+    with Pipeline(tmp_path) as pipeline:
+        pipeline.ingest(
+            turn(first, 1), turn("Sure!", 2, role="assistant", speaker="Bot"), turn(next_one, 3)
+        )
+        pipeline.run()
+        assert (
+            pipeline.values("SELECT content FROM memory_rows WHERE type <> 'episodic'") == memories
+        )
