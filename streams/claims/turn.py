@@ -87,9 +87,8 @@ def claims_of_turn(
     return list(dict.fromkeys(found))
 
 
-def sets_up_parts(content: str) -> bool:
-    """Whether the turn begins a role play that it does not end itself."""
-    plays = False
+def plays_after(content: str, plays: bool) -> bool:
+    """Whether a role play goes on after the turn; `plays`: whether one went on before it."""
     for sentence in sentences(content.replace("\u2019", "'"))[:MAX_SENTENCES]:
         if expression("leaves_parts").search(sentence) is not None:
             plays = False

@@ -20,7 +20,7 @@ from palimpsest.streams.claims.contradiction import same_fact
 from palimpsest.streams.claims.grammar import USER
 from palimpsest.streams.claims.language import ENGLISH
 from palimpsest.streams.claims.triples import triples_of
-from palimpsest.streams.claims.turn import claims_of_turn, sets_up_parts
+from palimpsest.streams.claims.turn import claims_of_turn, plays_after
 from palimpsest.streams.models.base import PermanentModelError, Prompt, Reply
 from palimpsest.streams.prompting.prompts import TRUNCATED
 from palimpsest.streams.prompting.replies import MIN_FACT_CHARACTERS
@@ -89,16 +89,12 @@ def _extract(subject: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     if whole != content:  # it ends where the text was cut
         whole = whole[: max(whole.rfind("."), whole.rfind("\n"), 0)]
     context = _listed(subject, "context")
+    plays = False
+    for earlier in context:
+        if _string(earlier, "role") == "user":
+            plays = plays_after(_string(earlier, "content"), plays)
     claims = claims_of_turn(
-        whole,
-        _speaker(subject),
-        occurred_at,
-        _before(context),
-        in_a_part=any(
-            sets_up_parts(_string(earlier, "content"))
-            for earlier in context
-            if _string(earlier, "role") == "user"
-        ),
+        whole, _speaker(subject), occurred_at, _before(context), in_a_part=plays
     )
     relations: list[JsonValue] = []
     for claim in claims:

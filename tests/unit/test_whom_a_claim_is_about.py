@@ -135,3 +135,16 @@ def test_a_part_goes_on_in_the_next_turn_until_it_is_left(
         assert (
             pipeline.values("SELECT content FROM memory_rows WHERE type <> 'episodic'") == memories
         )
+
+
+def test_a_part_that_was_left_is_over(tmp_path: Path) -> None:
+    """Although the turn that set it up is still among the earlier ones."""
+    with Pipeline(tmp_path) as pipeline:
+        pipeline.ingest(
+            turn("Let's role play: I'm a pirate.", 1),
+            turn("Okay, end of role play.", 2),
+            turn("I have a cat.", 3),
+        )
+        pipeline.run()
+        found = pipeline.values("SELECT content FROM memory_rows WHERE type <> 'episodic'")
+    assert found == ["Ana has a cat."]
