@@ -105,6 +105,23 @@ def test_the_redacted_log_leads_to_the_same_store(tmp_path: Path) -> None:
         assert_rebuilt_is_the_same(running, tmp_path / "anew")
 
 
+def test_a_text_that_ended_is_erased_with_its_end(tmp_path: Path) -> None:
+    with pipeline(tmp_path / "live") as running:
+        running.command(RememberCommand(content="The code 4711-0815 is valid until Friday"))
+        running.run()
+        query = "SELECT memory_id, month(valid_until) AS month FROM memory_rows"
+        [row] = running.rows(query)
+        patch = MemoryPatch(
+            memory_id=row["memory_id"], content="The code 4711-0815 is valid until May"
+        )
+        running.command(ModifyCommand(patches=(patch,), reason="wrong"), first=10)
+        running.run()
+        assert [row["month"], running.rows(query)[0]["month"]] == [3, 5]
+        erase(running, row["memory_id"])
+        assert where(tmp_path, "4711-0815") == []
+        assert_rebuilt_is_the_same(running, tmp_path / "anew")
+
+
 def test_a_whole_scope(tmp_path: Path) -> None:
     with pipeline(tmp_path / "live") as running:
         running.say(SECRET, FOREIGN, OTHER)
