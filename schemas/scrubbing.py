@@ -20,8 +20,8 @@ from palimpsest.schemas.codec import InvalidRecord, decode
 from palimpsest.schemas.identity import erased_name, erased_relation, turn_item_id, turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.privacy import erased_person
-from palimpsest.schemas.quotations import ERASED
-from palimpsest.schemas.redaction import dumped, is_mark, mark_of
+from palimpsest.schemas.quotations import ERASED, is_mark, mark_of
+from palimpsest.schemas.surrogates import dumped
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.schemas.vocabulary import field_names, is_plain
 

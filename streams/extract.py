@@ -9,7 +9,7 @@ from palimpsest.schemas.envelope import local_time
 from palimpsest.schemas.extraction import Fact, FactsExtracted, ModelCall, TurnReference
 from palimpsest.schemas.identity import fact_item_id, item_id_of, turn_memory_id
 from palimpsest.schemas.messages import NormalizedTurn
-from palimpsest.schemas.redaction import is_mark
+from palimpsest.schemas.quotations import is_mark
 from palimpsest.schemas.topics import FACTS_EXTRACTED, TURNS_NORMALIZED
 from palimpsest.streams.claims.turn import rests_on
 from palimpsest.streams.models.base import Reply

@@ -20,7 +20,7 @@ from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.failures import HALF_A_PAIR, describe
 from palimpsest.schemas.messages import ConversationTurn, role_of_speaker
 from palimpsest.schemas.normal_forms import one_line, storage_content
-from palimpsest.schemas.redaction import is_mark
+from palimpsest.schemas.quotations import is_mark
 from palimpsest.schemas.scrubbing import withheld_turn
 from palimpsest.schemas.surrogates import texts, without_halves
 from palimpsest.schemas.topics import CONVERSATION_TURNS

@@ -41,7 +41,7 @@ from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.identity import UNREADABLE_SCOPE
 from palimpsest.schemas.memory_texts import embedding_key
-from palimpsest.schemas.redaction import is_mark
+from palimpsest.schemas.quotations import is_mark
 from palimpsest.schemas.row_types import ROW_TYPES
 from palimpsest.schemas.rows.columns import Row
 from palimpsest.schemas.rows.memories import ArchiveRow

@@ -47,7 +47,7 @@ from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import with_overrides
 from palimpsest.schemas.extraction import Fact, FactsExtracted, ModelCall
 from palimpsest.schemas.messages import NormalizedTurn, ProposalsIntent
-from palimpsest.schemas.redaction import is_mark
+from palimpsest.schemas.quotations import is_mark
 from palimpsest.schemas.topics import (
     DEAD_LETTERS,
     FACTS_EXTRACTED,

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from palimpsest.schemas.commands import RememberCommand
 from palimpsest.schemas.identity import command_memory_id
 from palimpsest.schemas.messages import NormalizedTurn
-from palimpsest.schemas.normal_forms import content_hash, storage_content
+from palimpsest.schemas.normal_forms import content_hash, parse_prefix, storage_content
 from palimpsest.schemas.rows.columns import row_of
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.topics import TURNS_NORMALIZED
@@ -49,7 +49,6 @@ from palimpsest.streams.memory_rows import (
 from palimpsest.streams.stage import Asking, Emit
 from palimpsest.streams.store_port import Put
 
-_PREFIX = re.compile(r"^\s*(?:(critical)\s*:\s*)?(?:\[([^\]]{1,400})\]\s*:\s*)?", re.IGNORECASE)
 _TYPES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("preference", ("prefers", "likes", "wants")),
     ("decision", ("decided", "agreed", "will use")),
@@ -57,15 +56,6 @@ _TYPES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("learning", ("learned", "discovered")),
     ("issue", ("bug", "broken", "problem")),
 )
-
-
-def parse_prefix(content: str) -> tuple[bool, tuple[str, ...], str]:
-    """(critical, tags, rest) of `critical: [a,b]: text`; both prefixes are optional."""
-    match = _PREFIX.match(content)
-    assert match is not None
-    tags = tuple(tag.strip() for tag in (match.group(2) or "").split(",") if tag.strip())
-    rest = content[match.end() :]
-    return (match.group(1) is not None, tags, rest) if rest.strip() else (False, (), content)
 
 
 def inferred_type(text: str) -> str:

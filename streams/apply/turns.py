@@ -21,7 +21,7 @@ from palimpsest.schemas.messages import (
     Role,
 )
 from palimpsest.schemas.normal_forms import is_same_text, one_line
-from palimpsest.schemas.redaction import is_mark
+from palimpsest.schemas.quotations import is_mark
 from palimpsest.schemas.rows.memories import PROFILE, MemoryRow
 from palimpsest.schemas.rows.sessions import SessionRow
 from palimpsest.schemas.topics import TURNS_NORMALIZED

@@ -15,8 +15,7 @@ from palimpsest.schemas.extraction import Fact, FactsExtracted, TurnReference
 from palimpsest.schemas.identity import fact_memory_id
 from palimpsest.schemas.messages import Proposal, ProposalsIntent, ScoredCandidate
 from palimpsest.schemas.privacy import PRIVACY_FULL
-from palimpsest.schemas.quotations import ERASED
-from palimpsest.schemas.redaction import mark_of
+from palimpsest.schemas.quotations import ERASED, mark_of
 from palimpsest.schemas.rows.columns import row_of
 from palimpsest.schemas.rows.memories import SOURCE_TYPES, MemoryRow
 from palimpsest.schemas.rows.pipeline import ExtractionRow, FactRow, ProposalRow

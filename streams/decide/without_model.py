@@ -12,7 +12,7 @@ from palimpsest.schemas.extraction import Fact
 from palimpsest.schemas.identity import fact_memory_id
 from palimpsest.schemas.messages import Proposal, ScoredCandidate
 from palimpsest.schemas.normal_forms import content_hash, storage_content
-from palimpsest.schemas.redaction import is_mark
+from palimpsest.schemas.quotations import is_mark
 from palimpsest.streams.claims.conflict import are_of_one_slot, contradicts, is_ambiguous
 from palimpsest.streams.claims.contradiction import same_fact
 from palimpsest.streams.claims.polarity import opposes

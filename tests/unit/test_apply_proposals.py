@@ -11,8 +11,7 @@ import pytest
 
 from palimpsest.schemas.extraction import FactsExtracted
 from palimpsest.schemas.messages import CacheInvalidation, MemoryWrite, Proposal
-from palimpsest.schemas.quotations import ERASED
-from palimpsest.schemas.redaction import is_mark
+from palimpsest.schemas.quotations import ERASED, is_mark
 from palimpsest.schemas.rows.memories import ArchiveRow, EdgeRow, MemoryRow
 from palimpsest.schemas.rows.pipeline import FactRow, ProposalRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, FACTS_EXTRACTED

@@ -18,7 +18,7 @@ from palimpsest.schemas.messages import (
     MemoryChange,
     Outcome,
 )
-from palimpsest.schemas.redaction import is_mark
+from palimpsest.schemas.quotations import is_mark
 from palimpsest.schemas.rows.pipeline import (
     AcceptedRow,
     DeadLetterRow,

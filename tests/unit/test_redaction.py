@@ -11,14 +11,9 @@ from pydantic import ValidationError
 
 from palimpsest.schemas.identity import fact_memory_id, turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn
-from palimpsest.schemas.quotations import ERASED, Quotations
-from palimpsest.schemas.redaction import (
-    Redaction,
-    folded,
-    is_mark,
-    mark_of,
-    marks_of,
-)
+from palimpsest.schemas.normal_forms import folded
+from palimpsest.schemas.quotations import ERASED, Quotations, is_mark, mark_of
+from palimpsest.schemas.redaction import Redaction, marks_of
 
 SECRET = "Ana's pin is 4711"
 GONE, KEPT = turn_memory_id("ana", "t1"), turn_memory_id("ana", "t2")
