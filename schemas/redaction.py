@@ -54,8 +54,6 @@ _PROPOSED: Final = frozenset({"created", "modified", "deleted", "none", "dropped
 """Outcomes of a fact whose reason is the decision's."""
 GRAPH_LINES: Final = ("name", "relation", "mention", "aspect", "attribute")
 """Kinds of imported lines that belong to the graph."""
-_LABELS: Final = frozenset({"normalized_content", "content_hash"})
-"""Fields of older records."""
 _CALLED: Final = ("title", "source")
 """Fields that name a document."""
 _NOTED: Final = frozenset(
@@ -122,6 +120,7 @@ class Redaction:
     refused: Container[str] = frozenset()
     repeats: Mapping[str, str] = field(default_factory=dict)
     texts: dict[str, str] = field(init=False)
+    _owners: dict[str, str] = field(init=False)
     hashes: dict[str, str] = field(init=False)
     _labels: dict[str, str] = field(default_factory=dict)
     quotations: Quotations = field(init=False)
@@ -129,6 +128,7 @@ class Redaction:
     def __post_init__(self) -> None:
         # Equal texts have one mark where nothing tells whose they are.
         self.texts = {text: mark for (_, text), mark in reversed(self.marks.items()) if text}
+        self._owners = {text: owner for owner, text in reversed(self.marks) if text}
         self.hashes = {
             folded_hash(text): content_hash(mark)
             for text, mark in self.texts.items()
@@ -182,8 +182,11 @@ class Redaction:
             return None
         memory_id = command_memory_id(self.scope, str(given))
         sources = [_object(each).get("memory_id") for each in _list(command.get("drawn_from"))]
-        is_erased = any(each in self.erased for each in (memory_id, *sources))
-        return memory_id if is_erased else self.repeats.get(str(given))
+        if any(each in self.erased for each in (memory_id, *sources)):
+            return memory_id
+        text = folded(parse_prefix(str(command.get("content")))[2])  # results are not kept for ever
+        owner = None if text in self.kept_texts else self._owners.get(text)
+        return None if memory_id in self.kept else self.repeats.get(str(given), owner)
 
     def _placed(self, node: Mapping[str, JsonValue], place: _Place) -> _Place:
         """Determines the owner of an object, by the memories that it names."""
@@ -305,14 +308,13 @@ class Redaction:
         if "turn_id" in node and "content" in node:
             self._turn(node, redacted, owner)
         if node.get("command") == "remember":
-            redacted |= {"who": None, **dict.fromkeys(_LABELS & redacted.keys())}
-            redacted |= self._wishes(node, owner)
+            gone = {"who", *({"normalized_content", "content_hash"} & redacted.keys())}
+            redacted |= {**dict.fromkeys(gone), **self._wishes(node, owner)}
             if redacted.get("source_type") not in SOURCES:
                 redacted.pop("source_type", None)
 
     def _wishes(self, node: Mapping[str, JsonValue], owner: str) -> dict[str, JsonValue]:
-        """Returns what a `remember` says of an erased memory: what was news of it is news
-        afterwards."""
+        """Returns what a `remember` says of an erased memory: news of it stays news."""
         critical, tags, text = parse_prefix(str(node.get("content", "")))
         known = folded(text)
         if not is_mark(text) and known not in self.kept_texts:
@@ -320,15 +322,17 @@ class Redaction:
             number = 1 if node.get("drawn_from") or not node.get("source_id") else 0
             text = self.texts.get(known) or mark_of(owner, number)
         left: dict[str, JsonValue] = {"content": text}
-        left |= {"pinned": True, "importance": node.get("importance") or 1.0} if critical else {}
-        left |= {"tags": self._label([*(_list(node.get("tags")) or tags)])} if tags else {}
-        given = ("type", "project", *(() if tags else ("tags",)))
-        left |= {name: self._label(node[name]) for name in given if name in node}
+        left |= {"pinned": True, "importance": 1.0} if critical else {}
+        names = ("importance", "type", "project", "tags")
+        given = {name: node[name] for name in names if node.get(name) is not None}
+        given |= {"tags": node.get("tags") or [*tags]} if tags else {}
+        left |= {name: self._label(each) for name, each in given.items()}
         if node.get("source_id") is not None and not node.get("drawn_from"):  # an entity's id
             left["source_id"] = mark_of(owner)
-        metadata = _object(node.get("metadata"))
-        hidden = {self._hidden(key): self._hidden(metadata[key]) for key in metadata}
-        return left | ({"metadata": {**hidden}} if "metadata" in node else {})
+        metadata = {
+            self._hidden(k): self._hidden(v) for k, v in _object(node.get("metadata")).items()
+        }
+        return left | ({"metadata": {**metadata}} if "metadata" in node else {})
 
     def _hidden(self, node: JsonValue) -> str:
         """As `_label`, of any value."""

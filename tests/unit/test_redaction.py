@@ -135,6 +135,20 @@ def test_a_producer_names_its_fields_as_it_likes(named: dict[str, Any]) -> None:
     assert left["metadata"] == {}
 
 
+@pytest.mark.parametrize("prefix", ["", "critical: ", "critical: [zqtag]: ", " [zqtag] : "])
+def test_a_repeated_text_is_found_without_its_result(prefix: str) -> None:
+    """A result is kept for a while, a command for as long as its topic is."""
+    command = {"command": "remember", "content": prefix + SECRET.upper(), "metadata": {"zq": "zq"}}
+    left = redacted({"command": command})["command"]
+    assert left["content"] == mark_of(GONE)
+    assert "zq" not in str(left)
+    assert left.get("pinned", False) == ("critical" in prefix)
+    assert left.get("importance") == (1.0 if "critical" in prefix else None)
+    assert redacted({"command": left})["command"] == left
+    known = {"command": "remember", "content": f"{prefix}Ana likes tea", "metadata": {"zq": "zq"}}
+    assert redacted({"command": known})["command"] == known
+
+
 def test_what_is_nested_too_deeply_is_looked_through_as_text() -> None:
     deep = json.dumps(SECRET)
     for _ in range(600):
