@@ -256,7 +256,7 @@ Intent = Annotated[
 ]
 
 
-EDITION: Final = 1
+EDITION: Final = 2
 """The edition of new records: a change of what apply-writes makes of a record raises it."""
 
 
@@ -265,7 +265,8 @@ class MemoryWrite(Frozen):
     comes to and differ from the defaults, as they were when it was written; older records carry
     none, and are carried out by those of the program. `edition`: by which edition of its rules
     apply-writes executes it; older records carry none, and a rebuild makes of them what was made
-    then. Since 1, the event of a deletion has no new content."""
+    then. Since 1, the event of a deletion has no new content; since 2, a text that is stored on
+    request ends when it says so, and has the categories of all that it states."""
 
     write: Intent
     settings: dict[str, dict[str, JsonValue]] | None = None

@@ -107,3 +107,25 @@ def is_verb(word: str, following: str) -> bool:
     """Whether a lower-cased word that is a name too ("Will", "May", "Hope") is a verb before the
     lower-cased word that follows it."""
     return word in _VERBS_AND_NAMES and following in _AFTER_A_VERB
+
+
+_PREFIX = re.compile(r"^\s*(?:(critical)\s*:\s*)?(?:\[([^\]]{1,400})\]\s*:\s*)?", re.IGNORECASE)
+
+
+def parse_prefix(content: str) -> tuple[bool, tuple[str, ...], str]:
+    """(critical, tags, rest) of `critical: [a,b]: text`; both prefixes are optional."""
+    match = _PREFIX.match(content)
+    assert match is not None
+    tags = tuple(tag.strip() for tag in (match.group(2) or "").split(",") if tag.strip())
+    rest = content[match.end() :]
+    return (match.group(1) is not None, tags, rest) if rest.strip() else (False, (), content)
+
+
+def folded(text: str) -> str:
+    """The form of a text from which its content hash is computed."""
+    return hash_basis(storage_content(text))
+
+
+def folded_hash(folded_text: str) -> str:
+    """The content hash of a text that has this folded form."""
+    return hashlib.sha256(folded_text.encode(errors="surrogatepass")).hexdigest()

@@ -3,9 +3,12 @@ Such a text cannot be encoded in UTF-8."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Final, TypeVar
+
+from pydantic import JsonValue
 
 V = TypeVar("V")
 _HALF: Final = re.compile("[\ud800-\udfff]")
@@ -45,3 +48,11 @@ def without_halves(value: V) -> V:
     elif isinstance(value, list):
         whole = [without_halves(each) for each in value]
     return whole  # type: ignore[return-value]
+
+
+def dumped(node: JsonValue) -> bytes:
+    """JSON in the format of records."""
+    try:
+        return json.dumps(node, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # half a surrogate pair can only be escaped
+        return json.dumps(node, separators=(",", ":")).encode()

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 from palimpsest.schemas.echoes import spoken
 from palimpsest.schemas.envelope import local_time
-from palimpsest.schemas.erasure.redaction import is_mark
+from palimpsest.schemas.erasure.quotations import is_mark
 from palimpsest.schemas.extraction import Fact, FactsExtracted, ModelCall, TurnReference
 from palimpsest.schemas.identity import fact_item_id, item_id_of, turn_memory_id
 from palimpsest.schemas.messages import NormalizedTurn

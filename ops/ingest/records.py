@@ -17,7 +17,7 @@ from pydantic_core import PydanticSerializationError, from_json
 from palimpsest.ops.ingest.base import Bad, Naming, ReadOptions, Utterance, with_offset
 from palimpsest.schemas.codec import refuse_depth
 from palimpsest.schemas.envelope import derived_id
-from palimpsest.schemas.erasure.redaction import is_mark
+from palimpsest.schemas.erasure.quotations import is_mark
 from palimpsest.schemas.erasure.scrubbing import withheld_turn
 from palimpsest.schemas.failures import HALF_A_PAIR, describe
 from palimpsest.schemas.messages import ConversationTurn, role_of_speaker

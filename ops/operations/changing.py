@@ -30,7 +30,8 @@ SelfTaught = Annotated[
 class Remember(Write[Change]):
     """Remember a text. The prefix `critical:` pins it, `[a,b]:` tags it.
 
-    A text that is already known is not stored twice: `dedup` says what became of it.
+    A text that is already known is not stored twice: `dedup` says what became of it. One that says
+    until when it holds has `valid_until`.
 
     Example: palimpsest remember "Ana is allergic to peanuts" --scope support --pinned
     """

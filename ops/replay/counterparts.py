@@ -21,8 +21,8 @@ import numpy as np
 
 from palimpsest.ops.replay.live_log import LiveLog
 from palimpsest.ops.replay.requests import MatchedBy
-from palimpsest.schemas.erasure.redaction import folded, is_mark
-from palimpsest.schemas.normal_forms import content_hash, storage_content
+from palimpsest.schemas.erasure.quotations import is_mark
+from palimpsest.schemas.normal_forms import content_hash, folded, storage_content
 from palimpsest.stores.database.derivations import SAID_AGAIN, says_it
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.claims.contradiction import NEGATIONS, tokens, words_oppose

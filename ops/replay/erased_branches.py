@@ -53,7 +53,7 @@ from palimpsest.ops.replay.live_log import Ledger, LiveLog
 from palimpsest.ops.scheduling.periodic import PASSING, PeriodicTask, in_thread
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import SettingsError
-from palimpsest.schemas.erasure.redaction import is_mark
+from palimpsest.schemas.erasure.quotations import is_mark
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.topics import MEMORY_CHANGES, MEMORY_WRITES
 from palimpsest.stores.database.damage import StoreDamaged, is_damage

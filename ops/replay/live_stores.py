@@ -39,7 +39,7 @@ from palimpsest.ops.replay.log_reading import Offsets
 from palimpsest.ops.requests import CopyRequest
 from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
-from palimpsest.schemas.erasure.redaction import is_mark
+from palimpsest.schemas.erasure.quotations import is_mark
 from palimpsest.schemas.identity import UNREADABLE_SCOPE
 from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.rows.columns import Row

@@ -45,7 +45,7 @@ from palimpsest.ops.replay.log_reading import decoded, intent_of, reading_log, r
 from palimpsest.ops.replay.requests import Reextract, Report, unreported
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import with_overrides
-from palimpsest.schemas.erasure.redaction import is_mark
+from palimpsest.schemas.erasure.quotations import is_mark
 from palimpsest.schemas.extraction import Fact, FactsExtracted, ModelCall
 from palimpsest.schemas.messages import NormalizedTurn, ProposalsIntent
 from palimpsest.schemas.topics import (

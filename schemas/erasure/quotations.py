@@ -69,3 +69,15 @@ def _lower(text: str) -> str:
 
 def _inside_word(text: str, place: int) -> bool:
     return 0 < place < len(text) and text[place - 1].isalnum() and text[place].isalnum()
+
+
+MARK: Final = re.compile(r"\[erased [^\s\]]+(?: \d+)?\]")
+
+
+def mark_of(memory_id: str, number: int = 1) -> str:
+    """The mark that replaces the `number`-th text of an erased memory; 0: one that it never had."""
+    return f"[erased {memory_id}]" if number == 1 else f"[erased {memory_id} {number}]"
+
+
+def is_mark(text: str) -> bool:
+    return MARK.fullmatch(text) is not None

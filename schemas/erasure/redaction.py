@@ -7,16 +7,14 @@ erasure, leads to the state of the store that was erased."""
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
-import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.erasure.quotations import ERASED, LONG, Quotations
+from palimpsest.schemas.erasure.quotations import ERASED, LONG, Quotations, is_mark, mark_of
 from palimpsest.schemas.erasure.vocabulary import SOURCES, field_names, is_plain
 from palimpsest.schemas.identity import (
     ImportedIds,
@@ -33,12 +31,12 @@ from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.normal_forms import (
     canonical_name,
     content_hash,
-    hash_basis,
+    folded,
+    folded_hash,
+    parse_prefix,
     shown_name,
-    storage_content,
 )
-
-MARK: Final = re.compile(r"\[erased [^\s\]]+(?: \d+)?\]")
+from palimpsest.schemas.surrogates import dumped
 
 OWN: Final = frozenset(
     {"content", "normalized_content", "published_content", "old_content", "new_content", "fact"}
@@ -56,8 +54,6 @@ _PROPOSED: Final = frozenset({"created", "modified", "deleted", "none", "dropped
 """Outcomes of a fact whose reason is the decision's."""
 GRAPH_LINES: Final = ("name", "relation", "mention", "aspect", "attribute")
 """Kinds of imported lines that belong to the graph."""
-_LABELS: Final = frozenset({"project", "source_id", "normalized_content", "content_hash"})
-"""Other fields of a command about the memory that it creates."""
 _CALLED: Final = ("title", "source")
 """Fields that name a document."""
 _NOTED: Final = frozenset(
@@ -82,25 +78,6 @@ CHANGING: Final = (
     | {"content_hash", "triples", "value_base64", "action", "event", "command", "turn", "kind"}
 )
 """Fields of which every object has one in which `Redaction.node` changes anything."""
-
-
-def mark_of(memory_id: str, number: int = 1) -> str:
-    """The mark that replaces the `number`-th text of an erased memory."""
-    return f"[erased {memory_id}]" if number == 1 else f"[erased {memory_id} {number}]"
-
-
-def is_mark(text: str) -> bool:
-    return MARK.fullmatch(text) is not None
-
-
-def folded(text: str) -> str:
-    """The form of a text from which its content hash is computed."""
-    return hash_basis(storage_content(text))
-
-
-def folded_hash(folded_text: str) -> str:
-    """The content hash of a text that has this folded form."""
-    return hashlib.sha256(folded_text.encode(errors="surrogatepass")).hexdigest()
 
 
 def marks_of(texts: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], str]:
@@ -130,7 +107,7 @@ class Redaction:
     `kept_texts` in folded form, also if equal to an erased one; and so do the names in the graph
     that they contain: `told_by` returns these memories by the ids of names (none for erased ones),
     and is called when needed. No chunk of `documents` is left. Of turns, `refused` are those that
-    became dead letters, by item."""
+    became dead letters, by item. `repeats`: by command the memory that a `remember` found."""
 
     scope: str
     erased: frozenset[str]
@@ -141,7 +118,9 @@ class Redaction:
     told_by: Callable[[], Mapping[str, frozenset[str]]] = dict
     documents: frozenset[str] = frozenset()
     refused: Container[str] = frozenset()
+    repeats: Mapping[str, str] = field(default_factory=dict)
     texts: dict[str, str] = field(init=False)
+    _owners: dict[str, str] = field(init=False)
     hashes: dict[str, str] = field(init=False)
     _labels: dict[str, str] = field(default_factory=dict)
     quotations: Quotations = field(init=False)
@@ -149,6 +128,7 @@ class Redaction:
     def __post_init__(self) -> None:
         # Equal texts have one mark where nothing tells whose they are.
         self.texts = {text: mark for (_, text), mark in reversed(self.marks.items()) if text}
+        self._owners = {text: owner for owner, text in reversed(self.marks) if text}
         self.hashes = {
             folded_hash(text): content_hash(mark)
             for text, mark in self.texts.items()
@@ -203,7 +183,7 @@ class Redaction:
     # --- objects --------------------------------------------------------------------------
 
     def _commanded(self, raw: Mapping[str, JsonValue]) -> str | None:
-        """The erased memory of a `remember`, or one drawn from it, if this is its whole message."""
+        """The erased memory that a `remember`, if this is one, made, found or was drawn from."""
         body = raw.get("body")
         if not isinstance(body, dict):
             return None
@@ -216,7 +196,11 @@ class Redaction:
             return None
         memory_id = command_memory_id(self.scope, str(given))
         sources = [_object(each).get("memory_id") for each in _list(command.get("drawn_from"))]
-        return memory_id if any(each in self.erased for each in (memory_id, *sources)) else None
+        if any(each in self.erased for each in (memory_id, *sources)):
+            return memory_id
+        text = folded(parse_prefix(str(command.get("content")))[2])  # results are not kept for ever
+        owner = None if text in self.kept_texts else self._owners.get(text)
+        return None if memory_id in self.kept else self.repeats.get(str(given), owner)
 
     def _placed(self, node: Mapping[str, JsonValue], place: _Place) -> _Place:
         """Determines the owner of an object, by the memories that it names."""
@@ -359,12 +343,37 @@ class Redaction:
         if "turn_id" in node and "content" in node:
             self._turn(node, redacted, owner)
         if node.get("command") == "remember":
-            redacted |= {"metadata": {}, "who": None}
-            redacted |= {name: self._label(node[name]) for name in ("tags", "type") if name in node}
-            drawn = {"source_id"} if node.get("drawn_from") else set()  # the id of an entity
-            redacted |= dict.fromkeys((_LABELS - drawn) & redacted.keys())
+            gone = {"who", *({"normalized_content", "content_hash"} & redacted.keys())}
+            redacted |= {**dict.fromkeys(gone), **self._wishes(node, owner)}
             if redacted.get("source_type") not in SOURCES:
                 redacted.pop("source_type", None)
+
+    def _wishes(self, node: Mapping[str, JsonValue], owner: str) -> dict[str, JsonValue]:
+        """Returns what a `remember` says of an erased memory: news of it stays news."""
+        critical, tags, text = parse_prefix(str(node.get("content", "")))
+        known = folded(text)
+        if not is_mark(text) and known not in self.kept_texts:
+            # What was found by its source id may have another text.
+            number = 1 if node.get("drawn_from") or not node.get("source_id") else 0
+            text = self.texts.get(known) or mark_of(owner, number)
+        left: dict[str, JsonValue] = {"content": text}
+        left |= {"pinned": True, "importance": 1.0} if critical else {}
+        names = ("importance", "type", "project", "tags")
+        given = {name: node[name] for name in names if node.get(name) is not None}
+        given |= {"tags": node.get("tags") or [*tags]} if tags else {}
+        left |= {name: self._label(each) for name, each in given.items()}
+        if node.get("source_id") is not None and not node.get("drawn_from"):  # an entity's id
+            left["source_id"] = mark_of(owner)
+        metadata = {
+            self._hidden(k): self._hidden(v) for k, v in _object(node.get("metadata")).items()
+        }
+        return left | ({"metadata": {**metadata}} if "metadata" in node else {})
+
+    def _hidden(self, node: JsonValue) -> str:
+        """As `_label`, of any value."""
+        text = node if isinstance(node, str) else json.dumps(node, sort_keys=True)
+        label = f"[erased label {len(self._labels) + 1}]"
+        return text if is_mark(text) else self._labels.setdefault(text, label)
 
     def _leaves_nothing(self, node: Mapping[str, JsonValue]) -> bool:
         """Whether facts come from an erased memory and none of them is kept: a kept fact has its
@@ -387,9 +396,8 @@ class Redaction:
         """Returns the replacement of a word that someone chose: equal ones for equal words."""
         if isinstance(node, list):
             return [self._label(each) for each in node]
-        if not isinstance(node, str) or not node or is_mark(node) or is_plain(node):
-            return node
-        return self._labels.setdefault(node, f"[erased label {len(self._labels) + 1}]")
+        is_shown = not isinstance(node, str) or not node or is_plain(node)
+        return node if is_shown else self._hidden(node)
 
     def _is_told(self, node: Mapping[str, JsonValue]) -> bool:
         """Whether a reason concerns the outcome of a memory: that of the erasure itself stays."""
@@ -580,11 +588,3 @@ def _plain_part(node: JsonValue) -> JsonValue:
         return [_plain_part(each) for each in node]
     is_word = isinstance(node, str) and not is_mark(node) and not is_plain(node)
     return ERASED if is_word and node else node
-
-
-def dumped(node: JsonValue) -> bytes:
-    """JSON in the format of records."""
-    try:
-        return json.dumps(node, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:  # half a surrogate pair can only be escaped
-        return json.dumps(node, separators=(",", ":")).encode()

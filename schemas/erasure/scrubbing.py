@@ -17,12 +17,12 @@ from typing import Final
 from pydantic import JsonValue
 
 from palimpsest.schemas.codec import InvalidRecord, decode
-from palimpsest.schemas.erasure.quotations import ERASED
-from palimpsest.schemas.erasure.redaction import dumped, is_mark, mark_of
+from palimpsest.schemas.erasure.quotations import ERASED, is_mark, mark_of
 from palimpsest.schemas.erasure.vocabulary import field_names, is_plain
 from palimpsest.schemas.identity import erased_name, erased_relation, turn_item_id, turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.privacy import erased_person
+from palimpsest.schemas.surrogates import dumped
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 
 _IDS: Final = frozenset({"turn_id", "session_id", "scope", "from_scope"})

@@ -16,11 +16,12 @@ from typing import Any, Final
 
 import duckdb
 
-from palimpsest.schemas.erasure.quotations import ERASED
-from palimpsest.schemas.erasure.redaction import Redaction, folded, folded_hash, is_mark, marks_of
+from palimpsest.schemas.erasure.quotations import ERASED, is_mark
+from palimpsest.schemas.erasure.redaction import Redaction, marks_of
 from palimpsest.schemas.erasure.scrubbing import Scrub
 from palimpsest.schemas.erasure.vocabulary import EDGES
 from palimpsest.schemas.memory_texts import embedding_key
+from palimpsest.schemas.normal_forms import folded, folded_hash
 from palimpsest.schemas.rows.columns import columns_of
 from palimpsest.schemas.rows.pipeline import PrivacyRow
 from palimpsest.schemas.rows.row_types import ROW_TYPES
@@ -275,9 +276,15 @@ def redaction_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Red
         " WHERE c.scope = ? GROUP BY c.document_id HAVING bool_and(m.content_hash = '')",
         [erasure.scope],
     ).fetchall()
+    gone = frozenset(erasure.memory_ids).difference(kept).union(key for (key,) in erased)
+    repeats = connection.execute(
+        "SELECT command_id, result ->> 'id' AS memory_id FROM command_results"
+        " WHERE scope = ? AND command = 'remember' AND memory_id IN (SELECT unnest(?))",
+        [erasure.scope, [*gone]],
+    ).fetchall()
     return Redaction(
         erasure.scope,
-        frozenset(erasure.memory_ids).difference(kept).union(key for (key,) in erased),
+        gone,
         marks_of(texts),
         quoted,
         kept,
@@ -285,6 +292,7 @@ def redaction_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Red
         cache(partial(_told_by, connection, erasure.scope)),
         frozenset(document for (document,) in documents),
         frozenset(item for (item,) in refused),
+        dict(repeats),
     )
 
 

@@ -25,6 +25,7 @@ from palimpsest.schemas.erasure.redaction import CHANGING, GRAPH_LINES, OWN, QUO
 from palimpsest.schemas.identity import (
     FACT_MEMORY_NAME,
     UNREADABLE_SCOPE,
+    command_memory_id,
     command_memory_name,
     turn_memory_name,
 )
@@ -349,6 +350,7 @@ class RecordScreen:
             }
             words = [*screen.words, *{document for each in some for document in each.documents}]
             digests = [*{key[:8] for each in some for key in each.erased}]
+            digests += [command_memory_id(scope, key)[:8] for each in some for key in each.repeats]
             listed = {"words": words, "digests": digests}
             tables = {
                 name: pa.table({name: pa.array(of, pa.string())}) for name, of in listed.items()

@@ -1,9 +1,13 @@
-"""Stores what is authored of the graph: attributes with a text of their own are memories."""
+"""Stores what is authored of the graph: attributes with a text of their own are memories. And what
+a text that is stored on request says of itself: its categories, and when it ends."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
+from typing import Final
 
 from pydantic import JsonValue
 
@@ -22,11 +26,22 @@ from palimpsest.streams.apply.command_work import (
     refuse_frozen,
 )
 from palimpsest.streams.apply.privacy import refuse_in_private_scope
+from palimpsest.streams.claims.claim import CATEGORIES
 from palimpsest.streams.claims.grammar import categories_of
-from palimpsest.streams.memory_rows import text_columns
+from palimpsest.streams.claims.turn import claims_of_turn, sentences
+from palimpsest.streams.memory_rows import is_past, text_columns
+from palimpsest.streams.prompting.prompts import MAX_CATEGORIES
 from palimpsest.streams.stage import Asking
+from palimpsest.streams.text.dates import stated_end
 
 EXPLICIT_IMPORTANCE = 0.8
+MOST_READ: Final = 2_000
+"""Maximum length, in characters, of a text that is read for what it states, as of a fact."""
+LEAST_WORDS: Final = 3
+"""Of a statement that goes with another one."""
+_JOINED: Final = re.compile(r"[;,]? (?:and|but|und|aber) |; ")
+_ORDINAL: Final = re.compile(r"(?<=\d)\.(?= (?:Jan|Feb|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez))")
+"""The point of a German date ends no sentence."""
 
 
 def add_to_graph(work: Work, command: AddToGraphCommand) -> Asking[JsonValue]:
@@ -105,12 +120,12 @@ def _stored(work: Work, given: StructuredAttribute, text: str, number: int) -> s
         MemoryRow,
         given,
         **text_columns(work.scope, "fact", text),
+        **stated(work, text, work.intent.actor.id),
         memory_id=command_memory_id(work.scope, f"{command_id(work.message)} {number}"),
         scope=work.scope,
         type="fact",
         importance=importance,
         confidence=1.0 if given.confidence is None else given.confidence,
-        categories=categories_of(text),
         who=work.intent.actor.id,
         why="explicit",
         source_type="manual",
@@ -122,3 +137,57 @@ def _stored(work: Work, given: StructuredAttribute, text: str, number: int) -> s
     row = work.put(row)
     work.tell("created", row.memory_id, "added to the graph", after=row)
     return row.memory_id
+
+
+# --- what a text says of itself -------------------------------------------------------------------
+
+
+def stated(work: Work, text: str, speaker: str) -> dict[str, object]:
+    """Returns the columns that follow from a text of `speaker` in storage form: its categories, and
+    its end if it states one as a whole. From the text and the time of the record alone, so that a
+    rebuild finds the same."""
+    if work.edition < 2:
+        return {"categories": categories_of(text)}
+    until = end_of_text(text, work.message.occurred_at)
+    return {
+        "categories": categories_in(text, speaker, work.message.occurred_at),
+        "temporal_kind": "persistent" if until is None else "temporal",
+        "valid_until": until,
+    }
+
+
+def categories_in(text: str, speaker: str, said_at: datetime) -> tuple[str, ...]:
+    """Returns the categories of what the text states, in order; those of a long one are not
+    known: whoever asked waits meanwhile."""
+    if len(text) > MOST_READ:
+        return ()
+    claims = claims_of_turn(text, speaker, said_at)
+    names = [name for claim in claims for name in CATEGORIES[claim.slot]]
+    return tuple(dict.fromkeys((*categories_of(text), *names)))[:MAX_CATEGORIES]
+
+
+def end_of_text(text: str, said_at: datetime) -> datetime | None:
+    """Returns when the text as a whole ends, in UTC; None if it does not say, or says several
+    things, of which the others go on."""
+    if len(text) > MOST_READ or "\n" in text or len(sentences(_ORDINAL.sub("", text))) > 1:
+        return None
+    if sum(len(part.split()) >= LEAST_WORDS for part in _JOINED.split(text)) > 1:
+        return None
+    return stated_end(text, said_at)
+
+
+def restated(row: MemoryRow, after: MemoryRow, said_at: datetime) -> MemoryRow:
+    """Returns a memory whose text was changed at `said_at` with the categories and the end that the
+    new text states instead of those that the text before stated. Words such as "until Friday" that
+    stay mean the day that they meant, and what something else has ended stays as it ended."""
+    gone = categories_in(row.content, row.who, row.occurred_at)
+    left = (name for name in row.categories if name not in gone)
+    now = (*categories_in(after.content, after.who, said_at), *left)
+    after = replace(after, categories=tuple(dict.fromkeys(now)))
+    until = row.valid_until
+    if is_past(row) or (until and end_of_text(after.content, row.occurred_at) == until):
+        return after
+    end = end_of_text(after.content, said_at)
+    if end is None and (until is None or end_of_text(row.content, row.occurred_at) != until):
+        return after
+    return replace(after, temporal_kind="temporal" if end else "persistent", valid_until=end)

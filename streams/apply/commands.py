@@ -50,7 +50,7 @@ from palimpsest.schemas.normal_forms import canonical_name, content_hash, storag
 from palimpsest.schemas.rows.columns import row_of
 from palimpsest.schemas.rows.memories import SOURCE_TYPES, MemoryRow
 from palimpsest.schemas.rows.pipeline import FlagsRow, ShadowProposalRow
-from palimpsest.streams.apply.authoring import EXPLICIT_IMPORTANCE, add_to_graph
+from palimpsest.streams.apply.authoring import EXPLICIT_IMPORTANCE, add_to_graph, restated
 from palimpsest.streams.apply.command_work import (
     PROTECTED,
     Executed,
@@ -164,7 +164,7 @@ def _modify(work: Work, patch: MemoryPatch, reason: str) -> JsonValue:
     if row.type in SOURCE_TYPES and patch.type is not None:
         why = "a turn stays a turn, and a document's chunk a chunk"
         return {"id": row.memory_id, "status": "invalid_request", "why": why}
-    updated = _patched(row, patch)
+    updated = _patched(work, row, patch)
     forbidden = _forbidden(work, row, updated)
     if forbidden is not None:
         return {"id": row.memory_id, "status": "forbidden", "why": forbidden}
@@ -249,12 +249,15 @@ def _forbidden(work: Work, row: MemoryRow, updated: MemoryRow) -> str | None:
     return RAISED if is_guarded(work) and (is_pinned or is_raised) else None
 
 
-def _patched(row: MemoryRow, patch: MemoryPatch) -> MemoryRow:
+def _patched(work: Work, row: MemoryRow, patch: MemoryPatch) -> MemoryRow:
     names = ("type", "importance", "tags", "pinned", "who")
     given = {name: getattr(patch, name) for name in names if getattr(patch, name) is not None}
-    row = replace(row, **given)
+    content = row.content if patch.content is None else patch.content
     # Also if only the speaker changed: a turn's vector covers the speaker.
-    return with_content(row, row.content if patch.content is None else patch.content)
+    updated = with_content(replace(row, **given), content)
+    if work.edition < 2 or updated.content == row.content or row.type in SOURCE_TYPES:
+        return updated
+    return restated(row, updated, work.message.occurred_at)
 
 
 def confirm(work: Work, command: ConfirmCommand) -> Asking[JsonValue]:

@@ -23,6 +23,7 @@ from palimpsest.schemas.rows.memories import (
     SOURCE_TYPES,
     MemoryRow,
 )
+from palimpsest.streams.apply.authoring import restated
 from palimpsest.streams.apply.command_work import (
     PROTECTED,
     Refused,
@@ -358,6 +359,8 @@ def _carry_out(work: Work, change: _Change, reason: str) -> None:
     if after.type not in SOURCE_TYPES and work.same_content(after) is not None:
         # Memories are unique by content: this one only keeps the remaining text.
         after = replace(after, dedup_key=None)
+    if after.type not in SOURCE_TYPES and work.edition >= 2:
+        after = restated(row, after, row.occurred_at)
     event: OutcomeEvent = "recovered" if row.is_deleted else "modified"
     told: dict[str, JsonValue] = {"hidden": bool(left.sentences)}
     work.change(row, after, event, reason, told, archive=HIDDEN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 from pydantic import JsonValue
@@ -12,14 +13,16 @@ from pydantic import JsonValue
 from palimpsest.schemas.commands import RememberCommand
 from palimpsest.schemas.identity import command_memory_id
 from palimpsest.schemas.messages import NormalizedTurn
-from palimpsest.schemas.normal_forms import content_hash, storage_content
+from palimpsest.schemas.normal_forms import content_hash, parse_prefix, storage_content
 from palimpsest.schemas.rows.columns import row_of
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.topics import TURNS_NORMALIZED
 from palimpsest.streams.apply.authoring import (
     EXPLICIT_IMPORTANCE,
+    end_of_text,
     own_memories,
     own_texts,
+    stated,
     structure_work,
 )
 from palimpsest.streams.apply.command_work import (
@@ -28,13 +31,13 @@ from palimpsest.streams.apply.command_work import (
     Work,
     command_id,
     is_guarded,
+    kinds_of,
     load_names,
     refuse_frozen,
     refuse_others,
     refuse_untaught,
 )
 from palimpsest.streams.apply.privacy import refuse_about_private, refuse_in_private_scope
-from palimpsest.streams.claims.grammar import categories_of
 from palimpsest.streams.memory_rows import (
     as_owned,
     edge_rows,
@@ -46,7 +49,6 @@ from palimpsest.streams.memory_rows import (
 from palimpsest.streams.stage import Asking, Emit
 from palimpsest.streams.store_port import Put
 
-_PREFIX = re.compile(r"^\s*(?:(critical)\s*:\s*)?(?:\[([^\]]{1,400})\]\s*:\s*)?", re.IGNORECASE)
 _TYPES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("preference", ("prefers", "likes", "wants")),
     ("decision", ("decided", "agreed", "will use")),
@@ -54,15 +56,6 @@ _TYPES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("learning", ("learned", "discovered")),
     ("issue", ("bug", "broken", "problem")),
 )
-
-
-def parse_prefix(content: str) -> tuple[bool, tuple[str, ...], str]:
-    """(critical, tags, rest) of `critical: [a,b]: text`; both prefixes are optional."""
-    match = _PREFIX.match(content)
-    assert match is not None
-    tags = tuple(tag.strip() for tag in (match.group(2) or "").split(",") if tag.strip())
-    rest = content[match.end() :]
-    return (match.group(1) is not None, tags, rest) if rest.strip() else (False, (), content)
 
 
 def inferred_type(text: str) -> str:
@@ -138,6 +131,12 @@ def _known(
     work.graph = structure_work(work, command.structured, (same.memory_id,))
     new = [name for name in _WISHES if getattr(wished, name) != getattr(same, name)]
     if not new:
+        if wished != same:
+            # The same version: no result may follow from what the text says, or a rebuild from a
+            # log in which it is erased would have another one.
+            work.writes.append(Put(wished))
+            work.touched += [(same.memory_id, kind) for kind in kinds_of(same, wished)]
+            work.memories[same.memory_id] = wished
         work.tell("deduped", same.memory_id, "same content or source")
         return {"id": same.memory_id, "deduped": True, "version": same.version}
     row = work.change(same, wished, "modified", "remembered again", lowered)
@@ -172,6 +171,9 @@ def _wished(
     if is_guarded(work) and same.importance > EXPLICIT_IMPORTANCE:
         rated = same.importance
     metadata = {**json.loads(same.metadata), **_metadata(command)}
+    end = _end(work, same)
+    if end != same.valid_until:
+        same = replace(same, temporal_kind="temporal" if end else "persistent", valid_until=end)
     return replace(
         same,
         pinned=same.pinned or is_pinned,
@@ -183,6 +185,18 @@ def _wished(
     )
 
 
+def _end(work: Work, same: MemoryRow) -> datetime | None:
+    """Returns when a known memory ends whose text is said again: "until Friday" is another Friday a
+    week later, and what has ended holds again."""
+    until, now = same.valid_until, work.message.occurred_at
+    if work.edition < 2 or (work.by_machine and protected(same)):
+        return until
+    end = end_of_text(same.content, now)
+    if until is None or until <= now:
+        return end
+    return until if end is None else max(until, end)
+
+
 def _row(
     work: Work,
     command: RememberCommand,
@@ -192,7 +206,8 @@ def _row(
     tags: tuple[str, ...],
 ) -> MemoryRow:
     kind = command.type or inferred_type(stored)
-    columns = text_columns(work.scope, kind, stored)
+    owner = work.intent.actor.id if command.who is None else command.who
+    columns = text_columns(work.scope, kind, stored) | stated(work, stored, owner)
     if command.drawn_from:
         columns["dedup_key"] = None
     return row_of(
@@ -206,8 +221,7 @@ def _row(
         confidence=1.0,
         pinned=is_pinned,
         tags=command.tags or tags,
-        categories=categories_of(stored),
-        who=work.intent.actor.id if command.who is None else command.who,
+        who=owner,
         why="drawn" if command.drawn_from else "explicit",
         occurred_at=work.message.occurred_at,
         created_at=work.at,

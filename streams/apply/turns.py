@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import cast
 
 from palimpsest.schemas.echoes import spoken
-from palimpsest.schemas.erasure.redaction import is_mark
+from palimpsest.schemas.erasure.quotations import is_mark
 from palimpsest.schemas.identity import item_id_of, turn_memory_id
 from palimpsest.schemas.memory_texts import embedding_key, linked_text
 from palimpsest.schemas.messages import (

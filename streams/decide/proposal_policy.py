@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from palimpsest.schemas.erasure.quotations import ERASED
-from palimpsest.schemas.erasure.redaction import mark_of
+from palimpsest.schemas.erasure.quotations import ERASED, mark_of
 from palimpsest.schemas.extraction import Fact, FactsExtracted, TurnReference
 from palimpsest.schemas.identity import fact_memory_id
 from palimpsest.schemas.messages import Proposal, ProposalsIntent, ScoredCandidate

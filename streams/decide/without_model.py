@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from palimpsest.schemas.erasure.redaction import is_mark
+from palimpsest.schemas.erasure.quotations import is_mark
 from palimpsest.schemas.extraction import Fact
 from palimpsest.schemas.identity import fact_memory_id
 from palimpsest.schemas.messages import Proposal, ScoredCandidate

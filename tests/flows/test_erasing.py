@@ -105,6 +105,59 @@ def test_the_redacted_log_leads_to_the_same_store(tmp_path: Path) -> None:
         assert_rebuilt_is_the_same(running, tmp_path / "anew")
 
 
+def test_a_text_that_ended_is_erased_with_its_end(tmp_path: Path) -> None:
+    with pipeline(tmp_path / "live") as running:
+        running.command(RememberCommand(content="The code 4711-0815 is valid until Friday"))
+        running.run()
+        query = "SELECT memory_id, month(valid_until) AS month FROM memory_rows"
+        [row] = running.rows(query)
+        patch = MemoryPatch(
+            memory_id=row["memory_id"], content="The code 4711-0815 is valid until May"
+        )
+        running.command(ModifyCommand(patches=(patch,), reason="wrong"), first=10)
+        running.run()
+        assert [row["month"], running.rows(query)[0]["month"]] == [3, 5]
+        erase(running, row["memory_id"])
+        assert where(tmp_path, "4711-0815") == []
+        assert_rebuilt_is_the_same(running, tmp_path / "anew")
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        {"content": "Ana has the code 4711-0815"},
+        {"content": "critical: [zqtag]: ana has the code 4711-0815!"},
+        {"content": "Ana has the code 4711-0815", "metadata": {"zqkey": "zqvalue", "b": 1}},
+        {"content": "Ana has the code 4711-0815", "metadata": {"b": 1}, "tags": ("t",)},
+        {"content": "Ana has the code 4711-0815", "project": "zqproject", "pinned": True},
+        {
+            "content": "The code 4711-0815 is another text",
+            "source_id": "note-1",
+            "tags": ("zqtag",),
+        },
+        {"content": "critical: Ana has the code 4711-0815 again"},
+    ],
+)
+def test_a_text_that_was_remembered_twice_is_erased_twice(
+    again: dict[str, Any], tmp_path: Path
+) -> None:
+    """Of the second time, too, and a rebuild does not make another memory of it."""
+    with pipeline(tmp_path / "live") as running:
+        first = {"metadata": {"b": 1}, "source_id": "note-1", "who": "Ana", "tags": ("t",)}
+        running.command(RememberCommand(content="Ana has the code 4711-0815", **first))
+        running.run()
+        [remembered] = running.values("SELECT memory_id FROM memory_rows")
+        running.command(RememberCommand(**again, who="Ana"), first=2)
+        patch = MemoryPatch(memory_id=remembered, content="Ana has the code 4711-0815 again")
+        running.command(ModifyCommand(patches=(patch,), reason="more"), first=3)
+        running.command(RememberCommand(**again), first=4)
+        running.run()
+        ids = running.values("SELECT memory_id FROM memory_rows")
+        erase(running, *ids, force=True)
+        assert where(tmp_path, "4711-0815", "zqtag", "zqkey", "zqvalue", "zqproject") == []
+        assert_rebuilt_is_the_same(running, tmp_path / "anew")
+
+
 def test_a_whole_scope(tmp_path: Path) -> None:
     with pipeline(tmp_path / "live") as running:
         running.say(SECRET, FOREIGN, OTHER)

@@ -17,12 +17,13 @@ from palimpsest.schemas.entities import Structure, StructuredAttribute, Structur
 from palimpsest.schemas.envelope import Triple
 from palimpsest.schemas.identity import command_memory_id
 from palimpsest.schemas.messages import CommandIntent, MemoryChange, MemoryWrite
+from palimpsest.schemas.normal_forms import parse_prefix
 from palimpsest.schemas.rows.memories import ArchiveRow, EdgeRow, MemoryRow
 from palimpsest.schemas.rows.pipeline import CommandRow
 from palimpsest.schemas.topics import CACHE_INVALIDATIONS, MEMORY_CHANGES
 from palimpsest.streams.apply.apply_writes import apply_writes_stage
 from palimpsest.streams.apply.commands import HANDLERS
-from palimpsest.streams.apply.remember import inferred_type, parse_prefix
+from palimpsest.streams.apply.remember import inferred_type
 from palimpsest.streams.store_port import KeepVector
 from tests.harness import pipeline_settings
 from tests.unit.by_hand import Driven, Store, context, drive, memory, write_message

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.schemas.erasure.quotations import ERASED
-from palimpsest.schemas.erasure.redaction import is_mark
+from palimpsest.schemas.erasure.quotations import ERASED, is_mark
 from palimpsest.schemas.extraction import FactsExtracted
 from palimpsest.schemas.messages import CacheInvalidation, MemoryWrite, Proposal
 from palimpsest.schemas.rows.memories import ArchiveRow, EdgeRow, MemoryRow

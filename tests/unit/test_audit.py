@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from palimpsest.schemas.codec import decode, encode
-from palimpsest.schemas.erasure.redaction import is_mark
+from palimpsest.schemas.erasure.quotations import is_mark
 from palimpsest.schemas.extraction import FactsExtracted
 from palimpsest.schemas.identity import turn_item_id, unreadable_item_id
 from palimpsest.schemas.messages import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -18,14 +19,17 @@ from palimpsest.schemas.commands import (
     ImportCommand,
     MemoryPatch,
     ModifyCommand,
+    RecoverCommand,
     RememberCommand,
 )
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import EDITION
 from palimpsest.schemas.rows.memories import MemoryRow
+from palimpsest.schemas.topics import CACHE_INVALIDATIONS
 from tests.harness import Pipeline
-from tests.unit.by_hand import Store
-from tests.unit.commands_by_hand import TEA, carry_out, result
+from tests.messages import BEGIN
+from tests.unit.by_hand import Store, memory
+from tests.unit.commands_by_hand import AGENT, TEA, carry_out, result
 
 KIWI = "I am allergic to kiwi"
 
@@ -224,3 +228,139 @@ def test_two_who_remember_one_text_are_told_how_it_is_stored(tmp_path: Path) -> 
             None,
         )
         assert "diet" in each["categories"]
+
+
+# --- what a text says of itself --------------------------------------------------------------
+
+MONDAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
+WEEK = timedelta(days=7)
+
+
+def end(row: MemoryRow) -> str | None:
+    assert (row.temporal_kind == "temporal") == (row.valid_until is not None)
+    return None if row.valid_until is None else row.valid_until.isoformat()
+
+
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [
+        ("The office is closed until 14 May 2026", "2026-05-14"),
+        ("The code 4711 is valid until Friday.", "2026-03-06"),
+        ("The offer expires tomorrow at 9", "2026-03-03"),
+        ("Das Büro ist bis 14. Mai 2026 geschlossen", "2026-05-14"),
+        ("オフィスは5月14日まで閉まっています。", "2026-05-14"),
+        ("My mother and my father are here until Friday", "2026-03-06"),
+        ("The office is closed until 14 May 2026. Ana has the key.", None),
+        ("The office is closed until May 14. Ana has the key.", None),
+        ("オフィスは5月14日まで閉まっています。アナは鍵を持っています。", None),
+        ("The office is closed until 14 May and Ana has the key", None),
+        ("- closed until Friday\n- Ana has the key", None),
+        ("Ana works until 5 every day", None),
+        ("Ana was here until Friday", None),
+        ("The code does not expire on Friday", None),
+        ("If it rains the shop is closed until Friday", None),
+        ('Ana said "the shop was closed until Friday"', None),
+        (f"The office is closed until 14 May 2026{' indeed' * 400}", None),
+    ],
+)
+def test_a_text_that_says_when_it_ends_is_temporal(text: str, day: str | None) -> None:
+    [row] = carry_out(RememberCommand(content=text), occurred_at=MONDAY).rows(MemoryRow)
+    assert end(row) == (f"{day}T23:59:59+00:00" if day else None)
+    [before] = carry_out(RememberCommand(content=text), edition=1, occurred_at=MONDAY).rows(
+        MemoryRow
+    )
+    assert end(before) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "categories"),
+    [
+        ("I live in Lisbon and I am allergic to nuts.", ("home", "health", "diet")),
+        ("I live in Lisbon. I am allergic to nuts.", ("home", "health", "diet")),
+        ('Ben said "I am allergic to nuts"', ()),
+        ("Am I allergic to nuts?", ()),
+        (f"I live in Lisbon. {'The sun is out. ' * 200}", ()),
+    ],
+)
+def test_a_text_has_the_categories_of_all_that_it_states(
+    text: str, categories: tuple[str, ...]
+) -> None:
+    [row] = carry_out(RememberCommand(content=text, who="Ana")).rows(MemoryRow)
+    assert row.categories == categories
+    [before] = carry_out(RememberCommand(content=text, who="Ana"), edition=1).rows(MemoryRow)
+    assert before.categories == ()
+
+
+def test_until_friday_is_another_friday_a_week_later() -> None:
+    command = RememberCommand(content="The code 4711 is valid until Friday")
+    [first] = carry_out(command, occurred_at=MONDAY).rows(MemoryRow)
+    same = carry_out(command, Store.of(first), occurred_at=MONDAY + timedelta(days=1))
+    assert same.rows(MemoryRow) == []
+    later = carry_out(command, Store.of(first), occurred_at=MONDAY + WEEK)
+    # Its result is that of any text which is known: it tells nothing of what the text says.
+    assert result(later) == {"id": first.memory_id, "deduped": True, "version": 1}
+    assert [end(row) for row in later.rows(MemoryRow)] == ["2026-03-13T23:59:59+00:00"]
+    assert len(later.emitted(CACHE_INVALIDATIONS)) == 1
+    wish = RememberCommand(content=command.content, tags=("door",))
+    [tagged] = carry_out(wish, Store.of(first), occurred_at=MONDAY + WEEK).rows(MemoryRow)
+    assert (tagged.version, end(tagged)) == (2, "2026-03-13T23:59:59+00:00")
+    # An earlier record that comes later takes nothing back, nor does one of an earlier release.
+    for given in ({"occurred_at": MONDAY - WEEK}, {"occurred_at": MONDAY + WEEK, "edition": 1}):
+        assert carry_out(command, Store.of(first), **given).rows(MemoryRow) == []
+    # What no machine may change keeps its end.
+    pinned = Store.of(replace(first, pinned=True))
+    assert carry_out(command, pinned, AGENT, occurred_at=MONDAY + WEEK).rows(MemoryRow) == []
+
+
+def test_what_has_ended_holds_again_when_it_is_said_again() -> None:
+    trip = memory("trip", "Ana is in Rome", valid_until=MONDAY, temporal_kind="temporal")
+    command = RememberCommand(content=trip.content)
+    [row] = carry_out(command, Store.of(trip), occurred_at=MONDAY + WEEK).rows(MemoryRow)
+    assert (row.memory_id, row.version, end(row)) == ("trip", 1, None)
+
+
+def test_a_corrected_text_ends_when_it_says_so() -> None:
+    command = RememberCommand(content="The code is valid until Friday")
+    [known] = carry_out(command, occurred_at=MONDAY).rows(MemoryRow)
+    known = replace(known, categories=("doors",))
+    for content, until in (
+        ("The code is valid until 20 March", datetime(2026, 3, 20, 23, 59, 59, tzinfo=UTC)),
+        ("I live in Lisbon", None),
+        ("The door code is valid until Friday", known.valid_until),
+    ):
+        patch = MemoryPatch(memory_id=known.memory_id, content=content)
+        change = ModifyCommand(patches=(patch,), reason="wrong")
+        later = MONDAY + WEEK
+        [row] = carry_out(change, Store.of(known), occurred_at=later).rows(MemoryRow)
+        assert (row.valid_until, row.temporal_kind == "temporal") == (until, until is not None)
+        assert row.categories == (("home", "doors") if "Lisbon" in content else ("doors",))
+        # What something else has ended stays as it ended.
+        past = replace(known, valid_from=BEGIN, valid_until=BEGIN)
+        [row] = carry_out(change, Store.of(past), occurred_at=MONDAY).rows(MemoryRow)
+        assert row.valid_until == BEGIN
+        [row] = carry_out(change, Store.of(known), edition=1, occurred_at=MONDAY).rows(MemoryRow)
+        assert (row.valid_until, row.categories) == (known.valid_until, ("doors",))
+
+
+def test_a_hidden_sentence_takes_its_categories_along(tmp_path: Path) -> None:
+    """A category would tell what was forgotten."""
+    text = "I live in Lisbon. I am allergic to nuts."
+    query = "SELECT categories FROM memory_rows WHERE why = 'explicit'"
+    with Pipeline(tmp_path) as pipeline:
+        pipeline.say("I am allergic to nuts.", speaker="Ana")
+        pipeline.run()
+        pipeline.command(RememberCommand(content=text, who="Ana"))
+        pipeline.run()
+        assert pipeline.values(query) == [["home", "health", "diet"]]
+        [fact] = pipeline.values(
+            "SELECT memory_id FROM memory_rows WHERE type = 'fact' AND why <> 'explicit'"
+        )
+        pipeline.command(ForgetCommand(memory_ids=(fact,), reason="asked"), first=2)
+        pipeline.run()
+        assert pipeline.values("SELECT content FROM memory_rows WHERE why = 'explicit'") == [
+            "I live in Lisbon. [forgotten]"
+        ]
+        assert pipeline.values(query) == [["home"]]
+        pipeline.command(RecoverCommand(memory_id=fact), first=3)
+        pipeline.run()
+        assert pipeline.values(query) == [["home", "health", "diet"]]

@@ -9,16 +9,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from palimpsest.schemas.erasure.quotations import ERASED, Quotations
-from palimpsest.schemas.erasure.redaction import (
-    Redaction,
-    folded,
-    is_mark,
-    mark_of,
-    marks_of,
-)
+from palimpsest.schemas.erasure.quotations import ERASED, Quotations, is_mark, mark_of
+from palimpsest.schemas.erasure.redaction import Redaction, marks_of
 from palimpsest.schemas.identity import fact_memory_id, turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn
+from palimpsest.schemas.normal_forms import folded
 
 SECRET = "Ana's pin is 4711"
 GONE, KEPT = turn_memory_id("ana", "t1"), turn_memory_id("ana", "t2")
@@ -138,6 +133,20 @@ def test_a_producer_names_its_fields_as_it_likes(named: dict[str, Any]) -> None:
     left = redacted(turn | named)
     assert SECRET not in str(left)
     assert left["metadata"] == {}
+
+
+@pytest.mark.parametrize("prefix", ["", "critical: ", "critical: [zqtag]: ", " [zqtag] : "])
+def test_a_repeated_text_is_found_without_its_result(prefix: str) -> None:
+    """A result is kept for a while, a command for as long as its topic is."""
+    command = {"command": "remember", "content": prefix + SECRET.upper(), "metadata": {"zq": "zq"}}
+    left = redacted({"command": command})["command"]
+    assert left["content"] == mark_of(GONE)
+    assert "zq" not in str(left)
+    assert left.get("pinned", False) == ("critical" in prefix)
+    assert left.get("importance") == (1.0 if "critical" in prefix else None)
+    assert redacted({"command": left})["command"] == left
+    known = {"command": "remember", "content": f"{prefix}Ana likes tea", "metadata": {"zq": "zq"}}
+    assert redacted({"command": known})["command"] == known
 
 
 def test_what_is_nested_too_deeply_is_looked_through_as_text() -> None:

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.erasure.quotations import LONG
-from palimpsest.schemas.erasure.redaction import CHANGING, Redaction, folded, marks_of
+from palimpsest.schemas.erasure.redaction import CHANGING, Redaction, marks_of
 from palimpsest.schemas.identity import command_memory_id, fact_memory_id, turn_memory_id
+from palimpsest.schemas.normal_forms import folded
 from palimpsest.stores.writing.redacted_tables import (
     MOST,
     ODD,

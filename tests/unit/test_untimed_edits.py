@@ -12,7 +12,7 @@ import pytest
 
 from palimpsest.ops.ingest.recognising import recognised
 from palimpsest.ops.ingest.records import Published, Standing, not_erased
-from palimpsest.schemas.erasure.redaction import mark_of
+from palimpsest.schemas.erasure.quotations import mark_of
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.streams.logs.base import Outgoing
 from tests.harness import FULL, Pipeline, pipeline_settings
