@@ -164,7 +164,7 @@ def test_notices_are_told_by_the_mark_of_the_program(tmp_path: Path) -> None:
         "I added you",
     ]
     assert {turn["speaker"] for turn in turns} == {"Ana"}
-    assert "6 entries are left out: 4 notices of WhatsApp, 1 files, 1 deleted messages" in told
+    assert "6 entries are left out: 4 notices of WhatsApp, 1 file, 1 deleted message" in told
 
 
 def test_notices_of_android_have_no_name(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_notices_of_android_have_no_name(tmp_path: Path) -> None:
         "25/3/25, 9:04 pm - Ana: x",
     )
     assert [turn["content"] for turn in turns] == ["x"]
-    assert "3 files, 2 notices of WhatsApp, 1 deleted messages" in told
+    assert "3 files, 2 notices of WhatsApp, 1 deleted message" in told
 
 
 def test_a_time_in_unknown_words_is_bad_and_nobody_elses_words(tmp_path: Path) -> None:
