@@ -16,6 +16,7 @@ from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.settings import ShardOptions
 from palimpsest.streams.models.settings import LOCAL_ENGLISH, LlmSettings
 from palimpsest.streams.runtime.tracing import installed
+from palimpsest.streams.text.counts import counted
 
 if TYPE_CHECKING:
     # Who only appends to the log needs neither DuckDB nor numpy: stores, stages and models are
@@ -250,7 +251,7 @@ def follow_language(shard: Shard, language: str) -> list[str]:
     if not shard.is_analysed_otherwise:
         return []
     count = shard.index_in(language)
-    return [f"search.language is {language} now: {count} memories are indexed again"]
+    return [f"search.language is {language} now: {counted(count, 'memories are indexed again')}"]
 
 
 def note_embedding(shard: Shard, model: str) -> list[str]:

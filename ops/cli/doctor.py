@@ -38,6 +38,7 @@ from palimpsest.stores.lock import FolderInUse
 from palimpsest.stores.shard import Shard, StoreError
 from palimpsest.streams.logs.base import LogError, ahead_of_log
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
+from palimpsest.streams.text.counts import counted
 from palimpsest.streams.topology import stages
 
 PACKAGES = ("palimpsest", "duckdb", "pyarrow", "numpy", "pydantic")
@@ -169,7 +170,7 @@ def _log(settings: Settings) -> str:
         raise _WrongError(str(error), advice) from None
     if problems:
         raise _WrongError("; ".join(problems), "restore the log from a copy")
-    return f"sound, {partitions} partition(s), {turns} turns published"
+    return f"sound, {partitions} partition(s), {counted(turns, 'turns')} published"
 
 
 def _stores(settings: Settings) -> str:
@@ -203,7 +204,7 @@ def _stores(settings: Settings) -> str:
     size = sum(f.stat().st_size for f in settings.data_dir.rglob("*") if f.is_file())
     found = f"{len(folders)} partition(s) open and close; the folder takes {size / 2**20:.1f} MiB"
     if lacking:
-        found += f"; `palimpsest run` makes the vectors that {lacking} memories lack"
+        found += f"; `palimpsest run` makes the vectors that {counted(lacking, 'memories lack')}"
     return found
 
 

@@ -14,6 +14,7 @@ from palimpsest.ops.ingest.requests import Ingest
 from palimpsest.ops.operations.operation import Json
 from palimpsest.ops.surfaces.command_line import as_function
 from palimpsest.ops.terminal.common import Cli, asked_json, command, echo, usage_error, warn
+from palimpsest.streams.text.counts import counted
 
 if TYPE_CHECKING:
     from palimpsest.ops.ingest.base import ReadOptions
@@ -269,8 +270,8 @@ class Tally:
 
     def _durable(self) -> str:
         return (
-            f"{self.published} turns were published before it stopped; publish the same again to go"
-            " on, nothing is doubled"
+            f"{counted(self.published, 'turns were published')} before it stopped; publish the same"
+            " again to go on, nothing is doubled"
         )
 
     def report(self, before: Published) -> Json:

@@ -22,6 +22,7 @@ from palimpsest.ops.terminal.common import (
     usage_error,
     warn,
 )
+from palimpsest.streams.text.counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -107,7 +108,7 @@ def import_scope(
             warn(f"line {line.number}: {line.why}")
         if imported.taken or imported.refused_lines or not imported.pending:
             echo(
-                f"{imported.taken} lines taken, {imported.memories} new memories,"
+                f"{counted(imported.taken, 'lines')} taken, {imported.memories} new memories,"
                 f" {imported.refused_lines} refused"
             )
         if imported.pending:

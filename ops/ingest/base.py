@@ -20,6 +20,7 @@ from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import Role
 from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.sensitive.settings import PiiSettings
+from palimpsest.streams.text.counts import counted
 
 MAX_NAME_CHARACTERS: Final = 256
 UTC_ZONE: Final = ZoneInfo("UTC")
@@ -224,8 +225,8 @@ def said(found: Found) -> Iterator[Item]:
         else:
             yield item
     if left_out:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in left_out.most_common())
-        yield Note(f"{left_out.total()} entries are left out: {kinds}")
+        kinds = ", ".join(counted(count, kind) for kind, count in left_out.most_common())
+        yield Note(f"{counted(left_out.total(), 'entries are left out')}: {kinds}")
 
 
 def conversations(

@@ -29,6 +29,7 @@ from palimpsest.ops.ingest.base import (
     named,
     said,
 )
+from palimpsest.ops.ingest.stamps import stamp_of
 
 _CLOCK: Final = (
     r"(?:(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{2})(?:[.,](?P<rest>\d{1,3}))?"
@@ -99,6 +100,8 @@ def is_captions(text: str) -> bool:
         return True
     if _has_heads(text):
         return True
+    # A line of a chat has a date besides.
+    head = [line for line in head if stamp_of(line) is None]
     named_lines = sum(1 for line in head if _LINE.fullmatch(line))
     timed = sum(1 for line in head if _LINE.fullmatch(line) or _BARE.fullmatch(line.lstrip()))
     return named_lines > 0 and timed > len(head) / 2

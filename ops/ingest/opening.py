@@ -42,6 +42,7 @@ from palimpsest.ops.ingest.sources import (
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.sensitive.policy import Policy
+from palimpsest.streams.text.counts import counted
 
 Found: TypeAlias = tuple[Outgoing | Bad | Note, int]
 """An item, and the bytes of the source that it took."""
@@ -185,8 +186,8 @@ def _untimed(count: int, source: Source, options: ReadOptions) -> Note:
         else "the file's own time"
     )
     return Note(
-        f"{count} turns tell no time (occurred_at): taken as {options.now:%Y-%m-%d %H:%M:%S} UTC,"
-        f" {whose}, in their order"
+        f"{counted(count, 'turns tell no time')} (occurred_at): taken as"
+        f" {options.now:%Y-%m-%d %H:%M:%S} UTC, {whose}, in their order"
     )
 
 
@@ -217,12 +218,14 @@ def _dated(
     unread = [item for item in said if item.unread]
     if unread:
         yield Note(
-            f"{len(unread)} times cannot be read (the first at {unread[0].place}:"
+            f"{counted(len(unread), 'times')} cannot be read (the first at {unread[0].place}:"
             f" {unread[0].unread[:40]!r}); their turns are placed like those without a time"
         )
     between = sum(item.at is None for item in said) - untimed
     if between:
-        yield Note(f"{between} turns tell no time: they are placed between those around them")
+        yield Note(
+            f"{counted(between, 'turns tell no time')}: they are placed between those around them"
+        )
     if untimed:
         yield _untimed(untimed, source, options)
 
@@ -283,7 +286,7 @@ def _bundled(
     others = [name for name in bundle.names if name not in taken]
     if others:
         some = ", ".join(others[:_NAMED]) + (", …" if len(others) > _NAMED else "")
-        yield Note(f"{len(others)} other files in it are not read: {some}")
+        yield Note(f"{counted(len(others), 'other files in it are not read')}: {some}")
 
 
 def _stem(name: str, source: Source) -> str:

@@ -16,6 +16,7 @@ from palimpsest.ops.scheduling.jobs import JobContext
 from palimpsest.schemas.aspects import AspectChange, WeighAspectsCommand
 from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.rows.graph import LEAST_WEIGHT
+from palimpsest.streams.text.counts import counted
 
 WEIGHER: Final = Actor(id="weigher", type="system")
 GAIN: Final = 0.02
@@ -81,7 +82,8 @@ async def aspects(context: JobContext) -> str:
         await asyncio.to_thread(context.append, records)
     by_session = [len(each.aspects) for _, each in commands if each.session_id]
     faded = sum(len(each.aspects) for _, each in commands if not each.session_id)
-    return f"{sum(by_session)} aspects gain by {len(by_session)} sessions, {faded} lose"
+    gaining = counted(sum(by_session), "aspects gain")
+    return f"{gaining} by {counted(len(by_session), 'sessions')}, {faded} lose"
 
 
 def _recalled(context: JobContext) -> Iterator[tuple[str, WeighAspectsCommand]]:

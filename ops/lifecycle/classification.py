@@ -30,6 +30,7 @@ from palimpsest.streams.prompting.summaries import (
     shown_aspects,
 )
 from palimpsest.streams.runtime.model_port import ModelPort
+from palimpsest.streams.text.counts import counted
 
 CLASSIFIER: Final = Actor(id="classifier", type="system")
 FACTS_PER_CALL: Final = 12
@@ -110,7 +111,7 @@ class _Done:
     failed: list[str] = field(default_factory=list)
 
     def told(self) -> Iterator[str]:
-        yield f"{self.facts} facts of {self.entities} entities"
+        yield f"{counted(self.facts, 'facts')} of {counted(self.entities, 'entities')}"
         for these, what in ((self.refused, "refused"), (self.failed, "replies not usable")):
             if these:
                 more = ", …" if len(these) > MOST_TOLD else ""
@@ -127,7 +128,7 @@ async def classification(context: JobContext) -> str:
     due = await asyncio.to_thread(_due, context)
     await finish_all(_classify(context, models, each, done) for each in due)
     if done.failed and not done.entities:
-        raise JobFailed(f"none of {len(done.failed)} entities: {done.failed[0]}")
+        raise JobFailed(f"none of {counted(len(done.failed), 'entities')}: {done.failed[0]}")
     return ", ".join(done.told())
 
 

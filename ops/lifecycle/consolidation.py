@@ -41,6 +41,7 @@ from palimpsest.streams.prompting.replies import (
 from palimpsest.streams.runtime.model_port import ModelPort
 from palimpsest.streams.sensitive.policy import REFUSED, Policy
 from palimpsest.streams.stage import Generate, ModelUnavailable
+from palimpsest.streams.text.counts import counted
 
 CONSOLIDATOR: Final = Actor(id="consolidator", type="system")
 LEAST_TURNS: Final = 3
@@ -82,12 +83,13 @@ async def consolidation(context: JobContext) -> str:
     await finish_all(each.run() for each in due)
     failed = [each.why for each in due if each.why]
     if failed and len(failed) == len(due):
-        raise JobFailed(f"none of {len(failed)} sessions: {failed[0]}")
+        raise JobFailed(f"none of {counted(len(failed), 'sessions')}: {failed[0]}")
     names = ("facts", "pages", "unreadable")
     facts, pages, unreadable = (sum(getattr(each, name) for each in due) for name in names)
-    told = f"{facts} facts from {len(due) - len(failed)} sessions, {pages} pages"
+    told = f"{counted(facts, 'facts')} from {counted(len(due) - len(failed), 'sessions')}"
+    told += f", {counted(pages, 'pages')}"
     told += f", {unreadable} of them without a readable reply" if unreadable else ""
-    return told + (f"; {len(failed)} sessions failed: {failed[0]}" if failed else "")
+    return told + (f"; {counted(len(failed), 'sessions')} failed: {failed[0]}" if failed else "")
 
 
 def _due(context: JobContext, models: ModelPort) -> list[_Session]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from datetime import datetime
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field
@@ -79,40 +78,35 @@ def tool_of(
 def _all_fields(kind: type[AnyOperation]) -> Iterator[inspect.Parameter]:
     for each in parameters(kind):
         if each.name not in NOT_FOR_AGENTS and each.on("library"):
-            bounds = {"ge": each.doc.ge, "le": each.doc.le}
-            yield _argument(each.name, _type(each), each.default, each.doc.text, bounds)
+            yield _argument(each.name, _type(each, Argument("")), each.default, each.doc.text)
 
 
 def _chosen(kind: type[AnyOperation], words: Words) -> Iterator[inspect.Parameter]:
     known = {each.name: each for each in parameters(kind)}
     for name, argument in words.arguments.items():
         if name in words.more:
-            yield _argument(name, words.more[name], None, argument.text, {})
+            yield _argument(name, words.more[name], None, argument.text)
             continue
         parameter: Parameter = known[argument.name or name]
         default = MISSING if argument.required else parameter.default
-        bounds = {
-            "ge": parameter.doc.ge if argument.ge is None else argument.ge,
-            "le": parameter.doc.le if argument.le is None else argument.le,
-        }
-        yield _argument(name, _type(parameter), default, argument.text, bounds)
+        yield _argument(name, _type(parameter, argument), default, argument.text)
 
 
-def _type(parameter: Parameter) -> Any:
-    """What a tool checks of an argument; other bounds are those of the operation."""
-    is_time = parameter.plain_type in (datetime, int | datetime)
-    return field_type(parameter) if is_time else parameter.type
+def _type(parameter: Parameter, argument: Argument) -> Any:
+    """What a tool checks of an argument. The lengths of texts are left to the operation."""
+    if parameter.plain_type is str or parameter.doc.model is not None:
+        return parameter.type
+    doc = parameter.doc
+    least = doc.ge if argument.ge is None else argument.ge
+    most = doc.le if argument.le is None else argument.le
+    return field_type(replace(parameter, doc=replace(doc, ge=least, le=most)))
 
 
-def _argument(
-    name: str, kind: Any, default: Any, text: str, bounds: Mapping[str, float | None]
-) -> inspect.Parameter:
-    set_bounds: dict[str, Any] = {key: each for key, each in bounds.items() if each is not None}
-    about = Field(description=text, **set_bounds)
+def _argument(name: str, kind: Any, default: Any, text: str) -> inspect.Parameter:
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
-        annotation=Annotated.__class_getitem__((kind, about)),  # type: ignore[attr-defined]
+        annotation=Annotated.__class_getitem__((kind, Field(description=text))),  # type: ignore[attr-defined]
         default=inspect.Parameter.empty if default is MISSING else default,
     )
 

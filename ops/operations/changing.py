@@ -49,7 +49,9 @@ class Remember(Write[Change]):
     project: Annotated[
         str | None, Doc("the project that it belongs to", min_length=1, max_length=256)
     ] = None
-    session_id: Annotated[str, Doc("the session that it belongs to", max_length=256)] = ""
+    session_id: Annotated[
+        str, Doc("the session that it belongs to", max_length=256, not_blank=True)
+    ] = ""
     source_type: Annotated[
         str,
         Doc(

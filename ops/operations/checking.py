@@ -28,8 +28,10 @@ from pydantic_core import CoreSchema
 
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.changing import Modify
-from palimpsest.ops.operations.operation import Operation, Parameter, parameters
+from palimpsest.ops.operations.operation import Doc, Operation, Parameter, parameters
 from palimpsest.ops.operations.shared import TimeWord, time_of_word
+from palimpsest.schemas.failures import HALF_A_PAIR
+from palimpsest.schemas.surrogates import halves
 
 T = TypeVar("T")
 O = TypeVar("O", bound=Operation[Any])  # noqa: E741
@@ -110,6 +112,30 @@ def _counted(value: object) -> object:
     return value
 
 
+def _decided(value: object) -> object:
+    """Refuses numbers, which pydantic would read as true and false."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError("Input should be true or false")
+    return value
+
+
+def _in_utc(value: T) -> T:
+    """Refuses a time that UTC cannot represent."""
+    if isinstance(value, datetime):
+        try:
+            value.astimezone(UTC)
+        except OverflowError:
+            raise ValueError("the time lies outside the years 1 to 9999 in UTC") from None
+    return value
+
+
+def _whole(value: object) -> object:
+    """Refuses texts with half a surrogate pair: pydantic does so only where it measures a text."""
+    if next(halves(value), None) is not None:
+        raise ValueError(HALF_A_PAIR)
+    return value
+
+
 def _lowered(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
@@ -154,39 +180,55 @@ def field_type(parameter: Parameter) -> Any:
         plain = tuple.__class_getitem__((model, ...)) if get_origin(plain) is tuple else model
     elif plain is datetime:
         plain = _annotated(
-            AwareDatetime, BeforeValidator(_calendar, AwareDatetime | date | TimeWord)
+            _annotated(AwareDatetime, AfterValidator(_in_utc)),
+            BeforeValidator(_calendar, AwareDatetime | date | TimeWord),
         )
     elif plain == int | datetime:
         plain = _annotated(
-            int | AwareDatetime, BeforeValidator(_dated, int | AwareDatetime | date | TimeWord)
+            _annotated(int | AwareDatetime, AfterValidator(_in_utc)),
+            BeforeValidator(
+                lambda value: _dated(_counted(value)), int | AwareDatetime | date | TimeWord
+            ),
         )
-    elif is_text and doc.lower:
-        plain = _annotated(str, BeforeValidator(_lowered, str))
     bounds = {name: getattr(doc, name) for name in ("ge", "le")}
     if parameter.repeated and doc.model is None:
-        item = _annotated(get_args(plain)[0], Field(max_length=doc.item_length))
-        if doc.lower:
-            item = _annotated(item, BeforeValidator(_lowered, str))
-        read, taken = _split if doc.split else _listed, str | list[str]
-        if doc.pairs:
-            item = _annotated(item, AfterValidator(_is_pair))
-            read, taken = _paired, taken | dict[str, str | float | bool]
-        several: Any = tuple.__class_getitem__((item, ...))
-        plain = _annotated(several, BeforeValidator(read, json_schema_input_type=taken))
+        plain = _several(get_args(plain)[0], doc)
     if is_text or parameter.repeated or get_origin(plain) is tuple:
         bounds |= {"min_length": doc.min_length, "max_length": doc.max_length}
     limits = {name: value for name, value in bounds.items() if value is not None}
     bounded = _annotated(plain, Field(**limits)) if limits else plain
     if plain in (int, float):
         bounded = _annotated(bounded, BeforeValidator(_counted))
-    if doc.not_blank:
+    elif plain is bool:
+        bounded = _annotated(bounded, BeforeValidator(_decided))
+    elif is_text and doc.lower:
+        bounded = _annotated(bounded, BeforeValidator(_lowered, str))
+    if plain is str or get_origin(parameter.plain_type) in (tuple, dict):
+        bounded = _annotated(bounded, BeforeValidator(_whole))
+    if is_text and (doc.not_blank or doc.min_length):
         shown = Field(json_schema_extra={"pattern": r"\S" if doc.min_length else r"^$|\S"})
         bounded = _annotated(_annotated(bounded, AfterValidator(_not_blank)), shown)
     return bounded | None if is_optional else bounded
 
 
+def _several(item: Any, doc: Doc) -> Any:
+    """The type of a field with several texts, which may be given as one."""
+    item = _annotated(item, Field(min_length=1, max_length=doc.item_length))
+    item = _annotated(item, AfterValidator(_not_blank))
+    if doc.lower:
+        item = _annotated(item, BeforeValidator(_lowered, str))
+    read: Any = _split if doc.split else _listed
+    taken: Any = str | list[str]
+    if doc.pairs:
+        item = _annotated(item, AfterValidator(_is_pair))
+        read, taken = _paired, taken | dict[str, str | float | bool]
+    several: Any = tuple.__class_getitem__((item, ...))
+    return _annotated(several, BeforeValidator(read, json_schema_input_type=taken))
+
+
 def _not_blank(text: str) -> str:
-    if text and not text.strip():
+    """Refuses a text of spaces and invisible characters only."""
+    if text and not any(char.isprintable() and not char.isspace() for char in text):
         raise ValueError("must not be blank")
     return text
 

@@ -47,6 +47,7 @@ from palimpsest.schemas.promotions import (
     PromotionChange,
     ReplaceChange,
 )
+from palimpsest.streams.text.counts import counted
 
 _PROMOTIONS: Final = "SELECT * FROM promotions ORDER BY recorded_at DESC, promotion_id, scope"
 
@@ -316,8 +317,8 @@ async def promote(
             promotion_id, done = await _begun(live, branch)
         if behind > request.most_behind:
             raise RequestError(
-                f"the branch {branch.name} is {behind} records behind the live log, more than the"
-                f" {request.most_behind} allowed; let it catch up first"
+                f"the branch {branch.name} is {counted(behind, 'records')} behind the live log,"
+                f" more than the {request.most_behind} allowed; let it catch up first"
             )
         if not request.dry_run:
             branch = keep_branch(settings, branch, promotion=promotion_id)

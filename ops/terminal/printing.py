@@ -28,6 +28,7 @@ from palimpsest.ops.terminal.tables import (
     table,
     text,
 )
+from palimpsest.streams.text.counts import counted
 
 PRINTERS: Final[dict[str, Callable[[Json], None]]] = {
     "recall": print_recall,
@@ -175,7 +176,7 @@ def _ingested(answer: Json) -> None:
     scopes = ", ".join(f"{scope} ({number})" for scope, number in answer["scopes"].items())
     into = f" into {scopes}" if scopes else ""
     done = "would be published" if "found" in answer else "published"
-    line = f"{count} turns {done}{into}, {len(answer['bad'])} bad"
+    line = f"{counted(count, 'turns')} {done}{into}, {len(answer['bad'])} bad"
     conflicts = len(answer["conflicts"])
     if answer["known"] or answer["revised"] or conflicts:
         line += f": {answer['new']} new, {answer['known']} known before"
@@ -197,7 +198,7 @@ def _context(answer: Json) -> None:
         for line in answer["lines"]:
             shown = " ".join(each[:8] for each in line["memory_ids"])
             echo(f"{line['tokens']:>4}  {shown:<8}  {line['text']}".rstrip())
-        echo(f"\n{answer['tokens']} tokens of at most {answer['budget']}")
+        echo(f"\n{counted(answer['tokens'], 'tokens')} of at most {answer['budget']}")
     else:
         echo(str(answer["text"]))
 
@@ -226,7 +227,7 @@ def _preview(answer: Json) -> None:
 
 @prints("preview_erase_scope")
 def _counted(answer: Json) -> None:
-    echo(f"the scope {answer['scope']} holds {answer['memories']} memories")
+    echo(f"the scope {answer['scope']} holds {counted(answer['memories'], 'memories')}")
     echo(f"to confirm: the same with --reason and --confirm {answer['confirm_token']}")
 
 
@@ -404,9 +405,9 @@ MOST_SHOWN: Final = 200
 @prints("rebuild")
 def _rebuilt(done: Json) -> None:
     for each in done["partitions"]:
-        echo(f"partition {each['partition']}: {each['rows']} rows, {_comparison(each)}")
+        echo(f"partition {each['partition']}: {counted(each['rows'], 'rows')}, {_comparison(each)}")
     rate = f", {done['turns_per_second']:,.0f} turns a second" if done["records"] else ""
-    echo(f"{done['records']} records folded in {done['seconds']:.1f} s{rate}")
+    echo(f"{counted(done['records'], 'records')} folded in {done['seconds']:.1f} s{rate}")
     if done["swapped"]:
         echo(
             f"the new stores are live; those of before are the branch {done['kept']}, which"
@@ -421,7 +422,9 @@ def _comparison(each: Json) -> str:
         return f"not compared with the live store: {each['not_compared']}"
     if not each["differing"]:
         return f"equal to the live store (state hash {each['state_hash'][:16]}…)"
-    tables = ", ".join(f"{rows} rows of {table}" for table, rows in each["differing"].items())
+    tables = ", ".join(
+        f"{counted(rows, 'rows')} of {table}" for table, rows in each["differing"].items()
+    )
     return f"DIFFERS from the live store in {tables}"
 
 
@@ -454,16 +457,16 @@ def _print_estimate(found: Json) -> None:
 def _diff(found: Json) -> None:
     if "lines" in found:
         totals = ", ".join(f"{number} {kind}" for kind, number in found["totals"].items())
-        echo(f"{totals}\nwrote {found['lines']} lines")
+        echo(f"{totals}\nwrote {counted(found['lines'], 'lines')}")
         return
     branch, scopes = found["branch"], found["scopes"]
     kinds = tuple(found["totals"])
-    counted = [
+    listed = [
         (each["scope"], kind, *(counts[name] for name in kinds))
         for each in scopes
         for kind, counts in each["counts"].items()
     ]
-    _print_table(("scope", "type", *kinds), counted, otherwise="no facts on either side")
+    _print_table(("scope", "type", *kinds), listed, otherwise="no facts on either side")
     facts = [
         (
             *(each["scope"], fact["kind"], fact["keep"], fact["similarity"]),
@@ -521,8 +524,8 @@ def _print_promotion(end: Json, what: str) -> None:
     _print_table(("scope", "fact"), lost, "would be forgotten, with --allow-loss")
     if end["behind"]:
         echo(
-            f"{end['behind']} records came in since the branch read the log: what was drawn from"
-            " them stays as it is"
+            f"{counted(end['behind'], 'records')} came in since the branch read the log: what was"
+            " drawn from them stays as it is"
         )
     if any(each["status"] == "waiting" for each in scopes):
         echo(

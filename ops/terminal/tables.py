@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from palimpsest.ops.terminal.common import echo, visible
+from palimpsest.streams.text.counts import counted
 
 Json: TypeAlias = dict[str, Any]
 
@@ -170,8 +171,8 @@ def print_balance(out: Console, balance: Json) -> None:
         from palimpsest.streams.prompting.prompts import MAX_FACTS
 
         out.print(
-            f"{balance['facts_over_limit']} facts were left out: of one turn at most {MAX_FACTS}"
-            " are kept; shorter turns lose none"
+            f"{counted(balance['facts_over_limit'], 'facts were left out')}: of one turn at most"
+            f" {MAX_FACTS} are kept; shorter turns lose none"
         )
     if balance.get("holds") is False:
         out.print("[bold red]the balance does not hold: items are lost[/]; please report this")
@@ -199,7 +200,7 @@ def print_status(report: Json) -> None:
     if held:
         scopes = f"{len(held)} scope{'' if len(held) == 1 else 's'}"
         out.print(
-            f"pending: {sum(held.values())} changes in {scopes} wait for review; see"
+            f"pending: {counted(sum(held.values()), 'changes')} in {scopes} to review; see"
             " `palimpsest proposals list`"
         )
     if report["health"]:
@@ -235,7 +236,8 @@ def _embedding_lines(state: Json) -> Iterator[str]:
     where, failure = f"partition {state['partition']}", state["failure"]
     why = f", {state['failed']} failed: {failure}" if failure else ""
     if state["missing"]:
-        yield f"{where}: {state['missing']} memories lack a vector of {state['live']}{why}"
+        lacking = counted(state["missing"], "memories lack")
+        yield f"{where}: {lacking} a vector of {state['live']}{why}"
     if state["upcoming"]:
         left, made = state["seconds_left"], f"{state['made']} of {state['memories']}"
         soon = "" if left is None else f", about {left:.0f} s left"
@@ -246,7 +248,7 @@ def print_recall(recalled: Json) -> None:
     """Results of a recall, the best first, with the parts of each score."""
     out = console()
     results = recalled["results"]
-    out.print(f"{len(results)} results by {text(recalled['method'])}")
+    out.print(f"{counted(len(results), 'results')} by {text(recalled['method'])}")
     for number, result in enumerate(results, 1):
         out.print()
         print_result(out, number, result)
@@ -369,7 +371,7 @@ def print_entity(found: Json) -> None:
     aliases = found["aliases"]
     also = f", also {text(aliases)}" if aliases else ""
     also += "".join(f", {name}" for name in ("pinned", "archived") if found[name])
-    named = f"named in {found['mentions']} memories"
+    named = f"named in {counted(found['mentions'], 'memories')}"
     out.print(f"[bold]{text(found['name'])}[/] ({text(found['type'])}{also}), {named}")
     if found["summary"]:
         out.print(text(found["summary"]))
@@ -420,4 +422,4 @@ def print_graph(found: Json) -> None:
                     waiting.append((other, child))
         out.print(tree)
     if not found["complete"]:
-        out.print(f"the first {len(names)} entities; --limit for more")
+        out.print(f"the first {counted(len(names), 'entities')}; --limit for more")

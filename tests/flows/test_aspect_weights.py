@@ -82,7 +82,7 @@ def test_recalled_aspects_gain_once_and_come_first(pipeline: Pipeline) -> None:
     assert weights(pipeline) == {"diet": 0.5, "home": 0.5}
     recalled(pipeline, memory_id(2))
     recalled(pipeline, memory_id(2), first=11)
-    assert run(pipeline) == "1 aspects gain by 1 sessions, 0 lose"
+    assert run(pipeline) == "1 aspect gains by 1 session, 0 lose"
     assert weights(pipeline) == {"diet": 0.5, "home": 0.5 + GAIN}
     assert run(pipeline) == "0 aspects gain by 0 sessions, 0 lose"
     found = ask(pipeline, GetEntity("Ana", "ana"))["attributes"]
@@ -91,7 +91,7 @@ def test_recalled_aspects_gain_once_and_come_first(pipeline: Pipeline) -> None:
     assert block is not None
     assert block.text.index("Porto") < block.text.index("nuts")
     recalled(pipeline, *map(memory_id, (1, 2)), first=12)
-    assert run(pipeline) == "2 aspects gain by 1 sessions, 0 lose"
+    assert run(pipeline) == "2 aspects gain by 1 session, 0 lose"
     assert weights(pipeline) == {"diet": 0.5 + GAIN, "home": 0.5 + 2 * GAIN}
     counts = ask(pipeline, GraphStatistics("ana"))["aspects"]
     assert (counts["confirmed"], counts["confirmations"], counts["decayed"]) == (2, 3, 0)
@@ -106,13 +106,13 @@ def test_a_session_that_goes_on_is_not_counted_yet(pipeline: Pipeline) -> None:
     assert run(pipeline, minutes=5) == "0 aspects gain by 0 sessions, 0 lose"
     pipeline.command(SessionEndCommand(session_id="s2"), first=20)
     pipeline.run()
-    assert run(pipeline, minutes=0) == "1 aspects gain by 1 sessions, 0 lose"
+    assert run(pipeline, minutes=0) == "1 aspect gains by 1 session, 0 lose"
 
 
 def test_what_nothing_recalls_loses_once_a_night(pipeline: Pipeline) -> None:
     pipeline.clock.advance(days=15)
     recalled(pipeline, memory_id(2))
-    assert run(pipeline) == "1 aspects gain by 1 sessions, 2 lose"
+    assert run(pipeline) == "1 aspect gains by 1 session, 2 lose"
     # The one that was recalled had been stale until then.
     assert weights(pipeline) == {"diet": 0.5 - LOSS, "home": 0.5 + GAIN - LOSS}
     assert run(pipeline) == "0 aspects gain by 0 sessions, 0 lose"
@@ -151,7 +151,7 @@ def test_frozen_scopes_and_forgotten_memories_gain_nothing(pipeline: Pipeline) -
     assert run(pipeline) == "0 aspects gain by 0 sessions, 0 lose"
     pipeline.command(SetFlagsCommand(autonomous_frozen=False), first=22)
     pipeline.run()
-    assert run(pipeline) == "1 aspects gain by 1 sessions, 0 lose"
+    assert run(pipeline) == "1 aspect gains by 1 session, 0 lose"
     assert ask(pipeline, GraphStatistics("ana"))["aspects"]["superseded"] == 1
 
 

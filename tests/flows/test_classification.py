@@ -116,7 +116,7 @@ BOTH = [("diet", "constraint", memory_id(2)), ("home", "attribute", memory_id(1)
 def test_facts_are_sorted_once(pipeline: Pipeline) -> None:
     told_before = ask(pipeline, GetEntity("Ana", "ana"))["times_told"]
     classifier = Classifier(pipeline)
-    assert classifier.run() == "2 facts of 1 entities"  # a single fact tells little of Porto
+    assert classifier.run() == "2 facts of 1 entity"  # a single fact tells little of Porto
     assert classified(pipeline) == BOTH
     [prompt] = [each for each in classifier.model.prompts if each.subject["name"] == "Ana"]
     assert "1. Ana lives in Porto\n2. Ana must not eat peanuts" in prompt.user
@@ -145,7 +145,7 @@ def test_a_text_that_changes_loses_its_place(pipeline: Pipeline) -> None:
     pipeline.command(modified(memory_id(1), content="Ana moved to Lisbon"), first=3)
     pipeline.run()
     assert classified(pipeline) == BOTH[:1]
-    assert classifier.run() == "1 facts of 1 entities"
+    assert classifier.run() == "1 fact of 1 entity"
     assert classified(pipeline) == [BOTH[0], ("moves", "attribute", memory_id(1))]
     # Labels are no text, but the fact was another when the model saw it.
     pipeline.command(modified(memory_id(2), tags=("a",)), first=4)
@@ -219,13 +219,11 @@ def test_frozen_scopes(pipeline: Pipeline) -> None:
 
 
 def test_useless_replies_are_told_and_not_stored(pipeline: Pipeline) -> None:
-    with pytest.raises(
-        JobFailed, match=r'none of 1 entities: .*no JSON object with a list "facts"'
-    ):
+    with pytest.raises(JobFailed, match=r'none of 1 entity: .*no JSON object with a list "facts"'):
         Classifier(pipeline, lambda prompt: "Ana? I like her.").run()
     odd = {"type": "wizard", "facts": [{"i": 9, "aspect": "home", "kind": "attribute"}]}
     done = Classifier(pipeline, lambda prompt: json.dumps(odd)).run()
-    assert done.startswith("0 facts of 1 entities, 2 refused (")
+    assert done.startswith("0 facts of 1 entity, 2 refused (")
     assert "a type that is none of person, " in done
     assert classified(pipeline) == []
 

@@ -120,7 +120,7 @@ STORED = [(BAKING, "procedural", {turn_id(2), turn_id(3)})]
 
 def test_a_silent_session_is_consolidated_once(pipeline: Pipeline) -> None:
     job = Consolidator(pipeline, fact())
-    assert job.run() == "1 facts from 1 sessions, 1 pages"
+    assert job.run() == "1 fact from 1 session, 1 page"
     assert drawn(pipeline) == STORED
     [prompt] = job.model.prompts
     assert "2026-03-01 (Sunday)\n1. Ana: We bake on Sunday\n2. Ana: The dough" in prompt.user
@@ -141,7 +141,7 @@ def test_an_open_session_waits_and_an_ended_one_does_not(tmp_path: Path) -> None
         assert Consolidator(pipeline, fact()).run().startswith("0 facts from 0 sessions")
         pipeline.command(SessionEndCommand(session_id="s1"))
         pipeline.run()
-        assert Consolidator(pipeline, fact()).run().startswith("1 facts from 1 sessions")
+        assert Consolidator(pipeline, fact()).run().startswith("1 fact from 1 session")
 
 
 def test_a_rebuild_repeats_it_without_a_model(pipeline: Pipeline, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_session_that_goes_on_is_consolidated_again_and_doubles_nothing(
     job = Consolidator(
         pipeline, fact(again, (2, 3, 4)), fact("Ana bakes a lot.", (1, 4), type="fact")
     )
-    assert job.run() == "2 facts from 1 sessions, 1 pages"
+    assert job.run() == "2 facts from 1 session, 1 page"
     texts = [content for content, _, _ in drawn(pipeline)]
     assert len(texts) == 2
     assert "Ana bakes a lot." in texts
@@ -192,7 +192,7 @@ def test_pages_know_what_was_drawn_before(tmp_path: Path) -> None:
     with Pipeline(tmp_path, settings) as pipeline:
         spoken(pipeline, *SAID[:2], "So it is light in the end and keeps for a whole week or so")
         job = Consolidator(pipeline, reply=reply)
-        assert job.run() == "2 facts from 1 sessions, 2 pages"
+        assert job.run() == "2 facts from 1 session, 2 pages"
         first, second = job.model.prompts
         assert "3. Ana" not in first.user
         assert 'turns 1, 2: "Ana lets the dough rest."' in second.user
@@ -238,7 +238,7 @@ REFUSED = (
 
 @pytest.mark.parametrize(("item", "why"), REFUSED)
 def test_a_result_that_is_none_is_refused(pipeline: Pipeline, item: Item, why: str) -> None:
-    assert Consolidator(pipeline, item).run() == "0 facts from 1 sessions, 1 pages"
+    assert Consolidator(pipeline, item).run() == "0 facts from 1 session, 1 page"
     assert drawn(pipeline) == []
     [warnings] = pipeline.values(
         "SELECT warnings FROM extractions WHERE prompt_version LIKE 'consolidate%'"
@@ -302,7 +302,7 @@ def test_what_is_too_long_is_cut_and_what_cannot_be_read_is_not_asked_for_for_ev
     assert len(text) <= 2_000
     spoken(pipeline, "More", first=4)
     job = Consolidator(pipeline, reply=lambda prompt: "I would rather not say.")
-    assert job.run() == "0 facts from 1 sessions, 1 pages, 1 of them without a readable reply"
+    assert job.run() == "0 facts from 1 session, 1 page, 1 of them without a readable reply"
     assert len(job.model.prompts) == pipeline.settings.worker.max_attempts
     assert job.run() == "0 facts from 0 sessions, 0 pages"
 
@@ -328,9 +328,9 @@ def test_without_a_model_and_without_an_answer(pipeline: Pipeline) -> None:
 
         raise TransientModelError("down")
 
-    with pytest.raises(JobFailed, match="none of 1 sessions: the model did not answer"):
+    with pytest.raises(JobFailed, match="none of 1 session: the model did not answer"):
         Consolidator(pipeline, reply=down).run()
-    assert Consolidator(pipeline, fact()).run().startswith("1 facts")
+    assert Consolidator(pipeline, fact()).run().startswith("1 fact")
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_what_was_said_while_the_scope_was_off_is_shown_to_no_model(tmp_path: Pa
         pipeline.run()
         pipeline.clock.advance(minutes=11)
         job = Consolidator(pipeline, fact())
-        assert job.run().startswith("1 facts from 1 sessions")
+        assert job.run().startswith("1 fact from 1 session")
         [prompt] = job.model.prompts
         assert "secret" not in prompt.user
         assert "Indeed" not in prompt.user

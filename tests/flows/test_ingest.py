@@ -67,7 +67,7 @@ def test_what_was_erased_is_not_published_again(program: Program) -> None:
     program.ok("erase", turn, "--cascade", "--reason", "asked", "--scope", "home")
     program.ok("run", "--once")
     told = program.ok("ingest", said, "--scope", "home")
-    assert "1 turns published into home (1), 0 bad" in told
+    assert "1 turn published into home (1), 0 bad" in told
     assert "1 erased before, which stay erased" in told
     again = program.json("ingest", said, "--scope", "home")
     assert [again[name] for name in ("published", "known", "erased")] == [1, 1, 1]
@@ -122,7 +122,7 @@ def test_a_near_miss_of_a_field_is_warned_of(program: Program) -> None:
     (program.folder / "t.jsonl").write_text(json.dumps(line))
     told = program.run("ingest", "t.jsonl")
     assert "t.jsonl:1: did you mean `occurred_at`?" in told.stderr
-    assert "1 turns tell no time" in told.stderr
+    assert "1 turn tells no time" in told.stderr
     assert told.returncode == 0
 
 
@@ -151,7 +151,7 @@ def test_what_cannot_be_taken_is_named_and_the_rest_goes_on(
     assert told.returncode == 1
     assert f"{name}: " in told.stderr
     assert what in told.stderr
-    assert "1 turns published" in told.stdout
+    assert "1 turn published" in told.stdout
 
 
 def test_a_dry_run_publishes_nothing(program: Program) -> None:

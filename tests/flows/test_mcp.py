@@ -207,6 +207,10 @@ async def test_errors_say_what_to_do(program: Program) -> None:
         assert "did you mean Lisbon" in await agent.fails("get_entity_info", name="Lisbn")
         assert "query: must not be blank" in await agent.fails("search_memory", query=" ")
         assert "or equal to 1" in await agent.fails("search_memory", query="x", limit=0)
+        assert "equal to 100" in await agent.fails("search_memory", query="x", limit=101)
+        assert "limit" in await agent.fails("search_memory", query="x", limit=True)
+        assert "types" in await agent.fails("search_memory", query="x", types=" ")
+        await agent.use("search_memory", query="x", types="fact,preference")
         for after in ("last_week", "yesterday", "2026-03-01"):
             assert await agent.use("search_memory", query="x", after=after)
         assert "after" in await agent.fails("search_memory", query="x", after="last year")

@@ -48,7 +48,7 @@ def test_a_worker_with_another_language_indexes_the_store_again(
         assert found(memory, "libraries") == [SAID]
         memory.add("Die Katzen schliefen.")
         assert found(memory, "Katzen") == ["Die Katzen schliefen."]
-    assert f"search.language is {language} now: 1 memories are indexed again" in caplog.text
+    assert f"search.language is {language} now: 1 memory is indexed again" in caplog.text
     caplog.clear()
     with memory_in(english, "english") as memory:
         assert [found(memory, each) for each in FOUND] == [[SAID], [SAID]]

@@ -89,12 +89,12 @@ def test_what_is_no_cue_is_counted_and_a_time_that_cannot_be_read_is_bad(tmp_pat
     )
     assert said == [("user", "Hello."), ("user", "Yes.")]
     assert bad == ["a time that cannot be read: 00:0x.000 --> 00:05.000"]
-    assert "6 entries are left out: 5 lines of notes and styles, 1 cues without words" in notes
+    assert "6 entries are left out: 5 lines of notes and styles, 1 cue without words" in notes
     said, notes, _ = imported(
         written(tmp_path / "b.srt", "Our meeting\n\n1\n00:00:01,000 --> 00:00:03,000\nHello.\n")
     )
     assert said == [("user", "Hello.")]
-    assert "1 lines before the first time" in notes
+    assert "1 line before the first time" in notes
 
 
 # --- times ------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_an_unreadable_time_is_told_apart_from_none(tmp_path: Path) -> None:
         )
     )
     assert [text for _, text in said] == ["one", "two", "three", "four"]
-    assert "1 times cannot be read (the first at" in notes
+    assert "1 time cannot be read (the first at" in notes
     assert "'the 2nd of March'" in notes
 
 
@@ -226,7 +226,7 @@ def test_a_damaged_part_of_an_export_hides_no_other(
     said, notes, bad = imported(tmp_path / "export.zip")
     assert said == [("user", "hello")]
     assert bad or "conversations-000.json has no conversation" in notes
-    assert "1 other files in it are not read: users.json" in notes
+    assert "1 other file in it is not read: users.json" in notes
 
 
 def test_a_chat_is_found_beside_other_texts(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_chat_is_found_beside_other_texts(tmp_path: Path) -> None:
     said, notes, bad = imported(tmp_path / "chat.zip")
     assert said == [("Ana", "hello")]
     assert len(bad) == 1
-    assert "1 other files in it are not read: a.opus" in notes
+    assert "1 other file in it is not read: a.opus" in notes
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
         archive.writestr("conversations.json", "[{")
     with pytest.raises(Unreadable, match=r"conversations.json: damaged JSON: it ends early"):
@@ -259,7 +259,7 @@ def test_attached_texts_are_read_and_other_parts_counted(tmp_path: Path) -> None
     said, notes, bad = imported(path)
     assert said == [("tool", "We move to Ghent in May."), ("user", "Sum it up.")]
     assert not bad
-    assert "2 entries are left out: 1 attached files without a text, 1 files" in notes
+    assert "2 entries are left out: 1 attached file without a text, 1 file" in notes
 
 
 @pytest.mark.parametrize("leaf", [None, "m3", "gone"])
@@ -279,7 +279,7 @@ def test_only_the_current_branch_is_taken(tmp_path: Path, leaf: str | None) -> N
     export["current_leaf_message_uuid"] = leaf
     said, notes, _ = imported(written(tmp_path / "a.json", [export]))
     assert [text for _, text in said] == ["Where?", "Here.", "When?", "Now."]
-    assert "1 messages of other branches" in notes
+    assert "1 message of other branches" in notes
     export["current_leaf_message_uuid"] = "m4"
     said, notes, _ = imported(written(tmp_path / "a.json", [export]))
     assert [text for _, text in said] == ["Where?", "There."]
@@ -358,7 +358,7 @@ def test_the_words_of_blocks_and_attachments_are_read(tmp_path: Path) -> None:
         ("ana", "Look"),
     ]
     assert not bad
-    assert "2 entries are left out: 1 files, 1 attachments" in notes
+    assert "2 entries are left out: 1 file, 1 attachment" in notes
 
 
 def test_an_edited_message_has_its_last_text_and_a_deleted_one_none(tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ def test_an_edited_message_has_its_last_text_and_a_deleted_one_none(tmp_path: Pa
     assert said == [("ana", "From the day before"), ("ana", "We meet on Friday")]
     assert not bad
     assert "2 earlier texts of edited messages" in notes
-    assert "1 deleted messages" in notes
+    assert "1 deleted message" in notes
 
 
 def test_a_reply_is_in_the_session_of_its_thread(tmp_path: Path) -> None:

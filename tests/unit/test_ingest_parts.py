@@ -120,11 +120,11 @@ ABSENT = "```\nThis block is not supported on your current device yet.\n```\n"
     ("export", "content", "left_out"),
     [
         (claude({"type": "voice_note", "text": "I sail"}, sender="human"), "I sail", ""),
-        (claude({"type": "text", "text": f"{ABSENT}Done."}), "Done.", "parts that the export"),
+        (claude({"type": "text", "text": f"{ABSENT}Done."}), "Done.", "1 part that the export"),
         (
             claude({"type": "text", "text": "<antThinking>I wonder.</antThinking>Yes."}),
             "Yes.",
-            "1 parts of type thinking",
+            "1 part of type thinking",
         ),
         (
             claude({"type": "text", "text": 'See <antArtifact title="A b">A poem</antArtifact>.'}),
@@ -151,7 +151,7 @@ def test_a_message_of_what_the_export_lacks_is_counted(tmp_path: Path) -> None:
         tmp_path / "conversations.json", claude({"type": "tool_use", "name": "x"}, text=ABSENT)
     )
     assert not said
-    assert "1 entries are left out: 1 parts of type tool_use" in told
+    assert "1 entry is left out: 1 part of type tool_use" in told
 
 
 def test_parts_of_gemini_are_read(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_parts_of_gemini_are_read(tmp_path: Path) -> None:
         ("user", "I live in Graz"),
         ("assistant", "Nice"),
     ]
-    assert "1 entries are left out: 1 parts of type inline_data" in told
+    assert "1 entry is left out: 1 part of type inline_data" in told
 
 
 def test_an_older_mark_of_a_source_is_no_word(tmp_path: Path) -> None:

@@ -95,9 +95,9 @@ def test_an_archive_is_read_whole(tmp_path: Path, memories: str, projects: str) 
     turns, notes, bad = taken(path)
     assert shown(turns) == [("2026-01-01", "user", "Hello"), *REMEMBERED, *OF_PROJECT]
     assert not bad
-    assert "1 memories without words" in notes
-    assert "1 files of projects without a text" in notes
-    assert "1 other files in it are not read: users.json" in notes
+    assert "1 memory without words" in notes
+    assert "1 file of projects without a text" in notes
+    assert "1 other file in it is not read: users.json" in notes
     by_text = {turn["body"]["content"]: turn["body"] for turn in turns}
     assert by_text["I move to Bruges."]["speaker"] == "Ana"
     assert by_text["The rent is 900 euros."]["metadata"] == {
@@ -135,8 +135,8 @@ def test_what_is_not_a_persons_is_counted(tmp_path: Path) -> None:
     path = archive(tmp_path / "a.zip", projects=[starter, empty, 7, {"uuid": "x"}])
     turns, notes, bad = taken(path)
     assert not turns
-    assert "1 projects that came with the program" in notes
-    assert "1 projects without texts" in notes
+    assert "1 project that came with the program" in notes
+    assert "1 project without texts" in notes
     assert bad == ["not a JSON object", "neither a memory nor a project: it has the members uuid"]
 
 
@@ -172,5 +172,5 @@ def test_what_chatgpt_remembered_is_read(tmp_path: Path) -> None:
         ("2025-05-01", "assistant", "User sails."),
     ]
     assert not bad
-    assert "1 memories that are switched off" in notes
-    assert "1 other files in it are not read: projects.json" in notes
+    assert "1 memory that is switched off" in notes
+    assert "1 other file in it is not read: projects.json" in notes

@@ -122,8 +122,8 @@ def test_a_chat_of_telegram(tmp_path: Path) -> None:
     assert turns[1]["metadata"]["reply_to_message_id"] == 1
     assert turns[2]["metadata"]["forwarded_by"] == "Ana"
     assert told.startswith("7 entries are left out:")
-    for kind in ("1 voice messages", "1 photos", "1 stickers", "1 places", "notices (pin_message)",
-                 "messages of type unsupported", "messages without words"):  # fmt: skip
+    for kind in ("1 voice message", "1 photo", "1 sticker", "1 place", "1 notice (pin_message)",
+                 "1 message of type unsupported", "1 message without words"):  # fmt: skip
         assert kind in told
 
 
@@ -243,7 +243,7 @@ def test_a_channel_of_discord(tmp_path: Path) -> None:
         ("user", "2024-03-05T10:00:07", "Ana", "Когда?"),
     ]
     assert turns[0]["session_id"] == "Home/general 2024-03-05"
-    for kind in ("1 files", "1 embeds", "notices (GuildMemberJoin)", "not a JSON object", "'soon'"):
+    for kind in ("1 file", "1 embed", "1 notice (GuildMemberJoin)", "not a JSON object", "'soon'"):
         assert kind in told
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 import typer
@@ -11,7 +12,9 @@ from pydantic import ValidationError
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.changing import ModifyMany, Remember
 from palimpsest.ops.operations.checking import Patch, built, checked, model_of
-from palimpsest.ops.operations.memories import Recall
+from palimpsest.ops.operations.graph import ShowGraph
+from palimpsest.ops.operations.memories import Get, Recall
+from palimpsest.ops.operations.operation import Operation
 from palimpsest.ops.operations.shared import time_of_word
 from palimpsest.ops.terminal.common import parse_time
 
@@ -77,3 +80,52 @@ def test_a_patch_names_its_memory_in_either_spelling() -> None:
     shown = Patch.model_json_schema()
     assert "memory_id" not in shown.get("required", ())
     assert shown["allOf"] == [{"oneOf": [{"required": ["memory_id"]}, {"required": ["id"]}]}]
+
+
+def refused(kind: type[Operation[Any]], **values: object) -> str:
+    with pytest.raises(RequestError) as error:
+        checked(kind, values)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (Get, {"memory_id": "a\ud800"}),
+        (ShowGraph, {"name": "a\ud800"}),
+        (Recall, {"query": "x", "types": ["a\ud800"]}),
+        (Remember, {"content": "x", "metadata": {"a": ["\ud800"]}}),
+        (Remember, {"content": "x", "metadata": {"\ud800": 1}}),
+    ],
+)
+def test_half_an_emoji_is_refused_in_every_field(
+    kind: type[Operation[Any]], values: dict[str, object]
+) -> None:
+    assert "half an emoji" in refused(kind, **values)
+
+
+def test_a_time_that_utc_does_not_have_is_refused() -> None:
+    for time in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"):
+        assert refused(Recall, query="x", as_of=time).startswith("as_of: the time lies outside")
+
+
+def test_numbers_are_neither_true_nor_false() -> None:
+    for number in (0, 1, 1.0):
+        assert "true or false" in refused(Recall, query="x", pinned=number)
+    assert "number" in refused(Recall, query="x", limit=True)
+    assert checked(Recall, {"query": "x", "pinned": "true"}).pinned is True
+
+
+@pytest.mark.parametrize("blank", ["  ", "\u00a0\n", "\u200b", "\ufeff\u2060", "\0"])
+def test_what_is_kept_or_asked_for_is_not_blank(blank: str) -> None:
+    for name in ("content", "type", "who", "project", "session_id", "source_type", "key"):
+        assert "must not be blank" in refused(Remember, **{"content": "x", name: blank}), name
+    for item in (blank, ""):
+        assert "tags.1" in refused(Remember, content="x", tags=["a", item])
+        assert "types.1" in refused(Recall, query="x", types=["a", item])
+
+
+def test_the_length_of_an_id_is_told_in_characters() -> None:
+    assert refused(Get, memory_id="a" * 65) == (
+        "memory_id: String should have at most 64 characters"
+    )

@@ -110,9 +110,9 @@ def test_who_speaks_in_a_meeting(
 
 
 def test_lines_of_the_program_are_counted(tmp_path: Path) -> None:
-    assert "1 entries are left out: 1 lines of the program" in turns(tmp_path / "a.txt", OTTER)[1]
+    assert "1 entry is left out: 1 line of the program" in turns(tmp_path / "a.txt", OTTER)[1]
     _, told = turns(tmp_path / "b.txt", MEET)
-    assert "4 entries are left out: 3 lines before the first time, 1 lines of the program" in told
+    assert "4 entries are left out: 3 lines before the first time, 1 line of the program" in told
 
 
 def test_who_speaks_after_a_dash_is_not_who_spoke_before(tmp_path: Path) -> None:

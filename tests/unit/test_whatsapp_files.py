@@ -46,7 +46,7 @@ def test_a_caption_is_said_and_its_file_is_not(lines: list[str], tmp_path: Path)
 def test_a_file_without_a_caption_is_counted(line: str, tmp_path: Path) -> None:
     turns, told = chat(tmp_path, line, f"{AT}Ana: x")
     assert [turn["content"] for turn in turns] == ["x"]
-    assert "1 entries are left out: 1 files" in told
+    assert "1 entry is left out: 1 file" in told
 
 
 def test_code_is_no_file(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_the_mark_of_an_edit_is_no_word(mark: str, tmp_path: Path) -> None:
 def test_a_deleted_message_is_no_turn(notice: str, tmp_path: Path) -> None:
     turns, told = chat(tmp_path, f"{AT}Ana: {notice}", f"{AT}Ana: x")
     assert [turn["content"] for turn in turns] == ["x"]
-    assert "1 deleted messages" in told
+    assert "1 deleted message" in told
 
 
 @pytest.mark.parametrize(

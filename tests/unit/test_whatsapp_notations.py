@@ -164,7 +164,7 @@ def test_notices_are_told_by_the_mark_of_the_program(tmp_path: Path) -> None:
         "I added you",
     ]
     assert {turn["speaker"] for turn in turns} == {"Ana"}
-    assert "6 entries are left out: 4 notices of WhatsApp, 1 files, 1 deleted messages" in told
+    assert "6 entries are left out: 4 notices of WhatsApp, 1 file, 1 deleted message" in told
 
 
 def test_notices_of_android_have_no_name(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_notices_of_android_have_no_name(tmp_path: Path) -> None:
         "25/3/25, 9:04 pm - Ana: x",
     )
     assert [turn["content"] for turn in turns] == ["x"]
-    assert "3 files, 2 notices of WhatsApp, 1 deleted messages" in told
+    assert "3 files, 2 notices of WhatsApp, 1 deleted message" in told
 
 
 def test_a_time_in_unknown_words_is_bad_and_nobody_elses_words(tmp_path: Path) -> None:
@@ -208,3 +208,36 @@ def test_days_of_other_calendars(stamp: str, at: str | None, tmp_path: Path) -> 
     turns, told = chat(tmp_path, f"{stamp}, 21:01 - Ana: x")
     assert [turn["at"][:10] for turn in turns] == ([] if at is None else [at])
     assert ("BAD there is no such date" in told) == (at is None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Det här meddelandet togs bort",
+        "Du tog bort detta meddelande",
+        "Tato zpráva byla odstraněna",
+        "Tuto zprávu jste smazali",
+        "Odstránili ste túto správu",
+        "Du slettet denne meldingen",
+        "Du slettede denne besked",
+        "Denne meldingen ble slettet",
+        "Ați șters acest mesaj",
+        "Διαγράψατε αυτό το μήνυμα",
+        "Izbrisali ste ovu poruku",
+        "Изтрихте това съобщение",
+        "Ez az üzenet törölve lett",
+    ],
+)
+def test_a_deleted_message_is_no_word_of_anyone(text: str, tmp_path: Path) -> None:
+    turns, told = chat(tmp_path, "25/03/2025, 21:00 - Ana: x", f"25/03/2025, 21:01 - Bo: {text}")
+    assert [turn["content"] for turn in turns] == ["x"]
+    assert "1 deleted message" in told
+
+
+def test_a_chat_with_the_time_before_the_date_is_no_transcript(tmp_path: Path) -> None:
+    path = tmp_path / "chat.txt"
+    path.write_text("18:05, 14/03/2024 - An: chào\n18:06, 14/03/2024 - Minh: chào\n")
+    form, items = read(path)
+    bodies = [json.loads(each.value or b"")["body"] for each in items if isinstance(each, Outgoing)]
+    assert form == "whatsapp"
+    assert [each["speaker"] for each in bodies] == ["An", "Minh"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.operation import OPERATING, Answer, Doc, Json, Read
 from palimpsest.ops.reading.rows import rows
+from palimpsest.streams.text.counts import counted
 
 if TYPE_CHECKING:
     from palimpsest.ops.reading.sources import Sources
@@ -247,9 +248,9 @@ class SwitchEmbedding(Read[EmbeddingChanges]):
                 lacking = (await asyncio.to_thread(missing, *known)).total
                 if lacking > self.allow_missing:
                     raise RequestError(
-                        f"{lacking} memories of partition {partition} have no vector of {to.space}"
-                        " yet: wait for the migration (`palimpsest embedding status`), or allow"
-                        f" that with --allow-missing {lacking}"
+                        f"{counted(lacking, 'memories')} of partition {partition} without a vector"
+                        f" of {to.space}: wait for the migration (`palimpsest embedding status`),"
+                        f" or allow that with --allow-missing {lacking}"
                     )
         return await _named(sources, "switch", "upcoming")
 
