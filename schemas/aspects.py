@@ -6,13 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from palimpsest.schemas.enumerations import EntityType
 from palimpsest.schemas.envelope import Frozen, UtcTime
 from palimpsest.schemas.promotions import Id
-
-EntityType = Literal[
-    "person", "organization", "place", "product", "project", "system", "tool", "concept", "skill",
-    "task",
-]  # fmt: skip
 
 
 class ClassifiedFact(Frozen):

@@ -14,9 +14,9 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, JsonValue, create_model
 
-from palimpsest.schemas.aspects import EntityType
 from palimpsest.schemas.enumerations import (
     Action,
+    EntityType,
     FactOutcome,
     FactType,
     OutcomeEvent,

@@ -23,8 +23,12 @@ from palimpsest.schemas.commands import (
 from palimpsest.schemas.entities import (
     AddToGraphCommand,
     EditEntityCommand,
+    NamedRelation,
+    RemoveFromGraphCommand,
     Structure,
+    StructuredAspect,
     StructuredAttribute,
+    StructureToRemove,
 )
 from palimpsest.schemas.envelope import Triple
 from palimpsest.stores.database.state_hash import state_hash
@@ -73,6 +77,15 @@ def authored(chance: random.Random) -> Structure:
     )
 
 
+def unwanted(chance: random.Random) -> StructureToRemove:
+    person, place = chance.choice(PEOPLE), chance.choice(PLACES)
+    kind = chance.choice(("owns", "knows", "lives in"))
+    return StructureToRemove(
+        aspects=(StructuredAspect(entity=person, aspect="home"),),
+        relations=(NamedRelation(source=person, relationship=kind, target=place),),
+    )
+
+
 def orders(chance: random.Random, ids: list[str]) -> Command:
     """Something that a person does, to any memory of these."""
     one = chance.choice(ids)
@@ -88,6 +101,7 @@ def orders(chance: random.Random, ids: list[str]) -> Command:
             EditEntityCommand(name="Ana", rename="Anja", type="person"),
             EditEntityCommand(name=chance.choice(PEOPLE), archived=chance.random() < 0.5),
             AddToGraphCommand(structured=authored(chance)),
+            RemoveFromGraphCommand(structured=unwanted(chance)),
         ]
     )
 
