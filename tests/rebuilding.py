@@ -77,12 +77,17 @@ def authored(chance: random.Random) -> Structure:
     )
 
 
-def unwanted(chance: random.Random) -> StructureToRemove:
-    person, place = chance.choice(PEOPLE), chance.choice(PLACES)
-    kind = chance.choice(("owns", "knows", "lives in"))
-    return StructureToRemove(
-        aspects=(StructuredAspect(entity=person, aspect="home"),),
-        relations=(NamedRelation(source=person, relationship=kind, target=place),),
+def added_or_removed(structure: Structure) -> Command:
+    """By the length of the text: half of them remove what the others add."""
+    [attribute], [relation] = structure.attributes, structure.relations
+    if len(attribute.content or "") % 2:
+        return AddToGraphCommand(structured=structure)
+    gone = NamedRelation(
+        source=relation.source, relationship=relation.relationship, target=relation.target
+    )
+    aspect = StructuredAspect(entity=attribute.entity, aspect=attribute.aspect)
+    return RemoveFromGraphCommand(
+        structured=StructureToRemove(aspects=(aspect,), relations=(gone,))
     )
 
 
@@ -100,8 +105,7 @@ def orders(chance: random.Random, ids: list[str]) -> Command:
             AliasCommand(name="Ana", alias="Anna"),
             EditEntityCommand(name="Ana", rename="Anja", type="person"),
             EditEntityCommand(name=chance.choice(PEOPLE), archived=chance.random() < 0.5),
-            AddToGraphCommand(structured=authored(chance)),
-            RemoveFromGraphCommand(structured=unwanted(chance)),
+            added_or_removed(authored(chance)),
         ]
     )
 
