@@ -8,11 +8,7 @@ from pydantic import Field
 
 from palimpsest.schemas.envelope import Frozen, UtcTime
 from palimpsest.schemas.promotions import Id
-
-EntityType = Literal[
-    "person", "organization", "place", "product", "project", "system", "tool", "concept", "skill",
-    "task",
-]  # fmt: skip
+from palimpsest.schemas.rows.enumerations import EntityType
 
 
 class ClassifiedFact(Frozen):

@@ -7,7 +7,12 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from palimpsest.schemas.aspects import ClassifyFactsCommand, WeighAspectsCommand
-from palimpsest.schemas.entities import AddToGraphCommand, EditEntityCommand, Structure
+from palimpsest.schemas.entities import (
+    AddToGraphCommand,
+    EditEntityCommand,
+    RemoveFromGraphCommand,
+    Structure,
+)
 from palimpsest.schemas.envelope import Actor, Frozen, Share, UtcTime
 from palimpsest.schemas.extraction import FactsExtracted
 from palimpsest.schemas.limits import CHUNK_CHARACTERS, CHUNK_OVERLAP
@@ -508,6 +513,7 @@ Command = Annotated[
     | UnaliasCommand
     | EditEntityCommand
     | AddToGraphCommand
+    | RemoveFromGraphCommand
     | AddDocumentCommand
     | DocumentTextCommand
     | DeleteDocumentCommand

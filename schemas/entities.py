@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from palimpsest.schemas.aspects import EntityType
 from palimpsest.schemas.envelope import Frozen, Share, Triple
+from palimpsest.schemas.rows.enumerations import EntityType
 
 
 class StructuredEntity(Frozen):
@@ -49,6 +49,34 @@ class AddToGraphCommand(Frozen):
 
     command: Literal["add-to-graph"] = "add-to-graph"
     structured: Structure
+    reason: str = ""
+
+
+class NamedRelation(Frozen):
+    source: str
+    relationship: str
+    target: str
+
+
+class NamedAttribute(StructuredAspect):
+    memory_id: str
+
+
+class StructureToRemove(Frozen):
+    """Parts of the graph: aspects with all their attributes, attributes by their memories, and
+    relations; each by any name of its entity."""
+
+    aspects: tuple[StructuredAspect, ...] = ()
+    attributes: tuple[NamedAttribute, ...] = ()
+    relations: tuple[NamedRelation, ...] = ()
+
+
+class RemoveFromGraphCommand(Frozen):
+    """Remove parts of the graph; memories stay. What is added or stated again comes back; a model
+    alone does not bring an aspect or an attribute back."""
+
+    command: Literal["remove-from-graph"] = "remove-from-graph"
+    structured: StructureToRemove
     reason: str = ""
 
 

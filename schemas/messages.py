@@ -22,6 +22,7 @@ from palimpsest.schemas.entities import (
     StructuredAspect,
     StructuredAttribute,
     StructuredEntity,
+    StructureToRemove,
 )
 from palimpsest.schemas.envelope import Actor, ActorType, Frozen, Share, Triple, UtcTime
 from palimpsest.schemas.extraction import Fact, FactsExtracted, ModelCall, TurnReference
@@ -306,12 +307,13 @@ class GraphWork(Frozen):
     """What the graph should take from a change: triples, and the memories that they belong to.
     `command_id`: the command that told it, where extraction did not; that of an alias is answered
     by graph-persist, which alone knows what came of it, and so is that of `separated`, two names
-    that denote two entities, and of `edited`, a change of one. `tells`: graph-persist answers the
-    command with what of the structure was new. `by_person`: whether a person asked for it; older
-    records do not tell. `erased`: memories that the graph forgets, with all that they alone told;
-    `erased_scope`: all of it. `from_turns`: whether the graph took what turns say when this was
-    written; older records do not tell. `classified`: what a model said of facts of one entity,
-    where no one else has. `weighed`: changes of aspects' weights."""
+    that denote two entities, of `edited`, a change of one, and of `removed`, parts of the graph.
+    `tells`: graph-persist answers the command with what of the structure was new. `by_person`:
+    whether a person asked for it; older records do not tell. `erased`: memories that the graph
+    forgets, with all that they alone told; `erased_scope`: all of it. `from_turns`: whether the
+    graph took what turns say when this was written; older records do not tell. `classified`:
+    what a model said of facts of one entity, where no one else has. `weighed`: changes of aspects'
+    weights."""
 
     memory_ids: tuple[str, ...]
     command_id: str | None = None
@@ -331,6 +333,7 @@ class GraphWork(Frozen):
     by_person: bool | None = None
     aspects: tuple[StructuredAspect, ...] | None = None
     tells: bool | None = None
+    removed: StructureToRemove | None = None
 
 
 class MemoryChange(Frozen):

@@ -14,11 +14,11 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, JsonValue, create_model
 
-from palimpsest.schemas.aspects import EntityType
 from palimpsest.schemas.envelope import Frozen, Share, UtcTime
 from palimpsest.schemas.rows.columns import NOT_EXPORTED, Column, Row, columns_of
 from palimpsest.schemas.rows.enumerations import (
     Action,
+    EntityType,
     FactOutcome,
     FactType,
     OutcomeEvent,

@@ -26,7 +26,11 @@ from palimpsest.schemas.commands import (
     UpdateShortTermCommand,
 )
 from palimpsest.schemas.echoes import spoken
-from palimpsest.schemas.entities import AddToGraphCommand, EditEntityCommand
+from palimpsest.schemas.entities import (
+    AddToGraphCommand,
+    EditEntityCommand,
+    RemoveFromGraphCommand,
+)
 from palimpsest.schemas.identity import EMBEDDING_SCOPE, command_digest, document_id, turn_item_id
 from palimpsest.schemas.messages import (
     EDITION,
@@ -70,6 +74,7 @@ _OF_THE_GRAPH = (
     UnaliasCommand,
     EditEntityCommand,
     AddToGraphCommand,
+    RemoveFromGraphCommand,
     RememberCommand,
 )
 DEFAULT_PII = PiiSettings()

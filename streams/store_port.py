@@ -222,9 +222,10 @@ class LoadGraph(AnsweredBy["Graph"]):
     """Requests names by their canonical form, with the relations between them; for those in `same`,
     all other names of their entities, with the links between all of these; and for unknown names,
     the memories whose text contains all words of the name. `links` are pairs of name ids whose link
-    will be written, `attributes` the keys of attributes, read with their aspects, `weights` aspects
-    that will be weighed. `command_id`: the command whose result will be replaced. `erased` adds
-    what was erased from the graph."""
+    will be written, `attributes` the keys of attributes, read with their aspects, `aspects` names
+    of aspects of the entities, read with all their attributes, `weights` aspects that will be
+    weighed. `command_id`: the command whose result will be replaced. `erased` adds what was erased
+    from the graph."""
 
     scope: str
     names: tuple[str, ...]
@@ -234,6 +235,7 @@ class LoadGraph(AnsweredBy["Graph"]):
     erased: bool = False
     links: tuple[tuple[str, str], ...] = ()
     attributes: tuple[tuple[str, str], ...] = ()
+    aspects: tuple[str, ...] = ()
     weights: tuple[tuple[str], ...] = ()
 
 
@@ -249,13 +251,13 @@ class MemoryText:
 @dataclass(frozen=True, slots=True)
 class Graph:
     """`names` maps every requested name that is known to its row, and every further name of the
-    entities in `same`; `relations` are those between these names, and
-    `links` those that join them, and `attributes` the wanted ones, by their keys; `texts` maps the
-    requested memories, and those that may name an unknown name, to all texts they have had, oldest
-    first; `naming` maps unknown names to the ids of such memories. `command` is the current result
-    of the requested command; `erased` are ids of names and relations that an import may not
-    restore. Replaced texts and tombstones count: mentions belong to a text, so it does not matter
-    whether a memory changed before or after its names became known."""
+    entities in `same`; `relations` are those between these names, `links` those that join them, and
+    `aspects` and `attributes` the wanted ones, by their keys; `texts` maps the requested memories,
+    and those that may name an unknown name, to all texts they have had, oldest first; `naming`
+    maps unknown names to the ids of such memories. `command` is the current result of the requested
+    command; `erased` are ids of names and relations that an import may not restore. Replaced
+    texts and tombstones count: mentions belong to a text, so it does not matter whether a memory
+    changed before or after its names became known."""
 
     names: Mapping[str, NameRow]
     relations: Mapping[tuple[str, str, str], RelationRow]

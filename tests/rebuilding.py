@@ -23,8 +23,12 @@ from palimpsest.schemas.commands import (
 from palimpsest.schemas.entities import (
     AddToGraphCommand,
     EditEntityCommand,
+    NamedRelation,
+    RemoveFromGraphCommand,
     Structure,
+    StructuredAspect,
     StructuredAttribute,
+    StructureToRemove,
 )
 from palimpsest.schemas.envelope import Triple
 from palimpsest.stores.database.state_hash import state_hash
@@ -73,6 +77,20 @@ def authored(chance: random.Random) -> Structure:
     )
 
 
+def added_or_removed(structure: Structure) -> Command:
+    """By the length of the text: half of them remove what the others add."""
+    [attribute], [relation] = structure.attributes, structure.relations
+    if len(attribute.content or "") % 2:
+        return AddToGraphCommand(structured=structure)
+    gone = NamedRelation(
+        source=relation.source, relationship=relation.relationship, target=relation.target
+    )
+    aspect = StructuredAspect(entity=attribute.entity, aspect=attribute.aspect)
+    return RemoveFromGraphCommand(
+        structured=StructureToRemove(aspects=(aspect,), relations=(gone,))
+    )
+
+
 def orders(chance: random.Random, ids: list[str]) -> Command:
     """Something that a person does, to any memory of these."""
     one = chance.choice(ids)
@@ -87,7 +105,7 @@ def orders(chance: random.Random, ids: list[str]) -> Command:
             AliasCommand(name="Ana", alias="Anna"),
             EditEntityCommand(name="Ana", rename="Anja", type="person"),
             EditEntityCommand(name=chance.choice(PEOPLE), archived=chance.random() < 0.5),
-            AddToGraphCommand(structured=authored(chance)),
+            added_or_removed(authored(chance)),
         ]
     )
 

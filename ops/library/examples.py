@@ -133,6 +133,10 @@ True
 >>> added = await memory.add_to_graph({"entities": [{"name": "Oboe"}], "relations": [relation]})
 >>> added.status, added.added.entities, added.added.relations
 ('added', ('Oboe',), ('Ana owns Oboe',))
+## remove_from_graph
+>>> relation = {"source": "Ana", "relationship": "owns", "target": "Oboe"}
+>>> (await memory.remove_from_graph({"relations": [relation]})).removed.relations
+('Ana owns Oboe',)
 ## command_result
 >>> await memory.command_result("0b9e7c1a-6a53-4c0e-9f3e-5d1f6b0c7a11")
 ## turn_results

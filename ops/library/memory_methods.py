@@ -133,6 +133,7 @@ class MemoryMethods:
     unalias = method(of.graph.Unalias)
     edit_entity = method(of.authoring.EditEntity)
     add_to_graph = method(of.authoring.AddToGraph)
+    remove_from_graph = method(of.authoring.RemoveFromGraph)
     command_result = method(of.answers.CommandResult)
     turn_results = method(of.answers.TurnResults)
     erase = method(of.forgetting.Erase)

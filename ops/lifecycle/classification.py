@@ -65,7 +65,7 @@ left_out AS (
     FROM command_results WHERE command = 'classify-facts' AND error IS NULL)
 SELECT f.scope, f.entity_id, any_value(k.name), any_value(k.entity_type),
     (SELECT coalesce(list(DISTINCT a.canonical_name), []) FROM aspect_rows a
-        JOIN name_rows n USING (name_id) WHERE n.entity_id = f.entity_id),
+        JOIN name_rows n USING (name_id) WHERE n.entity_id = f.entity_id AND a.weight > 0),
     list({{'memory_id': f.memory_id, 'version': f.version, 'text': f.content, 'name': f.name}}
         ORDER BY f.created_at, f.memory_id)[:{MOST_FACTS}]
 FROM named f JOIN known_entities k ON k.entity_id = f.entity_id AND k.scope = f.scope

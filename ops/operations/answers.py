@@ -78,7 +78,7 @@ class StoredMemory(Answer):
 
 DONE: Final = frozenset(
     {"updated", "no_changes", "forgotten", "recovered", "confirmed", "set"}
-    | {"deduped", "dismissed", "added", "merged", "already", "ended", "erased"}
+    | {"deduped", "dismissed", "added", "merged", "already", "ended", "erased", "removed"}
     | {"separated", "still_joined", "kept_apart"}
 )
 """Statuses of a change that was applied or not needed. `deleted` is one of them for a document and

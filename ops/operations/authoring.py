@@ -1,4 +1,4 @@
-"""Authoring the graph: what people and agents add to it, and how they mend entities."""
+"""Authoring the graph: what people and agents add to it and remove, and how they edit entities."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Applied
 from palimpsest.ops.operations.operation import Answer, Doc, Surface, Write
+from palimpsest.schemas.rows.enumerations import EntityType
 
 _AUTHOR = partial(Surface, tag="graph", panel="Change", permission="modify", rate="modify")
 
@@ -57,7 +58,7 @@ class AddToGraph(Write[AddedToGraph]):
     reason: shared.Reason = ""
 
     body: ClassVar = "AddToGraphCommand"
-    surface: ClassVar = _AUTHOR(("POST", "/api/graph"), command="add-to-graph")
+    surface: ClassVar = _AUTHOR(("POST", "/api/graph"), command="add-to-graph", tool="add_to_graph")
 
     def validate(self) -> None:
         if not any(self.structured.values()):
@@ -66,10 +67,46 @@ class AddToGraph(Write[AddedToGraph]):
             )
 
 
-EntityType = Literal[
-    "person", "organization", "place", "product", "project", "system", "tool", "concept", "skill",
-    "task", "unknown",
-]  # fmt: skip
+class RemovedFromGraph(Applied, kw_only=True):
+    """What was `removed` and what was `missing`, with the names as they were given; `status` is
+    `removed`, or `no_changes` if nothing was there."""
+
+    status: str
+    removed: GraphItems
+    missing: GraphItems
+
+
+class RemoveFromGraph(Write[RemovedFromGraph]):
+    """Remove relations, aspects and attributes from the graph; the memories stay.
+
+    What was told of any name of an entity goes. An aspect goes with all its attributes. What is
+    added or stated again comes back; the classification by a model brings nothing back. Agents
+    cannot change what a person edited or pinned.
+
+    Example: palimpsest remove-from-graph '{"aspects": [{"entity": "Ana", "aspect": "diet"}]}'
+    """
+
+    structured: Annotated[
+        dict[str, Any],
+        Doc(
+            "relations (source, relationship, target), aspects (entity, aspect) and attributes"
+            " (entity, aspect, memory_id)",
+            model="palimpsest.schemas.entities:StructureToRemove",
+            argument=True,
+            metavar="JSON",
+        ),
+    ]
+    scope: shared.Scope = ""
+    reason: shared.Reason = ""
+
+    body: ClassVar = "RemoveFromGraphCommand"
+    surface: ClassVar = _AUTHOR(
+        ("POST", "/api/graph/remove"), command="remove-from-graph", tool="remove_from_graph"
+    )
+
+    def validate(self) -> None:
+        if not any(self.structured.values()):
+            raise RequestError("nothing to remove; name a relation, an aspect or an attribute")
 
 
 class EditedEntity(Applied, kw_only=True):
@@ -102,7 +139,8 @@ class EditEntity(Write[EditedEntity]):
         Doc("the name to show from now on", min_length=1, max_length=256, not_blank=True),
     ] = None
     type: Annotated[
-        EntityType | None, Doc("what it is; `unknown` takes back the type that was set")
+        Literal[EntityType, "unknown"] | None,
+        Doc("what it is; `unknown` takes back the type that was set"),
     ] = None
     pinned: Annotated[bool | None, Doc("agents may not change it; it is never cleaned up")] = None
     archived: Annotated[bool | None, Doc("take it out of the graph, or restore it")] = None

@@ -49,7 +49,7 @@ lost AS MATERIALIZED (
 told AS MATERIALIZED (
     SELECT r.*, s.entity_id AS source_id, t.entity_id AS target_id
     FROM relation_rows r JOIN name_rows s ON s.name_id = r.source_name_id
-    JOIN name_rows t ON t.name_id = r.target_name_id WHERE r.scope = $scope),
+    JOIN name_rows t ON t.name_id = r.target_name_id WHERE r.scope = $scope AND r.mentions > 0),
 living AS MATERIALIZED (
     SELECT source_name_id, target_name_id, relation_type FROM living_relations
     WHERE scope = $scope
@@ -147,7 +147,7 @@ _LINES: Final[Mapping[str, str]] = {
     f" {WEIGHT} AS weight, a.updated_at, a.authored FROM aspect_rows a"
     " JOIN named n USING (name_id)"
     " LEFT JOIN aspect_weights w USING (aspect_id)"
-    " WHERE a.scope = $scope AND (a.authored"
+    " WHERE a.scope = $scope AND a.weight > 0 AND (a.authored"
     " OR a.aspect_id NOT IN (SELECT aspect_id FROM attribute_rows)"
     f" OR a.aspect_id IN (SELECT aspect_id FROM attribute_rows WHERE {_OWN}))"
     " ORDER BY entity, a.canonical_name",
@@ -155,7 +155,7 @@ _LINES: Final[Mapping[str, str]] = {
     " r.kind AS attribute_kind, r.status, r.confidence, r.importance, r.text_key"
     " FROM attribute_rows r"
     " JOIN aspect_rows a USING (aspect_id) JOIN named n USING (name_id)"
-    f" WHERE r.scope = $scope AND r.{_OWN} ORDER BY entity, aspect, r.memory_id",
+    f" WHERE r.scope = $scope AND a.weight > 0 AND r.{_OWN} ORDER BY entity, aspect, r.memory_id",
     # After the memories: those of a private person predate the level.
     "privacy": f"SELECT {_columns(PrivacyRow)} FROM privacy_rows"
     " WHERE scope = $scope ORDER BY person_key",

@@ -8,6 +8,10 @@ FactType = Literal["fact", "preference", "decision", "procedural", "semantic", "
 TemporalKind = Literal["persistent", "temporal"]
 Action = Literal["ADD", "UPDATE", "DELETE", "NONE"]
 Privacy = Literal["none", "partial", "full"]
+EntityType = Literal[
+    "person", "organization", "place", "product", "project", "system", "tool", "concept", "skill",
+    "task",
+]  # fmt: skip
 
 FACT_TYPES: tuple[FactType, ...] = get_args(FactType)
 

@@ -105,7 +105,7 @@ class RelationRow(
     relation_type: Annotated[str, "what the source is to the target"]
     scope: Scope
     strength: Annotated[float, "how strong it is, from 0 to 1"] = 1.0
-    mentions: Annotated[int, "how often it was told"] = 1
+    mentions: Annotated[int, "how often it was told; 0: it was removed, and not told since"] = 1
     confidence: Annotated[float, "the average of all that told it, from 0 to 1"]
     authored: Annotated[bool, AUTHORED, Since(34)] = False
 
@@ -141,7 +141,7 @@ class AspectRow(Row, table="aspect_rows", key=("aspect_id",)):
     scope: Scope
     name: Annotated[str, "the facet as it was first written"]
     canonical_name: Annotated[str, "the facet lower-cased"]
-    weight: Annotated[float, "how much it counts, from 0 to 1"] = FIRST_WEIGHT
+    weight: Annotated[float, "how much it counts, from 0 (removed) to 1"] = FIRST_WEIGHT
     updated_at: Annotated[Appended, "when it was last updated here"]
     authored: Annotated[bool, AUTHORED, Since(34)] = False
 

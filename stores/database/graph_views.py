@@ -69,7 +69,8 @@ INTERNAL_GRAPH_VIEWS: dict[str, str] = {
                              AND b.text_key = a.text_key AND b.scope = a.scope
                              AND b.entity_id <> a.entity_id
                          GROUP BY ALL) p ON p.scope = e.scope AND p.source_id = s.entity_id
-                             AND p.target_id = t.entity_id),
+                             AND p.target_id = t.entity_id
+               WHERE e.mentions > 0),
            ends AS (SELECT scope, source_id AS entity_id FROM lost
                UNION SELECT scope, target_id FROM lost),
            told AS (
@@ -95,7 +96,8 @@ INTERNAL_GRAPH_VIEWS: dict[str, str] = {
            SELECT e.* FROM internal.relation_rows e
            LEFT JOIN lost q USING (source_name_id, target_name_id, relation_type)
            LEFT JOIN supported k USING (source_name_id, target_name_id, relation_type)
-           WHERE q.scope IS NULL OR k.relation_type IS NOT NULL OR e.authored""",
+           WHERE e.mentions > 0
+               AND (q.scope IS NULL OR k.relation_type IS NOT NULL OR e.authored)""",
     # Which active memory names which entity in its present text, and how.
     "memory_entity_mentions": """SELECT memory_id, entity_id, scope,
                min(mention_text) AS mention_text, max(confidence) AS confidence
@@ -156,7 +158,7 @@ GRAPH_VIEWS: dict[str, View] = {
                max(w.used_at) AS used_at, max(w.decayed_at) AS decayed_at
            FROM internal.aspect_rows a JOIN internal.name_rows n USING (name_id)
                LEFT JOIN internal.aspect_weights w ON w.aspect_id = a.aspect_id
-           GROUP BY n.entity_id, a.canonical_name, a.scope""",
+           WHERE a.weight > 0 GROUP BY n.entity_id, a.canonical_name, a.scope""",
     ),
     "entity_attributes": View(
         "Memories that say something about an aspect; superseded once a memory is forgotten. What a"

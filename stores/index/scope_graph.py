@@ -155,8 +155,10 @@ class ScopeGraph:
     def put_relation(self, row: RelationRow) -> None:
         source, target, kind = row.source_name_id, row.target_name_id, row.relation_type
         weight = (row.mentions, row.confidence)
-        if row.authored:
-            self.authored.add((source, target, kind))
+        (self.authored.add if row.authored else self.authored.discard)((source, target, kind))
+        if not row.mentions:
+            self.remove(GraphRemoval(relations=[(source, target, kind)]))
+            return
         self._relations.setdefault(source, {})[target, kind, True] = weight
         self._relations.setdefault(target, {})[source, kind, False] = weight
 
@@ -266,7 +268,7 @@ class ScopeGraph:
                 and other.entity_id not in entity_ids
                 and other.entity_id in self.names
                 and not is_archived(self.names_of(other.entity_id))
-                and not support.is_lost(entity_id, other.entity_id, kind, out)
+                and not support.is_lost(name, other, kind, out)
             ]
 
     def mentions(self, entity_ids: Sequence[str]) -> Mentions:
@@ -390,14 +392,16 @@ class _Support:
     _lost: dict[str, dict[str, bool]] = field(default_factory=dict)
     _unsupported: dict[tuple[str, str], set[str]] = field(default_factory=dict)
 
-    def is_lost(self, entity_id: str, other_id: str, kind: str, out: bool) -> bool:
+    def is_lost(self, name: NameRow, other: NameRow, kind: str, out: bool) -> bool:
         """Whether the relation of this type between the two, from the first where `out`, is."""
+        entity_id = name.entity_id
         if entity_id not in self._lost:
             self._lost[entity_id] = self.graph.lost_with(entity_id, self.now)
-        by_fact = self._lost[entity_id].get(other_id)
-        if by_fact is None:
+        by_fact = self._lost[entity_id].get(other.entity_id)
+        one, two = (name, other) if out else (other, name)
+        if by_fact is None or (one.name_id, two.name_id, kind) in self.graph.authored:
             return False
-        source, target = (entity_id, other_id) if out else (other_id, entity_id)
+        source, target = one.entity_id, two.entity_id
         left = self._unsupported.get((source, target))
         if left is None:
             targets = {name.name_id for name in self.graph.names_of(target)}
@@ -405,9 +409,7 @@ class _Support:
                 each
                 for name in self.graph.names_of(source)
                 for other, each, leaves in self.graph.relations_of(name.name_id)
-                if leaves
-                and other in targets
-                and (name.name_id, other, each) not in self.graph.authored
+                if leaves and other in targets
             }
             # A text states a relation by the beginning of the longest word of its type.
             begins = {}
@@ -432,7 +434,7 @@ def _coded(column: pa.ChunkedArray, number_of: Callable[[str], int]) -> NDArray[
 NAMES = f"SELECT {NAME_COLUMNS} FROM name_rows WHERE scope = $scope"
 RELATIONS = (
     "SELECT source_name_id, target_name_id, relation_type, scope, mentions, confidence, authored"
-    " FROM relation_rows WHERE scope = $scope"
+    " FROM relation_rows WHERE scope = $scope AND mentions > 0"
 )
 MENTIONS = (
     "SELECT m.memory_id, m.text_key, m.name_id, m.confidence, m.mention_text, m.stated,"

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from palimpsest.schemas.rows.graph import shown_order, type_of
 from palimpsest.stores.index.name_words import folded, query_words
-from palimpsest.stores.index.scope_graph import best_of_each
+from palimpsest.stores.index.scope_graph import MemoryNumbers, Mentions, best_of_each
 from palimpsest.stores.index.segment import Floats
 from palimpsest.stores.index.stored_scopes import Graph
 from palimpsest.stores.recall.filters import VisibilityMask
@@ -149,17 +149,19 @@ def mentioning(
         -np.maximum(found.column(numbers, "importance"), found.column(numbers, "pinned")),
         -found.column(numbers, "occurred"),
     )
-    ids = [found.ids[number] for number in numbers.tolist()]
-    places = np.arange(len(ids))
+    places = np.arange(len(numbers))
     # Filters come before the limit.
     if allowed.is_filtered:
+        ids = [found.ids[number] for number in numbers.tolist()]
         visible = allowed.among(ids)
         places = np.array([place for place in places.tolist() if ids[place] in visible], np.intp)
-    taken = _first(columns, places, ids, limit)
+    taken = _first(columns, places, found, numbers, limit)
     names: dict[int, set[str]] = {place: set() for place in taken}
     for row in np.flatnonzero(np.isin(at, taken)).tolist():
         names[int(at[row])].add(named[int(found.entities[row])].name)
-    return [(ids[place], sorted(names[place]), float(surest[place])) for place in taken]
+    return [
+        (found.ids[numbers[place]], sorted(names[place]), float(surest[place])) for place in taken
+    ]
 
 
 def _strengths(
@@ -180,15 +182,20 @@ def _strengths(
     boosting = ~np.isnan(boosts)
     numbers, at, strengths = best_of_each(found.memories[boosting], boosts[boosting])
     entities = np.bincount(at, minlength=len(numbers)).astype(np.float64)
-    ids = [found.ids[number] for number in numbers.tolist()]
-    taken = _first((-strengths, -entities), np.arange(len(ids)), ids, limits.max_memories)
-    return {ids[place]: float(strengths[place]) for place in taken}
+    columns, places = (-strengths, -entities), np.arange(len(numbers))
+    taken = _first(columns, places, found, numbers, limits.max_memories)
+    return {found.ids[numbers[place]]: float(strengths[place]) for place in taken}
 
 
 def _first(
-    columns: Sequence[Floats], places: NDArray[np.intp], ids: Sequence[str], limit: int
+    columns: Sequence[Floats],
+    places: NDArray[np.intp],
+    found: Mentions,
+    numbers: MemoryNumbers,
+    limit: int,
 ) -> list[int]:
-    """The first of these places by the columns, then by id."""
+    """The first of these places by the columns, then by the ids of the memories with these
+    numbers. Only ids on which the order depends are read: a question reaches thousands."""
     order = places[np.lexsort([column[places] for column in reversed(columns)])]
     if len(order) > limit:
         # All that tie with the last one: which of them are taken depends on their ids.
@@ -197,5 +204,7 @@ def _first(
             [column[rest] == column[order[limit - 1]] for column in columns]
         )
         order = np.concatenate((order[:limit], rest[same]))
-    key = [column.tolist() for column in columns]
-    return sorted(order.tolist(), key=lambda i: (*(column[i] for column in key), ids[i]))[:limit]
+    keys = zip(*(column[order].tolist() for column in columns), strict=True)
+    ids = [found.ids[number] for number in numbers[order].tolist()]
+    ranked = sorted(zip(keys, ids, order.tolist(), strict=True))
+    return [place for _, _, place in ranked[:limit]]

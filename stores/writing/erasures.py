@@ -393,7 +393,14 @@ _ELSEWHERE: Final = frozenset({"memory_rows", "memory_archive", *OF_GRAPH})
 """Memories lose their texts when they become tombstones; the graph is erased in its own batch."""
 _TIMES: Final = ("recorded_at", "created_at", "last_failed_at", "archived_at")
 _CAUSES: Final = ("correlation_id", "command_id")
-_OF_GRAPH: Final = ("alias", "unalias", "edit-entity", "add-to-graph", "import")
+_OF_GRAPH: Final = (
+    "alias",
+    "unalias",
+    "edit-entity",
+    "add-to-graph",
+    "remove-from-graph",
+    "import",
+)
 """Commands that graph-persist answers."""
 
 

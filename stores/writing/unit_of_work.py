@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import duckdb
 
+from palimpsest.schemas.identity import aspect_id
 from palimpsest.schemas.rows.columns import Row
 from palimpsest.schemas.rows.graph import (
     AspectRow,
@@ -92,6 +93,8 @@ from palimpsest.streams.store_port import (
 
 if TYPE_CHECKING:
     from palimpsest.stores.state import ShardState
+
+_Key = tuple[str, ...]
 
 
 class UnitOfWork:
@@ -276,19 +279,21 @@ class UnitOfWork:
         wanted = sorted({*ask.memory_ids, *(key for keys in naming.values() for key in keys)})
         memories = self._rows.get_all(MemoryRow, [(key,) for key in wanted])
         self._texts.read_archive(memories)
-        # Includes the relations of names added in this batch.
-        committed = self._names.committed(ask.scope)
-        self._rows.fetch_relations([known[name] for name in sorted(known) if name in committed])
         names = {name: self._name(name_id) for name, name_id in known.items()}
         same = {names[name].entity_id for name in ask.same if name in names}
         if same:  # all names of these entities, including the batch's changes
             condition = among("entity_id", sorted(same))
             rows = self._rows.matching(NameRow, *condition, lambda row: row.entity_id in same)
             names.update((row.canonical_name, row) for row in rows)
+        name_ids = {row.name_id for row in names.values()}
+        # Includes the relations of names added in this batch.
+        committed = self._names.committed(ask.scope)
+        self._rows.fetch_relations(
+            sorted(names[each].name_id for each in names if each in committed)
+        )
         links: dict[tuple[str, str], NameLinkRow] = {}
         if ask.links:  # these, and all others between the names
             self._rows.fetch(NameLinkRow, ask.links)
-            name_ids = {row.name_id for row in names.values()}
             between = self._rows.matching(
                 NameLinkRow,
                 *among("name_id", sorted(name_ids)),
@@ -299,22 +304,35 @@ class UnitOfWork:
         if ask.erased:
             with self._shard.reading() as reader:
                 erased = erased_ids(reader, ask.scope)
+        aspects, attributes = self._aspects(ask, name_ids)
         return Graph(
             names=names,
-            relations=self._rows.relations_among(set(known.values())),
+            relations=self._rows.relations_among(name_ids),
             texts={row.memory_id: self._texts.of(row) for row in memories},
             naming=naming,
             command=self._row(CommandRow, ask.command_id),
             erased=erased,
             links=links,
-            aspects=self._found(AspectRow, [key[:1] for key in ask.attributes]),
-            attributes=self._found(AttributeRow, ask.attributes),
+            aspects=aspects,
+            attributes=attributes,
             weights=self._found(AspectWeightRow, ask.weights),
         )
 
-    def _found(
-        self, row_type: type[RowT], keys: Sequence[tuple[str, ...]]
-    ) -> dict[tuple[str, ...], RowT | None]:
+    def _aspects(
+        self, ask: LoadGraph, name_ids: Collection[str]
+    ) -> tuple[Mapping[_Key, AspectRow | None], Mapping[_Key, AttributeRow | None]]:
+        """The wanted attributes with their aspects; and the wanted aspects of all names of an
+        entity, with all their attributes."""
+        attributes = self._found(AttributeRow, ask.attributes)
+        ids = {aspect_id(each, aspect) for each in name_ids for aspect in ask.aspects}
+        if ids:
+            condition = among("aspect_id", sorted(ids))
+            rows = self._rows.matching(AttributeRow, *condition, lambda row: row.aspect_id in ids)
+            attributes.update(((row.aspect_id, row.memory_id), row) for row in rows)
+        ids.update(key[0] for key in ask.attributes)
+        return self._found(AspectRow, [(each,) for each in sorted(ids)]), attributes
+
+    def _found(self, row_type: type[RowT], keys: Sequence[_Key]) -> dict[_Key, RowT | None]:
         self._rows.fetch(row_type, keys)
         return {key: self._rows.get(row_type, key) for key in keys}
 

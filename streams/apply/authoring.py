@@ -25,7 +25,7 @@ from palimpsest.streams.apply.command_work import (
     load_names,
     refuse_frozen,
 )
-from palimpsest.streams.apply.privacy import refuse_in_private_scope
+from palimpsest.streams.apply.privacy import refuse_in_private_scope, refuse_private
 from palimpsest.streams.claims.claim import CATEGORIES
 from palimpsest.streams.claims.grammar import categories_of
 from palimpsest.streams.claims.turn import claims_of_turn, sentences
@@ -80,9 +80,12 @@ def structure_work(
     work: Work, structure: Structure | None, memory_ids: tuple[str, ...], tells: bool | None = None
 ) -> GraphWork | None:
     """Returns what the graph takes of a structure, and stores the texts of its attributes. Raises
-    Refused where an attribute names no memory of the scope."""
+    Refused where an attribute names no memory of the scope, and for what would be kept of a private
+    person."""
     if structure is None:
         return None
+    if work.intent.guards_graph:
+        refuse_private(work, _names(structure), work.by_machine)
     return GraphWork(
         memory_ids=memory_ids,
         command_id=command_id(work.message),
@@ -93,6 +96,14 @@ def structure_work(
         by_person=not work.by_machine if work.intent.guards_graph else None,
         tells=tells,
     )
+
+
+def _names(structure: Structure) -> Iterator[str]:
+    for entity in structure.entities:
+        yield from (entity.name, *entity.aliases)
+    yield from (each.entity for each in (*structure.aspects, *structure.attributes))
+    for relation in structure.relations:
+        yield from (relation.source, relation.target)
 
 
 def _attributes(work: Work, structure: Structure) -> Iterator[StructuredAttribute]:

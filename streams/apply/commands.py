@@ -42,7 +42,11 @@ from palimpsest.schemas.commands import (
     UnaliasCommand,
     UpdateShortTermCommand,
 )
-from palimpsest.schemas.entities import AddToGraphCommand, EditEntityCommand
+from palimpsest.schemas.entities import (
+    AddToGraphCommand,
+    EditEntityCommand,
+    RemoveFromGraphCommand,
+)
 from palimpsest.schemas.envelope import Frozen, Triple
 from palimpsest.schemas.identity import entity_id
 from palimpsest.schemas.messages import CommandIntent, GraphWork
@@ -305,10 +309,11 @@ def set_flags(work: Work, command: SetFlagsCommand) -> Asking[JsonValue]:
 
 
 def change_entity(
-    work: Work, command: AliasCommand | UnaliasCommand | EditEntityCommand
+    work: Work,
+    command: AliasCommand | UnaliasCommand | EditEntityCommand | RemoveFromGraphCommand,
 ) -> Asking[JsonValue]:
-    """Passes on which names denote one entity, or not, or what is changed of one; the result
-    depends on the graph."""
+    """Passes on which names denote one entity, or not, what is changed of one, or what is removed;
+    the result depends on the graph."""
     yield from work.begin()
     refuse_frozen(work)
     work.graph = GraphWork(
@@ -317,6 +322,7 @@ def change_entity(
         aliases=((command.name, command.alias),) if isinstance(command, AliasCommand) else (),
         separated=((command.name, command.alias),) if isinstance(command, UnaliasCommand) else None,
         edited=command if isinstance(command, EditEntityCommand) else None,
+        removed=command.structured if isinstance(command, RemoveFromGraphCommand) else None,
         by_person=not work.by_machine if work.intent.guards_graph else None,
     )
     return PENDING
@@ -444,6 +450,7 @@ HANDLERS: Final[Mapping[type[Frozen], Handler]] = {
     UnaliasCommand: change_entity,
     EditEntityCommand: change_entity,
     AddToGraphCommand: add_to_graph,
+    RemoveFromGraphCommand: change_entity,
     AddDocumentCommand: add_document,
     DeleteDocumentCommand: delete_document,
     ImportCommand: import_lines,

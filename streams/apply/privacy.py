@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from pydantic import JsonValue
@@ -13,7 +13,6 @@ from palimpsest.schemas.commands import ModifyCommand, RememberCommand, SetPriva
 from palimpsest.schemas.privacy import (
     LEVELS,
     WHOLE_SCOPE,
-    Levels,
     known_key,
     level_of,
     person_key,
@@ -61,23 +60,23 @@ def refuse_about_private(
     """Raises Refused for a memory that may not be written because of whom it is about. A person may
     still change existing private memories."""
     is_own = bool(command.self_taught) or work.by_machine
-    levels = work.loaded.privacy
     if isinstance(command, RememberCommand):
-        _refuse(work, levels, {command.who or ""}, ("partial", "full") if is_own else ("full",))
+        refuse_private(work, {command.who or ""}, is_own)
         return
     for patch in command.patches:
         if patch.who is not None:
-            _refuse(work, levels, {patch.who}, ("partial", "full") if is_own else ("full",))
+            refuse_private(work, {patch.who}, is_own)
         if is_own and patch.memory_id in about:
-            _refuse(work, levels, about[patch.memory_id], ("partial", "full"))
+            refuse_private(work, about[patch.memory_id], is_own)
 
 
-def _refuse(
-    work: Work, levels: Levels, persons: set[str] | frozenset[str], at: tuple[Privacy, ...]
-) -> None:
+def refuse_private(work: Work, persons: Iterable[str], is_own: bool) -> None:
+    """Raises Refused where one of the persons is private: to anybody, or only to an agent that
+    writes on its own."""
+    levels = work.loaded.privacy
     for person in sorted(persons):
         level = level_of(levels, person)
-        if level not in at:
+        if level == "none" or (level == "partial" and not is_own):
             continue
         own = levels.get(known_key(levels, work.scope, person))
         whose = f"the scope {work.scope!r}"

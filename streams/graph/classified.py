@@ -73,6 +73,7 @@ def classified_rows(message: Message, classified: Classification, graph: Graph) 
                 memory_id=memory_id,
                 scope=scope,
                 kind=fact.kind,
+                status="active" if before is None else before.status,
                 text_key=fact.text_key,
             )
 

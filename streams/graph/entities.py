@@ -1,4 +1,4 @@
-"""Entities as people tell of them: names that are one entity's or not, and edits."""
+"""Entities as people tell of them: names that are one entity's or not, edits, and removals."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.entities import EditEntityCommand
-from palimpsest.schemas.normal_forms import shown_name
+from palimpsest.schemas.entities import EditEntityCommand, NamedAttribute, StructureToRemove
+from palimpsest.schemas.identity import aspect_id
+from palimpsest.schemas.normal_forms import canonical_name, shown_name
+from palimpsest.schemas.rows.columns import Row
 from palimpsest.schemas.rows.graph import (
     UNKNOWN,
+    AspectRow,
+    AttributeRow,
     NameLinkRow,
     NameRow,
+    RelationRow,
     shown_order,
     type_of,
 )
@@ -208,7 +213,7 @@ def edit(work: Work, command: EditEntityCommand) -> JsonValue:
     if command.if_version not in (None, version):
         raise Refused(f"version_conflict: the entity is at version {version}")
     if work.by_person is False:
-        _refuse_edit(before, command)
+        _refuse_overruling_edits(before, bool(command.pinned))
     if command.rename is not None:
         _rename(work, named, command.rename)
     rows = _names_of(work, work.names[named.canonical_name])
@@ -260,11 +265,11 @@ def _version(names: Sequence[NameRow]) -> int:
     return 1 + sum(row.edits for row in names)
 
 
-def _refuse_edit(names: Sequence[NameRow], command: EditEntityCommand) -> None:
+def _refuse_overruling_edits(names: Sequence[NameRow], pins: bool = False) -> None:
     """Raises Refused where a person has a hand in what an agent would change."""
     if any(row.edited_by_person or row.pinned for row in names):
         raise Refused(f"forbidden: a person edited or pinned {names[0].name!r}: only a person may")
-    if command.pinned:
+    if pins:
         raise Refused("forbidden: only a person may pin an entity")
 
 
@@ -295,3 +300,75 @@ def _rename(work: Work, named: NameRow, given: str) -> None:
         row = replace(row, chosen=1 + max(each.chosen for each in others))
     if row.name != shown or row.chosen != work.names[row.canonical_name].chosen:
         work.keep(replace(row, name=shown))
+
+
+# --- removals -------------------------------------------------------------------------------------
+
+
+def remove(work: Work, given: StructureToRemove) -> JsonValue:
+    """Removes parts of the graph by all names of their entities; returns what was there and what
+    was not. The rows stay, and count for nothing: what is stated again is found in them."""
+    rows: dict[tuple[object, ...], Row] = {
+        (type(row), *row.key): row
+        for row in (
+            *work.relations.values(),
+            *work.graph.aspects.values(),
+            *work.graph.attributes.values(),
+        )
+        if row is not None
+    }
+    attributes: dict[str, list[tuple[object, ...]]] = {}
+    for key in work.graph.attributes:
+        attributes.setdefault(key[0], []).append((AttributeRow, *key))
+    # What is named, and the keys of the rows that it may have.
+    named: list[tuple[str, str, list[tuple[object, ...]]]] = []
+    for relation in given.relations:
+        kind = canonical_name(relation.relationship)
+        sources, targets = (
+            _names_called(work, relation.source),
+            _names_called(work, relation.target),
+        )
+        shown = f"{shown_name(relation.source)} {kind} {shown_name(relation.target)}"
+        pairs = [(RelationRow, one, other, kind) for one in sources for other in targets]
+        named.append(("relations", shown, [*pairs]))
+    for each in (*given.aspects, *given.attributes):
+        owners = _names_called(work, each.entity)
+        ids = [aspect_id(owner, canonical_name(each.aspect)) for owner in owners]
+        if isinstance(each, NamedAttribute):
+            keys = [(AttributeRow, aspect, each.memory_id) for aspect in ids]
+            named.append(("attributes", each.memory_id, [*keys]))
+        else:
+            under = [key for aspect in ids for key in attributes.get(aspect, ())]
+            shown = f"{shown_name(each.entity)}: {each.aspect}"
+            named.append(("aspects", shown, [*((AspectRow, aspect) for aspect in ids), *under]))
+    result: dict[str, dict[str, list[JsonValue]]] = {"removed": {}, "missing": {}}
+    for what, shown, found in named:
+        gone = [row for key in found if (row := _removed(rows.get(key))) is not None]
+        rows.update({(type(row), *row.key): row for row in gone})
+        work.changed.update({(type(row), *row.key): row for row in gone})
+        work.relations_updated += what == "relations" and bool(gone)
+        result["removed" if gone else "missing"].setdefault(what, []).append(shown)
+    status = "removed" if result["removed"] else "no_changes"
+    return {"status": status, "removed": {**result["removed"]}, "missing": {**result["missing"]}}
+
+
+def _names_called(work: Work, given: str) -> list[str]:
+    """Returns the ids of all names of the entity called so. Raises Refused where an agent may not
+    change it."""
+    row = work.names.get(canonical(given))
+    names = [] if row is None else _names_of(work, row)
+    if work.by_person is False:
+        _refuse_overruling_edits(names)
+    return [each.name_id for each in names]
+
+
+def _removed(row: Row | None) -> Row | None:
+    """Returns the row as it is once removed; None if nothing is there."""
+    match row:
+        case RelationRow() if row.mentions:
+            return replace(row, mentions=0, authored=False)
+        case AspectRow() if row.weight:
+            return replace(row, weight=0.0, authored=False)
+        case AttributeRow() if row.status == "active":
+            return replace(row, status="deleted")
+    return None

@@ -35,7 +35,7 @@ from palimpsest.streams.graph.classified import (
     classified_rows,
     weighed_rows,
 )
-from palimpsest.streams.graph.entities import Refused, answer, edit, join, separate
+from palimpsest.streams.graph.entities import Refused, answer, edit, join, remove, separate
 from palimpsest.streams.graph.graph_work import (
     Work,
     add_mention,
@@ -64,24 +64,23 @@ def graph_persist_stage(extraction_writes: bool) -> Stage:
         body = message.body
         assert isinstance(body, MemoryChange)
         given = body.graph
-        if given is not None and (given.erased or given.erased_scope):
-            gone = None if given.erased_scope else given.erased
-            return Step(writes=(EraseGraph(message.scope, gone),))
-        if given is not None and given.sweep is not None:
-            graph = yield from LoadGraph(message.scope, (), command_id=given.command_id)
-            return Step(writes=(_swept(message, given.sweep, graph.command),))
         if given is None:
             return Step()
+        if given.erased or given.erased_scope:
+            gone = None if given.erased_scope else given.erased
+            return Step(writes=(EraseGraph(message.scope, gone),))
+        if given.sweep is not None:
+            graph = yield from LoadGraph(message.scope, (), command_id=given.command_id)
+            return Step(writes=(_swept(message, given.sweep, graph.command),))
         is_taken = extraction_writes if given.from_turns is None else given.from_turns
         if not (is_taken or _is_authored(given)):
             return Step()
         names = tuple(dict.fromkeys(map(canonical, _names(given))))
-        same = tuple(dict.fromkeys(map(canonical, _told_the_same(given))))
         graph = yield from LoadGraph(
             message.scope,
             names,
             (*given.memory_ids, *filter(None, (each.memory_id for each in given.attributes))),
-            same,
+            tuple(dict.fromkeys(map(canonical, _told_the_same(given)))),
             given.command_id,
             erased=given.imported is not None,
             links=tuple(dict.fromkeys(link_key(message.scope, *pair) for pair in _pairs(given))),
@@ -89,6 +88,7 @@ def graph_persist_stage(extraction_writes: bool) -> Stage:
                 *attribute_keys(message.scope, given.classified or NOT_CLASSIFIED),
                 *_authored_keys(message.scope, given),
             ),
+            aspects=tuple({canonical_name(each.aspect) for each in _aspects_to_remove(given)}),
             weights=tuple((each.aspect_id,) for each in given.weighed or ()),
         )
         known = (dict(graph.names), dict(graph.relations), dict(graph.links))
@@ -144,6 +144,13 @@ def _names(given: GraphWork) -> Iterable[str]:
 def _told_the_same(given: GraphWork) -> Iterable[str]:
     for pair in _pairs(given):
         yield from pair
+    for relation in given.removed.relations if given.removed else ():
+        yield from (relation.source, relation.target)
+    yield from (each.entity for each in _aspects_to_remove(given))
+
+
+def _aspects_to_remove(given: GraphWork) -> Iterable[StructuredAspect]:
+    return (*given.removed.aspects, *given.removed.attributes) if given.removed else ()
 
 
 def _persist(work: Work, given: GraphWork) -> None:
@@ -153,6 +160,8 @@ def _persist(work: Work, given: GraphWork) -> None:
         answer(work, given.command_id, partial(separate, work, *pair, given.command_id))
     if given.edited is not None:
         answer(work, given.command_id, partial(edit, work, given.edited))
+    if given.removed is not None:
+        answer(work, given.command_id, partial(remove, work, given.removed))
     for entity in given.entities:
         _entity(work, entity)
     for triple in given.triples:
@@ -208,8 +217,9 @@ def _triple(work: Work, triple: Triple) -> None:
     relation = canonical_name(triple.relationship)
     key = (source.name_id, target.name_id, relation)
     known = work.relations.get(key)
-    work.note("relations", f"{source.name} {relation} {target.name}", known is not None)
-    if known is None:
+    is_known = known is not None and known.mentions > 0
+    work.note("relations", f"{source.name} {relation} {target.name}", is_known)
+    if known is None or not is_known:
         row = RelationRow(
             source_name_id=source.name_id,
             target_name_id=target.name_id,
@@ -240,8 +250,8 @@ def _aspect(
         return None
     found = _aspect_of(work.message.scope, given)
     before = work.graph.aspects.get((found,))
-    is_known = before is not None
-    if before is not None and note and work.authors and not before.authored:
+    is_known = before is not None and before.weight > 0
+    if before is not None and is_known and note and work.authors and not before.authored:
         work.structure.append(Put(replace(before, authored=True)))
     if not is_known:
         aspect = AspectRow(
@@ -266,7 +276,7 @@ def _attribute(work: Work, attribute: StructuredAttribute) -> None:
         return
     for memory_id in memory_ids:
         before = work.graph.attributes.get((found, memory_id))
-        is_known = before is not None and before.text_key is None
+        is_known = before is not None and before.text_key is None and before.status == "active"
         work.note("attributes", memory_id, is_known)
         if not is_known:
             row = AttributeRow(

@@ -9,8 +9,8 @@ from typing import Final, Literal, get_args
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.aspects import EntityType
 from palimpsest.schemas.normal_forms import canonical_name, storage_content
+from palimpsest.schemas.rows.enumerations import EntityType
 from palimpsest.streams.models.base import Prompt
 from palimpsest.streams.prompting.json_text import find_object
 from palimpsest.streams.prompting.prompts import (

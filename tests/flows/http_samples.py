@@ -238,6 +238,12 @@ SAMPLES: Final[dict[str, Sample]] = {
         wrong={"structured": {"entitys": []}},
         asks=False,
     ),
+    "POST /api/graph/remove": Sample(
+        "/api/graph/remove",
+        {"structured": {"aspects": [{"entity": "Oslo", "aspect": "budget"}]}, "scope": "{scope}"},
+        wrong={"structured": {"entities": []}},
+        asks=False,
+    ),
     "PATCH /api/entities/{name}": Sample(
         "/api/entities/Oslo",
         {"pinned": True, "scope": "{scope}"},

@@ -217,7 +217,7 @@ def execute(running: Pipeline) -> None:
 
 
 OF_NO_MEMORY = re.compile(
-    r"(Alias|Unalias|AddToGraph|EditEntity|ApplyProposals|DismissProposals|DeleteDocument|SessionEnd)Command\."
+    r"(Alias|Unalias|AddToGraph|RemoveFromGraph|EditEntity|ApplyProposals|DismissProposals|DeleteDocument|SessionEnd)Command\."
     r"|(SetFlags|SetPrivacy|SetRetention)Command\.|RecordAccess.*\.(asked_by|recall_id):"
     r"|alias\.|set-privacy\.|PortablePrivacy\."
     r"|Portable\w+\..*\b(changed_by|updated_by|correlation_id|model|prompt_version):"

@@ -103,6 +103,11 @@ async def test_the_permission_of_each_tool_is_asked_for(
         "update_short_term_memory": ("remember", {"session_id": "x", "summary": "x"}),
         "create_long_term_memory": ("remember", {"content": "x", "memory_type": "server"}),
         "correct_fact": ("modify", {**memory, "content": "x"}),
+        "add_to_graph": ("modify", {"structured": {"entities": [{"name": "Oslo"}]}}),
+        "remove_from_graph": (
+            "modify",
+            {"structured": {"aspects": [{"entity": "Oslo", "aspect": "x"}]}},
+        ),
         "confirm_fact": ("modify", {"memory_id": "x"}),
         "update_long_term_memory": ("modify", {**memory, "content": "x", "memory_type": "server"}),
         "forget_fact": ("forget", memory),

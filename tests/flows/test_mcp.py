@@ -34,6 +34,8 @@ TOOLS = {
     "confirm_fact",
     "forget_fact",
     "get_entity_info",
+    "add_to_graph",
+    "remove_from_graph",
     "graph_stats",
     "memory_stats",
     "explain_fact",
@@ -199,6 +201,12 @@ async def explains(agent: Agent) -> None:
     assert any("Lisbon" in each["content"] for each in weak["memories"])
     assert (await agent.use("memory_stats"))["turns"] == len(SAID) + 1
     assert (await agent.use("graph_stats"))["entities"] > 0
+    owns = {"source": "Ana", "relationship": "owns", "target": "Oboe"}
+    await agent.use("add_to_graph", structured={"relations": [owns]})
+    assert "Ana owns Oboe" in str((await agent.use("get_entity_info", name="Oboe"))["relations"])
+    gone = await agent.use("remove_from_graph", structured={"relations": [owns]})
+    assert gone["removed"]["relations"] == ["Ana owns Oboe"]
+    assert (await agent.use("get_entity_info", name="Oboe"))["relations"] == []
 
 
 async def test_errors_say_what_to_do(program: Program) -> None:

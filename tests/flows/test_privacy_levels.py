@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from palimpsest.schemas.commands import (
-    RememberCommand,
-)
+from palimpsest.schemas.commands import RememberCommand
+from palimpsest.schemas.entities import AddToGraphCommand, Structure
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES
 from tests.erased_bytes import where
 from tests.harness import FULL, Pipeline, differing, pipeline_settings
@@ -225,3 +224,31 @@ def test_what_agents_and_people_may_remember_of_a_private_person(pipeline: Pipel
         "private",
         "private",
     ]
+
+
+def test_the_graph_takes_nothing_of_a_private_person(pipeline: Pipeline) -> None:
+    """By whichever part names them: nothing by anybody of one at full, by agents of one at partial;
+    and no attribute leaves its text."""
+    lives = {"relationship": "lives in", "target": "Oslo"}
+    parts: tuple[dict[str, Any], ...] = (
+        {"entities": [{"name": "BEN"}]},
+        {"entities": [{"name": "Benjamin", "aliases": ["Ben"]}]},
+        {"aspects": [{"entity": "ben", "aspect": "diet"}]},
+        {"attributes": [{"entity": "Ben", "aspect": "diet", "content": "No nuts."}]},
+        {"relations": [lives | {"source": "Ben"}]},
+        {"relations": [lives | {"source": "Oslo", "target": "Ben"}]},
+    )
+    pipeline.command(level("Ana", "partial"), level("Ben", "full"))
+    pipeline.command(
+        *(AddToGraphCommand(structured=Structure.model_validate(each)) for each in parts), first=3
+    )
+    about_ana = Structure.model_validate({"relations": [lives | {"source": "Ana"}]})
+    noted = RememberCommand(content="Somebody likes tea", structured=about_ana, who="Cay")
+    pipeline.command(noted, AddToGraphCommand(structured=about_ana), first=10, actor=AGENT)
+    pipeline.command(AddToGraphCommand(structured=about_ana), first=12)
+    pipeline.run()
+    errors = [str(pipeline.result(number)[0]) for number in (*range(3, 9), 10, 11)]
+    assert {each.partition(":")[0] for each in errors} == {"private"}
+    assert pipeline.result(12)[0] is None
+    assert pipeline.memories() == []
+    assert sorted(pipeline.values("SELECT name FROM name_rows")) == ["Ana", "Oslo"]

@@ -147,7 +147,8 @@ class History:
         key = (source, target, self.chance.choice(("likes", "knows", "likes to use")))
         row = RelationRow(
             source_name_id=key[0], target_name_id=key[1], relation_type=key[2], scope=SCOPE,
-            mentions=self.chance.randint(1, 4), confidence=self.chance.choice((0.3, 0.7, 0.9)),
+            mentions=self.chance.randint(0, 4), confidence=self.chance.choice((0.3, 0.7, 0.9)),
+            authored=self.chance.random() < 0.3,
         )  # fmt: skip
         self.relations[key] = row
         return row
@@ -288,3 +289,35 @@ def test_what_the_graph_takes_is_counted(tmp_path: Path) -> None:
     commit(shard, [replace(said, confidence=0.5)])
     assert before < names < mentioned == index.bytes_used()
     shard.close()
+
+
+def test_a_relation_that_was_authored_by_one_name_stands_beside_that_by_another(
+    tmp_path: Path,
+) -> None:
+    """And what a text states of one relation says nothing of the others, authored or not."""
+    shard = open_shard(tmp_path)
+    shard.indexes.get(SCOPE)
+    before = memory("m1", "ana likes ben")
+    likes = RelationRow(
+        source_name_id="n-ana", target_name_id="n-ben", relation_type="likes", scope=SCOPE,
+        confidence=0.9,
+    )  # fmt: skip
+    other = replace(named("anna"), entity_id="n-ana", is_alias=True)
+    commit(shard, [named("ana"), other, named("ben"), before])
+    commit(shard, [likes, replace(likes, source_name_id="n-anna", authored=True)])
+    commit(shard, [said(before, name, name, 0.9) for name in ("ana", "ben")])
+    commit(shard, [replace(before, is_deleted=True, version=2, write_seq=2)])
+    assert stated(shard) == [("n-ben", (1, 0.9))]
+    commit(shard, [replace(likes, relation_type="knows", authored=True)])
+    after = memory("m2", "ana knows ben")
+    commit(shard, [after, *(said(after, name, name, 0.9) for name in ("ana", "ben"))])
+    assert stated(shard) == [("n-ben", (1, 0.9))] * 2
+    shard.close()
+
+
+def stated(shard: Shard) -> list[tuple[str, tuple[int, float]]]:
+    """What Ana is related to and how, by the tables and by the graph in memory."""
+    graphs = (shard.indexes.get(SCOPE).graph, StoredGraph(shard.reading, SCOPE))
+    one, other = (sorted(graph.related(["n-ana"])) for graph in graphs)
+    assert one == other
+    return one
