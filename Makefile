@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 LINKS := .venv/src/palimpsest
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-kafka test-browser soak stalls fuzz check bench docs picture
+.PHONY: help install demo test test-kafka test-browser soak stalls fuzz check bench docs picture pictures
 
 help: ## show the tasks
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -55,6 +55,10 @@ bench: $(STAMP) ## how fast the pipeline is here, without any model's time
 
 picture: $(STAMP) ## draw the README's picture of a terminal anew, from a real run
 	$(BIN)/python -m palimpsest.ops.scripts.picture
+
+pictures: $(STAMP) ## take the docs' pictures of the console again (needs the package chromium)
+	$(BIN)/python -m pip install --quiet --group browser
+	$(BIN)/python -m palimpsest.ops.scripts.pictures
 
 docs: $(STAMP) ## write the generated references in ops/docs anew
 	$(BIN)/python -m palimpsest.ops.scripts.reference

@@ -13,7 +13,7 @@ from palimpsest.ops.http.problems import KINDS, Problem, of_request
 from palimpsest.ops.operations.lifecycle.health import Diagnose, RepairDomain
 from palimpsest.ops.operations.lifecycle.jobs import RunJob
 from palimpsest.ops.operations.lifecycle.pipeline import Status
-from palimpsest.ops.operations.lifecycle.retention import Retention
+from palimpsest.ops.operations.lifecycle.retention import Retention, SetRetention
 from palimpsest.ops.operations.lifecycle.simulation import Simulate
 from palimpsest.ops.operations.operation import Json, parameters
 
@@ -29,6 +29,16 @@ ELSEWHERE: Final = {
     "overlong": ("/memories", "Look through the memories"),
 }
 """Where a person finds what a domain without a repair is about."""
+COUNTED: Final = {
+    "accepted": "turns accepted",
+    "recent": "recent turns",
+    "turns_of_day": "turns in 24 h",
+    "dead": "dead letters",
+    "dead_of_day": "dead letters in 24 h",
+    "lag": "records waiting",
+    "oldest_seconds": "oldest wait in seconds",
+}
+"""What the counts of the queue are called; the names of the others are words."""
 
 
 @routes.get("/diagnostics")
@@ -72,6 +82,7 @@ async def _domain(
         plan=plan,
         refused=refused,
         elsewhere=ELSEWHERE.get(name),
+        counted_as=COUNTED,
         may_run=page.may(RunJob),
     )
 
@@ -129,10 +140,14 @@ async def simulation(page: PageOf) -> Response:
     """What retention and decay would take with the settings of the URL, or the form for them."""
     if page.scope is None:
         return page.see(page.here(scope=await page.chosen_scope()))
+    return await _simulation(page)
+
+
+async def _simulation(page: Page, refused: str = "") -> Response:
     windows = (await page.ask(Retention, scope=page.scope))["windows"]
     kept = next(each for each in windows if each["window"] == "deleted_days")
     asked = page.fields_of(Simulate)
-    shown: dict[str, Any] = {"simulation": None, "present": None, "texts": {}}
+    shown: dict[str, Any] = {"simulation": None, "present": None, "texts": {}, "swept": None}
     if len(asked) > 1:  # more than the scope
         found = await page.ask(Simulate, **asked)
         missing = (each["memory_id"] for r in found["recalls"] for each in r["missing"])
@@ -141,5 +156,33 @@ async def simulation(page: PageOf) -> Response:
         if changed:
             kept_fields = {name: each for name, each in asked.items() if name not in changed}
             shown["present"] = await page.ask(Simulate, **{**kept_fields, "limit": 1, "cursor": 0})
+        if asked.get("deleted_days", str(kept["days"])) != str(kept["days"]):
+            shown["swept"] = await _swept_next(page) if page.may(SetRetention) else None
     form = {each.name: each for each in parameters(Simulate)}
-    return page.render("simulation.html", form=form, kept=kept, **shown)
+    return page.render("simulation.html", form=form, kept=kept, refused=refused, **shown)
+
+
+async def _swept_next(page: Page) -> int:
+    """How many forgotten memories the next sweep would remove with the window of the URL."""
+    days = page.query["deleted_days"]
+    asked = {"scope": page.scope, "deleted_days": days, "days_ahead": 0, "limit": 1}
+    return int((await page.ask(Simulate, **asked))["by_reason"].get("swept", 0))
+
+
+@routes.post("/simulation")
+async def keep_for(page: PageOf) -> Response:
+    """Keeps forgotten memories of the scope for the days of the URL from now on. Changes nothing if
+    that would remove another number of them than the page has shown, or was not confirmed."""
+    swept = await _swept_next(page)
+    lost = count(swept, "forgotten memory", "forgotten memories")
+    if page.form.get("swept") != str(swept) or (swept and not page.form.get("confirmed")):
+        told = (
+            f"Nothing was changed: the next sweep would remove {lost} for good. Confirm it below."
+        )
+        response = await _simulation(page, refused=told)
+        response.status_code = KINDS["conflict"][0]
+        return response
+    days, reason = page.query["deleted_days"], page.form.get("reason", "")
+    await page.ask(SetRetention, scope=page.scope, deleted_days=days, reason=reason)
+    told = f"{page.scope} keeps forgotten memories for {days} days. The next sweep removes {lost}."
+    return page.see(url("/simulation", scope=page.scope), told)

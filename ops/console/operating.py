@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -358,7 +359,13 @@ def chart(form: str, pairs: Sequence[tuple[Any, Any]]) -> Chart | None:
         Point(place, HEIGHT - BOTTOM + 22, str(x)[:16])
         for place, (x, _) in list(zip(places, kept, strict=True))[::shown]
     ]
-    ticks = [Point(LEFT, level(low + span * n / 4), f"{low + span * n / 4:g}") for n in range(5)]
+    # Four lines or a few more, at 1, 2 or 5 of a power of ten.
+    size = 10.0 ** math.floor(math.log10(span / 4))
+    tick = next(each * size for each in (1, 2, 5, 10) if each * size * 5 >= span)
+    ticks = [
+        Point(LEFT, level(n * tick), f"{n * tick:g}")
+        for n in range(math.ceil(low / tick), math.floor((low + span) / tick) + 1)
+    ]
     return Chart(form, points, labels, ticks, max(1.0, step * 0.7), level(0.0))
 
 
@@ -371,4 +378,4 @@ def _places(form: str, values: Sequence[Any], room: float, step: float) -> list[
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

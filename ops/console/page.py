@@ -160,10 +160,10 @@ class Page:
         """The first row of the page that the URL asks for, of an answer with so many rows."""
         return min(showing.whole(self.query["from"], 0), max(0, rows - 1))
 
-    def is_at(self, path: str) -> bool:
-        """Whether this view is the one at the path, or lies below it."""
-        now = self.request.url.path
-        return now == path or now.startswith(f"{path}/")
+    def is_at(self, link: Link) -> bool:
+        """Whether this view is that of the link, or lies below it."""
+        now = f"{self.request.url.path}/"
+        return any(now.startswith(f"{path}/") for path in (link.path, *link.below))
 
     @property
     def is_signed_in(self) -> bool:
@@ -226,12 +226,13 @@ ANALYST: Final = Surface(permission="sql", sees_all=True)
 @dataclass(frozen=True, slots=True)
 class Link:
     """A view at `path`, for callers who may execute `needs`. `keeps_scope`: it shows one memory
-    space, so a link to it keeps that of the current view."""
+    space, so a link to it keeps that of the current view. `below`: where it leads to."""
 
     path: str
     title: str
     needs: type[Operation[Any]] | Surface
     keeps_scope: bool = False
+    below: tuple[str, ...] = ()
 
 
 NAVIGATION: Final[tuple[tuple[str, tuple[Link, ...]], ...]] = (
@@ -241,8 +242,8 @@ NAVIGATION: Final[tuple[tuple[str, tuple[Link, ...]], ...]] = (
             Link("/recall", "Recall", Recall, keeps_scope=True),
             Link("/memories", "Memories", List, keeps_scope=True),
             Link("/review", "Review", Proposals, keeps_scope=True),
-            Link("/graph", "Graph", Entities, keeps_scope=True),
-            Link("/scopes", "Scopes", Scopes),
+            Link("/graph", "Graph", Entities, keeps_scope=True, below=("/entities",)),
+            Link("/scopes", "Scopes", Scopes, below=("/sessions",)),
             Link("/documents", "Documents", Documents, keeps_scope=True),
             Link("/privacy", "Privacy", Privacy, keeps_scope=True),
         ),

@@ -91,8 +91,8 @@ def _queue_reason(counts: Counts) -> str:
     if counts["lag"]:
         oldest = _time(counts["oldest_seconds"])
         waiting = f"{_n(counts['lag'], 'record')} waiting for a stage, the oldest for {oldest}"
-    dead = f"{_n(counts['dead'], 'dead letter')} to {_n(_work(counts), 'recent turn')}"
-    of_day = f"{counts['dead_of_day']} of 24 h, to {_n(counts['turns_of_day'], 'turn')}"
+    dead = f"{_n(counts['dead'], 'dead letter')} among {_n(_work(counts), 'recent turn')}"
+    of_day = f"in 24 h {counts['dead_of_day']} among {_n(counts['turns_of_day'], 'turn')}"
     return f"{waiting}; {f'{dead}; {of_day}' if counts['dead'] else 'no dead letters'}"
 
 

@@ -115,3 +115,55 @@ def test_a_refusal_and_a_repair_are_told_in_words() -> None:
     answer = {"scopes": {"a": {"unlinked": 2}, "b": {"unlinked": 1}}, "score_before": 0.5}
     assert repaired({**answer, "score_after": None}).startswith("Repairing: 3 unlinked.")
     assert repaired({**answer, "scopes": {}}) == "There was nothing to repair."
+
+
+def test_a_simulated_window_is_set_for_what_it_was_shown_to_take(
+    page: Any, service: Served
+) -> None:
+    publish(service, "cellar", "shelf", (("Mira", "I live in Faro. I am allergic to walnuts."),))
+
+    def forget(words: str) -> None:
+        listed = client.get("/api/memories", params={"scope": "cellar", "types": "fact"}).json()
+        [memory] = [each["id"] for each in listed["memories"] if words in each["content"]]
+        named = {"memory_ids": [memory], "scope": "cellar", "reason": "moved away"}
+        assert client.post("/api/memory/forget", json=named).status_code == 200
+
+    def kept() -> tuple[int, str]:
+        windows = client.get("/api/retention", params={"scope": "cellar"}).json()["windows"]
+        [found] = [each for each in windows if each["window"] == "deleted_days"]
+        return found["days"], found["origin"]
+
+    with service.client() as client:
+        before = kept()
+        forget("Faro")
+        page.goto("/simulation?scope=cellar&deleted_days=0")
+        page.get_by_text("removes 1 forgotten memory for good").wait_for()
+        assert serious(page) == []
+        forget("walnuts")
+        page.get_by_label("Reason").fill("a small cellar")
+        page.get_by_label("Remove it for good").check()
+        page.get_by_role("button", name="Keep for 0 days").click()
+        simulated = {"scope": "cellar", "deleted_days": 0, "days_ahead": 0}
+        now = client.get("/api/retention/simulate", params=simulated).json()["by_reason"]["swept"]
+        assert now > 1
+        told = page.get_by_role("alert").inner_text()
+        assert f"Nothing was changed: the next sweep would remove {now} forgotten memories" in told
+        page.complaints.clear()  # the browser logs the status 409
+        assert kept() == before
+        unconfirmed = {"swept": str(now), "reason": "x"}
+        origin = {"Origin": service.address}
+        answer = client.post(
+            "/simulation?scope=cellar&deleted_days=0", data=unconfirmed, headers=origin
+        )
+        assert (answer.status_code, kept()) == (409, before)
+        page.get_by_label("Reason").fill("a small cellar")
+        page.get_by_label("Remove them for good").check()
+        page.get_by_role("button", name="Keep for 0 days").click()
+        page.get_by_role("status").filter(
+            has_text="cellar keeps forgotten memories for 0 days"
+        ).wait_for()
+        assert kept() == (0, "this scope")
+        page.goto("/simulation?scope=cellar&deleted_days=0")
+        assert page.get_by_role("button", name="Keep for").count() == 0
+        page.goto("/simulation?scope=cellar&deleted_days=60")
+        page.get_by_text("removes nothing").wait_for()

@@ -248,7 +248,7 @@ def test_dead_letters_are_sent_again(pipeline: Pipeline) -> None:
     poison(pipeline)
     seen = diagnosed(pipeline, "queue")
     assert seen["status"] == "unhealthy"
-    assert "1 dead letter to 6 recent turns" in seen["reason"]
+    assert "1 dead letter among 6 recent turns" in seen["reason"]
     assert "repair queue" in seen["recommendation"]
     assert repaired(pipeline, "queue", dry_run=True)["scopes"] == {"ana": {"dead_letters": 1}}
     done = repaired(pipeline, "queue")

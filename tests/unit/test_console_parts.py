@@ -136,3 +136,15 @@ def test_a_preview_and_what_was_done_have_the_same_words() -> None:
         return changes({"kind": "promote", "result": {"scopes": [scope]}})
 
     assert told("gain", "keep") == told("gained", "kept") == [("gained", 2), ("kept", 1)]
+
+
+def test_the_lines_of_a_chart_stand_at_round_numbers() -> None:
+    for values, expected in (
+        ([81, 15, 4, 1], ["0", "20", "40", "60", "80"]),
+        ([0.3, -0.1], ["-0.1", "0", "0.1", "0.2", "0.3"]),
+        ([7], ["0", "2", "4", "6"]),
+    ):
+        drawn = chart("bar", [*enumerate(values)])
+        assert drawn is not None
+        assert [each.text for each in drawn.ticks] == expected
+    assert chart("line", [(1, float("inf")), (2, float("nan"))]) is None

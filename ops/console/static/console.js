@@ -91,3 +91,5 @@ document.querySelectorAll("[data-fills]").forEach(fill);
 const nav = document.querySelector(".side nav");
 const current = nav?.querySelector("[aria-current]");
 if (current) nav.scrollLeft = current.offsetLeft - (nav.clientWidth - current.offsetWidth) / 2;
+// A drawing that is wider than a phone begins with what is in its middle.
+for (const each of document.querySelectorAll(".drawing")) each.scrollLeft = (each.scrollWidth - each.clientWidth) / 2;
