@@ -222,4 +222,5 @@ def _failed(request: Request, error: Exception) -> Problem:
     frames = "".join(traceback.format_tb(error.__traceback__))
     name = getattr(request.scope.get("route"), "path", "an unknown route")
     logger.error("%s %s: %s\n%s", request.method, name, type(error).__name__, frames)
-    return Problem("failed", "see the service's own output")
+    # The server closes the connection then: a client that does not know would be reset.
+    return Problem("failed", "see the service's own output", {"Connection": "close"})

@@ -24,20 +24,27 @@ DELETE FROM relation_rows WHERE scope = $scope AND NOT authored
     AND NOT EXISTS (
         SELECT 1 FROM mention_rows a JOIN mention_rows b ON a.memory_id = b.memory_id
         WHERE a.name_id = source_name_id AND b.name_id = target_name_id)"""
-_UNTOLD_NAMES = """
-DELETE FROM name_rows WHERE scope = $scope AND name_id IN (SELECT unnest($names)) AND NOT pinned
-    AND NOT authored
+# A name that someone declared an alias stays, and so do names that have aliases.
+_UNTOLD = """NOT pinned AND NOT authored
     AND name_id NOT IN (SELECT name_id FROM mention_rows WHERE scope = $scope)
     AND name_id NOT IN (SELECT source_name_id FROM relation_rows WHERE scope = $scope)
     AND name_id NOT IN (SELECT target_name_id FROM relation_rows WHERE scope = $scope)
-    AND name_id NOT IN (SELECT name_id FROM aspect_rows WHERE scope = $scope)"""
-# A name that someone declared an alias stays, and so do names that have aliases.
-UNTOLD_ALIASES = f"""{_UNTOLD_NAMES} AND entity_id <> name_id AND NOT EXISTS (
-    FROM name_links l WHERE l.scope = $scope AND l.command_id IS NOT NULL AND l.is_active
-        AND name_rows.name_id IN (l.name_id, l.alias_id))"""
-UNTOLD_MAIN_NAMES = f"""{_UNTOLD_NAMES} AND entity_id = name_id AND NOT is_alias
+    AND name_id NOT IN (SELECT name_id FROM aspect_rows WHERE scope = $scope)
+    AND NOT EXISTS (FROM name_links l WHERE l.scope = $scope AND l.command_id IS NOT NULL
+        AND l.is_active AND name_rows.name_id IN (l.name_id, l.alias_id))"""
+_UNTOLD_NAMES = f"""
+DELETE FROM name_rows WHERE scope = $scope AND name_id IN (SELECT unnest($names)) AND {_UNTOLD}"""
+UNTOLD_NAMES = (
+    f"{_UNTOLD_NAMES} AND entity_id <> name_id",
+    # A name that people gave an entity goes with it, and is nothing that it stays for.
+    f"""{_UNTOLD_NAMES} AND entity_id = name_id AND NOT is_alias
     AND name_id NOT IN (SELECT entity_id FROM name_rows
-        WHERE scope = $scope AND name_id <> entity_id)"""
+        WHERE scope = $scope AND name_id <> entity_id AND NOT (chosen > 0 AND {_UNTOLD}))""",
+    """
+DELETE FROM name_rows WHERE scope = $scope AND entity_id IN (SELECT unnest($names))
+    AND entity_id NOT IN (SELECT name_id FROM name_rows WHERE scope = $scope)""",
+)
+"""Other names of entities, main names, and what people called the entities that are gone."""
 
 
 EMPTY_ASPECTS = """
@@ -78,10 +85,6 @@ def erase_graph(
         for (name_id,) in connection.execute(
             "SELECT name_id FROM mention_rows"
             " WHERE scope = $scope AND memory_id IN (SELECT unnest($ids))"
-            # Names that people gave these entities.
-            " UNION SELECT name_id FROM name_rows WHERE scope = $scope AND chosen > 0"
-            "  AND entity_id IN (SELECT n.entity_id FROM name_rows n JOIN mention_rows m"
-            "   USING (name_id) WHERE m.scope = $scope AND m.memory_id IN (SELECT unnest($ids)))"
             # As in a log from which something was erased before.
             " UNION SELECT name_id FROM name_rows WHERE scope = $scope"
             "  AND regexp_full_match(canonical_name, $erased) ORDER BY 1",
@@ -96,7 +99,7 @@ def erase_graph(
     given: dict[str, object] = {"scope": scope, "names": names}
     connection.execute(EMPTY_ASPECTS, given)
     relations = f"{_UNTOLD_RELATIONS}{_RELATION}"
-    of_names = (f"{UNTOLD_ALIASES}{_NAME}", f"{UNTOLD_MAIN_NAMES}{_NAME}")
+    of_names = [f"{each}{_NAME}" for each in UNTOLD_NAMES]
     lost = _note_erased(connection, scope, relations, of_names, given)
     connection.execute(LOOSE_LINKS, {"scope": scope})
     return replace(lost, mentions=mentions)

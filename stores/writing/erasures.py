@@ -324,11 +324,16 @@ def _kept(connection: duckdb.DuckDBPyConnection, scope: str) -> tuple[frozenset[
 
 
 def _told_by(connection: duckdb.DuckDBPyConnection, scope: str) -> dict[str, frozenset[str]]:
-    """Returns the memories that are not erased by the ids of the names that they contain; omits
-    names that occur only in erased memories."""
+    """Returns the memories that are not erased by the ids of the names that they contain, and of
+    those that people gave the same entities; omits names that occur only in erased memories."""
     rows = connection.execute(
-        "SELECT name_id, coalesce(list(memory_id) FILTER (content_hash <> ''), [])"
-        " FROM mention_rows m JOIN memory_rows r USING (memory_id) WHERE m.scope = ? GROUP BY ALL",
+        "WITH told AS (SELECT name_id, memory_id, content_hash <> '' AS is_kept"
+        "  FROM mention_rows m JOIN memory_rows r USING (memory_id) WHERE m.scope = $1)"
+        " SELECT name_id, coalesce(list(memory_id) FILTER (is_kept), []) FROM ("
+        "  FROM told UNION SELECT given.name_id, memory_id, is_kept FROM name_rows given"
+        "   JOIN name_rows n USING (scope, entity_id) JOIN told ON told.name_id = n.name_id"
+        "   WHERE given.scope = $1 AND given.chosen > 0 AND is_kept)"
+        " GROUP BY ALL",
         [scope],
     ).fetchall()
     erased = dict.fromkeys(erased_ids(connection, scope), frozenset[str]())

@@ -29,8 +29,7 @@ from palimpsest.stores.index.scope_graph import NAME_COLUMNS, GraphRemoval, name
 from palimpsest.stores.writing.erased_graph import (
     EMPTY_ASPECTS,
     LOOSE_LINKS,
-    UNTOLD_ALIASES,
-    UNTOLD_MAIN_NAMES,
+    UNTOLD_NAMES,
 )
 from palimpsest.streams.store_port import OF_TOMBSTONES, Sweep
 
@@ -161,7 +160,7 @@ def _mentions(connection: duckdb.DuckDBPyConnection, sweep: Sweep) -> GraphRemov
     connection.execute(_TOLD_THEN)
     relations = connection.execute(_RELATIONS, of_names).fetchall()
     gone: list[str] = []
-    for untold in (UNTOLD_ALIASES, UNTOLD_MAIN_NAMES):
+    for untold in UNTOLD_NAMES:
         then = untold.replace(_MENTIONED, "SELECT name_id FROM temp.told_then")
         without = connection.execute(f"{then} RETURNING name_id", of_names).fetchall()
         ids = [name_id for (name_id,) in without]

@@ -54,6 +54,14 @@ def test_a_rebuild_that_is_interrupted_and_one_that_goes_on_hold_what_is_live(pa
     assert 0 < done.records < 200
 
 
+@pytest.mark.parametrize("seed", [6, 28])
+def test_what_people_called_entities_is_rebuilt_as_it_is(tmp_path: Path, seed: int) -> None:
+    """In these pasts memories are erased that mention renamed entities."""
+    live_on(tmp_path, ROUNDS, seed=seed)
+    [partition] = rebuilt(settings_of(tmp_path)).partitions
+    assert (partition.not_compared, partition.differing) == (None, {}), partition
+
+
 def test_a_store_that_was_changed_beside_the_log_is_found_to_differ(
     past: Path, tmp_path: Path
 ) -> None:

@@ -280,3 +280,15 @@ def test_erasing_leaves_no_name_behind(tmp_path: Path) -> None:
         names = {row["name"] for row in pipeline.rows("SELECT name FROM internal.name_rows")}
         assert names == {"Nora", "a boat"}
         assert pipeline.rows("FROM internal.name_links") == []
+
+
+@pytest.mark.parametrize("erased", [1, 2])
+def test_a_given_name_stays_as_long_as_its_entity(tmp_path: Path, erased: int) -> None:
+    """Although no memory contains it, and one of those that mention the entity is erased."""
+    with Pipeline(tmp_path, NOT_EXTRACTED) as pipeline:
+        pipeline.command(*SAID, edit("Jhon", rename="John", type="person"))
+        pipeline.command(
+            ForgetCommand(memory_ids=(memory_id(erased),), reason="asked", hard=True), first=10
+        )
+        pipeline.run()
+        assert "John" in listed(pipeline)

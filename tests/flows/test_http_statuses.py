@@ -373,6 +373,7 @@ def test_a_failure_of_the_service_tells_nothing_of_it(
         with served.client(tokens["all"]) as client:
             answer = sent(client, name, sample.request(scope="ben", text="x", **NOWHERE))
         problem(answer, 500, "failed")
+        assert answer.headers["connection"] == "close"
         assert "secret" not in answer.text
         assert "Arithmetic" not in answer.text
 
