@@ -81,7 +81,7 @@ RETRACTIONS = [
     ),
     ("My birthday is on 3 May.", "My birthday isn't on 3 May, it's on 5 May."),
     ("My name is Karl.", "My name isn't Karl, it's Carla."),
-    ("I like sushi.", "I'm done with sushi."),
+    ("I like sushi.", "I'm so done with sushi."),
     ("I like jazz.", "I never really liked jazz."),
     ("I have a bike.", "I don't have my bike anymore."),
     ("I work at Bosch.", "I've been made redundant."),
