@@ -151,6 +151,14 @@ def test_a_large_answer_that_nobody_takes_is_let_go_of(
     from palimpsest.ops.service import server as serving
 
     monkeypatch.setattr(serving, "STALL_SECONDS", 1.0)
+    paused = threading.Event()  # for a second: who looks now and then may miss it
+    pause = serving._Limited.pause_writing
+
+    def noted(connection: serving._Limited) -> None:
+        pause(connection)
+        paused.set()
+
+    monkeypatch.setattr(serving._Limited, "pause_writing", noted)
     query = b'{"query": "SELECT repeat(\'x\', 50000000)"}'
     with contextlib.ExitStack() as undo:
         connection = undo.enter_context(running.connected())
@@ -158,7 +166,7 @@ def test_a_large_answer_that_nobody_takes_is_let_go_of(
             b"POST /api/sql HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n%s" % (len(query), query)
         )
-        until(lambda: any(_writes(each) for each in _connections()))
+        assert paused.wait(PATIENCE_S)
         # It was cut off when it took nothing; what lies in the system's buffers comes still.
         until(lambda: not any(_writes(each) for each in _connections()))
         assert ended(connection)
