@@ -100,7 +100,6 @@ def import_scope(
     else:
         with file.open("rb") as opened:
             imported = asyncio.run(_taken(cli, opened, scope, wait or 0.0))
-    # Prints the result of an import. Raises Exit if part of the file was refused.
     if json:
         print_json(imported.as_json())
     else:

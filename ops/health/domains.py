@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from palimpsest.streams.text.counts import counted
+
 Counts: TypeAlias = dict[str, int]
 Status = Literal["healthy", "degraded", "unhealthy"]
 
@@ -90,9 +92,13 @@ def _queue_reason(counts: Counts) -> str:
     waiting = "nothing waiting"
     if counts["lag"]:
         oldest = _time(counts["oldest_seconds"])
-        waiting = f"{_n(counts['lag'], 'record')} waiting for a stage, the oldest for {oldest}"
-    dead = f"{_n(counts['dead'], 'dead letter')} among {_n(_work(counts), 'recent turn')}"
-    of_day = f"in 24 h {counts['dead_of_day']} among {_n(counts['turns_of_day'], 'turn')}"
+        waiting = (
+            f"{counted(counts['lag'], 'records')} waiting for a stage, the oldest for {oldest}"
+        )
+    dead = (
+        f"{counted(counts['dead'], 'dead letters')} among {counted(_work(counts), 'recent turns')}"
+    )
+    of_day = f"in 24 h {counts['dead_of_day']} among {counted(counts['turns_of_day'], 'turns')}"
     return f"{waiting}; {f'{dead}; {of_day}' if counts['dead'] else 'no dead letters'}"
 
 
@@ -140,7 +146,7 @@ def _storage_score(counts: Counts) -> float:
 def _storage_reason(counts: Counts) -> str:
     share = _share(counts["tombstones"], counts["stored"])
     free = counts["free_bytes"] / 2**30
-    kept = f"{share:.0%} of {_n(counts['stored'], 'stored memory')} forgotten"
+    kept = f"{share:.0%} of {counted(counts['stored'], 'stored memories')} forgotten"
     return f"{kept}; {counts['file_bytes'] / 2**20:.1f} MiB used, {free:.1f} GiB free"
 
 
@@ -171,8 +177,9 @@ def _graph_reason(counts: Counts) -> str:
     found = _told(counts, _GRAPH)
     if counts["unlinked"]:
         found += f" to names in them, of {counts['sampled']} looked at"
-    whole = f"{_n(counts['names'], 'name')} and {_n(counts['relations'], 'relation')}, all in order"
-    unnamed = f"{_n(counts['unnamed'], 'extracted memory')} without any entity"
+    relations = counted(counts["relations"], "relations")
+    whole = f"{counted(counts['names'], 'names')} and {relations}, all in order"
+    unnamed = f"{counted(counts['unnamed'], 'extracted memories')} without any entity"
     only_read = counts["enabled"] and not counts["extraction_writes_enabled"]
     off = "; turns add nothing: graph.extraction_writes_enabled is off" if only_read else ""
     return f"{found or whole}; {unnamed}{off}"
@@ -200,7 +207,7 @@ def _providers_score(counts: Counts) -> float:
 
 
 def _providers_reason(counts: Counts) -> str:
-    calls = f"{_n(counts['calls'], 'recent model call')}, {counts['failed']} failed"
+    calls = f"{counted(counts['calls'], 'recent model calls')}, {counts['failed']} failed"
     for model, name in _MODELS.items():
         if counts[f"{model}_calls"]:
             answered = counts[f"{model}_calls"] - counts[f"{model}_failed"]
@@ -218,8 +225,8 @@ def _near_score(counts: Counts) -> float:
 def _never_reason(counts: Counts) -> str:
     if not counts["recalled"]:
         return "no recall is recorded yet, so nothing can be said"
-    never = f"{counts['never']} of {_n(counts['old'], 'memory')}"
-    return f"{never} older than {_n(counts['stale_days'], 'day')} never recalled"
+    never = f"{counts['never']} of {counted(counts['old'], 'memories')}"
+    return f"{never} older than {counted(counts['stale_days'], 'days')} never recalled"
 
 
 def _unused(score: Callable[[Counts], float], reason: Callable[[Counts], str]) -> Domain:
@@ -265,7 +272,7 @@ DOMAINS: Final[Mapping[str, Domain]] = {
         [*_INDEX],
         "active",
         lambda counts: (
-            _told(counts, _INDEX) or f"all {_n(counts['active'], 'active memory')} indexed"
+            _told(counts, _INDEX) or f"all {counted(counts['active'], 'active memories')} indexed"
         ),
     ),
     "embeddings": _repaired(
@@ -274,7 +281,8 @@ DOMAINS: Final[Mapping[str, Domain]] = {
         ["missing", "stale"],
         "active",
         lambda counts: (
-            _told(counts, _EMBEDDINGS) or f"all {_n(counts['active'], 'active memory')} embedded"
+            _told(counts, _EMBEDDINGS)
+            or f"all {counted(counts['active'], 'active memories')} embedded"
         ),
     ),
     "storage": Domain(2.0, _storage_score, _storage_reason, _storage_remedy, _is_swept),
@@ -297,17 +305,18 @@ DOMAINS: Final[Mapping[str, Domain]] = {
         ["repeated"],
         "memories",
         lambda counts: (
-            f"{counts['repeated']} of {_n(counts['memories'], 'extracted memory')} repeat another"
+            f"{counts['repeated']} of {counted(counts['memories'], 'extracted memories')} repeat"
+            " another"
             if counts["repeated"]
-            else f"no text twice in {_n(counts['memories'], 'extracted memory')}"
+            else f"no text twice in {counted(counts['memories'], 'extracted memories')}"
         ),
     ),
     "near_duplicates": Domain(
         0.5,
         _near_score,
         lambda counts: (
-            f"{_n(counts['same_words'], 'memory')} with the words of another; {counts['alike']} of"
-            f" {counts['compared']} compared by vector nearly equal another"
+            f"{counted(counts['same_words'], 'memories')} with the words of another;"
+            f" {counts['alike']} of {counts['compared']} compared by vector nearly equal another"
         ),
         lambda counts: (
             "look at them, and `palimpsest forget ID` what says the same"
@@ -318,8 +327,8 @@ DOMAINS: Final[Mapping[str, Domain]] = {
     "stale": _unused(
         lambda counts: 1.0 - HYGIENE * _share(counts["stale"], counts["recalled"]),
         lambda counts: (
-            f"{counts['stale']} of {_n(counts['recalled'], 'memory')} ever recalled not within"
-            f" {_n(counts['stale_days'], 'day')}"
+            f"{counts['stale']} of {counted(counts['recalled'], 'memories')} ever recalled not"
+            f" within {counted(counts['stale_days'], 'days')}"
         ),
     ),
     "never_recalled": _unused(
@@ -332,9 +341,9 @@ DOMAINS: Final[Mapping[str, Domain]] = {
         0.5,
         lambda counts: 1.0 - HYGIENE * _share(counts["low_value"], counts["memories"]),
         lambda counts: (
-            f"{counts['low_value']} of {_n(counts['memories'], 'extracted memory')} with an"
+            f"{counts['low_value']} of {counted(counts['memories'], 'extracted memories')} with an"
             f" importance under {LOW_IMPORTANCE:g} and no recall for"
-            f" {_n(counts['stale_days'], 'day')}"
+            f" {counted(counts['stale_days'], 'days')}"
         ),
         lambda counts: "palimpsest sql '.run low-value'" if counts["low_value"] else None,
     ),
@@ -342,7 +351,7 @@ DOMAINS: Final[Mapping[str, Domain]] = {
         0.5,
         lambda counts: max(HYGIENE, 1.0 - _share(counts["overlong"], counts["memories"])),
         lambda counts: (
-            f"{counts['overlong']} of {_n(counts['memories'], 'extracted memory')}"
+            f"{counts['overlong']} of {counted(counts['memories'], 'extracted memories')}"
             f" longer than {LONGEST_CHARACTERS:,} characters"
         ),
         lambda counts: (
@@ -456,13 +465,6 @@ def _judged(
 
 
 # ---- words ----
-def _n(number: int, thing: str) -> str:
-    if number == 1:
-        return f"1 {thing}"
-    plural = f"{thing[:-1]}ies" if thing.endswith("y") and thing[-2] not in "aeiou" else f"{thing}s"
-    return f"{number:,} {plural}"
-
-
 def _time(seconds: int) -> str:
     if seconds < 120:
         return f"{seconds} s"

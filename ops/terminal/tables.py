@@ -130,7 +130,7 @@ def print_rows(
             out.print(f"[dim]{f'-- {number} --':-<{width + 3}}[/]")
             for name in columns:
                 out.print(f"[bold]{text(f'{name:<{width}}')}[/] {text(row[name])}", soft_wrap=True)
-    out.print(f"({len(rows)} row{'' if len(rows) == 1 else 's'})")
+    out.print(f"({counted(len(rows), 'rows')})")
 
 
 def printed_rows(columns: tuple[str, ...], rows: Sequence[Mapping[str, object]]) -> str:
@@ -198,7 +198,7 @@ def print_status(report: Json) -> None:
     out.print(f"dead letters: {report['dead_letters']}")
     held = report["pending"]
     if held:
-        scopes = f"{len(held)} scope{'' if len(held) == 1 else 's'}"
+        scopes = counted(len(held), "scopes")
         out.print(
             f"pending: {counted(sum(held.values()), 'changes')} in {scopes} to review; see"
             " `palimpsest proposals list`"

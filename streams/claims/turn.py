@@ -90,10 +90,8 @@ def claims_of_turn(
 def plays_after(content: str, plays: bool) -> bool:
     """Whether a role play goes on after the turn; `plays`: whether one went on before it."""
     for sentence in sentences(content.replace("\u2019", "'"))[:MAX_SENTENCES]:
-        if expression("leaves_parts").search(sentence) is not None:
-            plays = False
-        elif expression("casts_parts").search(sentence) is not None:
-            plays = True
+        if plays or expression("casts_parts").search(sentence) is not None:
+            plays = expression("leaves_parts").search(sentence) is None
     return plays
 
 
@@ -106,7 +104,9 @@ def prose(content: str, speaker: str) -> list[str]:
     forwarded = expression("forwarded").search(text)
     if forwarded is not None:
         text = text[: forwarded.start()]
-    is_task = expression("task").search(expression("leaves_parts").sub("", text)) is not None
+    task = expression("task")
+    # To be asked to end a role play is no task: looked at only where there seems to be one.
+    is_task = task.search(text) and task.search(expression("leaves_parts").sub("", text))
     if is_task or expression("joke").search(text):
         return []
     lines: list[str] = []

@@ -81,7 +81,6 @@ _POINTING: Final = frozenset("similar different various certain especially whole
 """Adjectives that say nothing by themselves."""
 _PREPOSITIONS: Final = ("of", "for", "in", "with", "at", "on", "from", "by", "about")
 _EDGE: Final = word_set("edge")
-_NO_END: Final = _EDGE | _VAGUE
 _NAME: Final = expression("nouns_name")
 _WORD: Final = re.compile(r"[\w'’&+/.%$€£-]+")
 

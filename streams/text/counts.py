@@ -12,7 +12,7 @@ _VERBS: Final = {
 
 def counted(count: int, plural: str) -> str:
     """The number before `plural`, whose first plural noun and first verb are singular with 1:
-    "1 entry is left out", "2 dead letters"."""
+    "1 entry is left out", "1,200 dead letters"."""
     words = plural.split(" ")
     if count == 1:
         noun = next((n for n, word in enumerate(words) if word.endswith("s")), None)
@@ -22,4 +22,4 @@ def counted(count: int, plural: str) -> str:
         verb = next((n for n, word in enumerate(words) if word in _VERBS), None)
         if verb is not None:
             words[verb] = _VERBS[words[verb]]
-    return f"{count} {' '.join(words)}"
+    return f"{count:,} {' '.join(words)}"

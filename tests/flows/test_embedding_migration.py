@@ -284,7 +284,7 @@ async def test_the_switch_waits_for_all_vectors(tmp_path: Path) -> None:
         await until(
             lambda: "second" in shard.progress and shard.progress["second"].failure == "asleep"
         )
-        with pytest.raises(RequestError, match="without a vector of second"):
+        with pytest.raises(RequestError, match="memories lack a vector of second"):
             await answer(SwitchEmbedding())
         [done] = (await answer(SwitchEmbedding(allow_missing=1_000)))["changes"]
         assert done["state"] == "done", done

@@ -205,7 +205,7 @@ def test_ctrl_c_tells_how_many_are_published(program: Program, number: signal.Si
     assert "Traceback" not in told
     count = published(program)
     assert 0 < count < 4_000
-    assert f"stopped: {count} turns were published before it stopped" in told
+    assert f"stopped: {count:,} turns were published before it stopped" in told
     assert f"{4_000 - count} new, {count} known before" in program.ok("ingest", name)
 
 
@@ -224,4 +224,4 @@ def test_when_the_disk_refuses_the_count_told_is_true(program: Program) -> None:
     assert "Traceback" not in done.stderr
     count = published(program)
     assert 0 < count < 4_000
-    assert f"{count} turns were published before it stopped" in done.stderr
+    assert f"{count:,} turns were published before it stopped" in done.stderr

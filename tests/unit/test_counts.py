@@ -12,6 +12,7 @@ from palimpsest.streams.text.counts import counted
     [
         (1, "turns", "1 turn"),
         (0, "turns", "0 turns"),
+        (1_200, "turns", "1,200 turns"),
         (2, "memories lack", "2 memories lack"),
         (1, "memories lack", "1 memory lacks"),
         (1, "entries are left out", "1 entry is left out"),

@@ -248,9 +248,9 @@ class SwitchEmbedding(Read[EmbeddingChanges]):
                 lacking = (await asyncio.to_thread(missing, *known)).total
                 if lacking > self.allow_missing:
                     raise RequestError(
-                        f"{counted(lacking, 'memories')} of partition {partition} without a vector"
-                        f" of {to.space}: wait for the migration (`palimpsest embedding status`),"
-                        f" or allow that with --allow-missing {lacking}"
+                        f"{counted(lacking, 'memories lack')} a vector of {to.space} in partition"
+                        f" {partition}: wait for the migration (`palimpsest embedding status`), or"
+                        f" allow that with --allow-missing {lacking}"
                     )
         return await _named(sources, "switch", "upcoming")
 
