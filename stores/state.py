@@ -137,6 +137,9 @@ class ShardState:
 
     written = 0
     """Grows when writing begins and when it ends: while it is the same, nothing is written."""
+    redacts_names_at_once = False
+    """Whether an erasure removes names from messages in its own batch, by what graph-persist has
+    come to; otherwise the log and the tables lose them together, so that both lose the same."""
     late_in_graph = 0
     """Grows when what was erased has left the graph after its files were, or began to be, written
     again."""

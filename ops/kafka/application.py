@@ -177,6 +177,7 @@ class KafkaApplication(Process):
             shard = open_shard(self.settings, partition, options)
         except FolderInUse as error:
             raise Busy(str(error)) from error
+        shard.redacts_names_at_once = True  # the log keeps its records
         self.warnings += follow_language(shard, self.settings.search.language)
         if shard.has_erasures:
             # In files, before the partition's stages start. What fails stays pending.

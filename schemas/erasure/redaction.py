@@ -71,6 +71,7 @@ _STAYS: Final = frozenset(
 """Fields of an imported line: ids, names (which are redacted separately), who and what made it."""
 _AUTHORED: Final = frozenset({"entities", "aspects", "attributes"})
 """What the graph receives of a memory in addition to triples."""
+_ANY_MEMORY: Final = frozenset({""})
 CHANGING: Final = (
     OWN
     | QUOTING
@@ -106,8 +107,9 @@ class Redaction:
     memory and folded form, and everything derived from them. The texts of `kept` memories stay,
     `kept_texts` in folded form, also if equal to an erased one; and so do the names in the graph
     that they contain: `told_by` returns these memories by the ids of names (none for erased ones),
-    and is called when needed. No chunk of `documents` is left. Of turns, `refused` are those that
-    became dead letters, by item. `repeats`: by command the memory that a `remember` found."""
+    and is called when needed; if it is None, all names stay. No chunk of `documents` is left. Of
+    turns, `refused` are those that became dead letters, by item. `repeats`: by command the memory
+    that a `remember` found."""
 
     scope: str
     erased: frozenset[str]
@@ -115,7 +117,7 @@ class Redaction:
     quoted: Sequence[str] = ()
     kept: frozenset[str] = frozenset()
     kept_texts: Container[str] = frozenset()
-    told_by: Callable[[], Mapping[str, frozenset[str]]] = dict
+    told_by: Callable[[], Mapping[str, frozenset[str]]] | None = dict
     documents: frozenset[str] = frozenset()
     refused: Container[str] = frozenset()
     repeats: Mapping[str, str] = field(default_factory=dict)
@@ -493,6 +495,8 @@ class Redaction:
 
     def _tellers(self, name: str) -> frozenset[str]:
         """The memories that have a name and are not erased."""
+        if self.told_by is None:
+            return _ANY_MEMORY
         known = entity_id(self.scope, canonical_name(shown_name(name)))
         return self.told_by().get(known, frozenset())
 
@@ -501,7 +505,7 @@ class Redaction:
 
     def _is_erased_name(self, name: str) -> bool:
         """Whether erased memories contain a name and no other does."""
-        if self._tellers(name):
+        if self.told_by is None or self._tellers(name):
             return False
         wanted = folded(name)
         known = entity_id(self.scope, canonical_name(shown_name(name)))

@@ -77,7 +77,7 @@ class BatchRemovals:
         for write in self._staged:
             match write:
                 case Erase():
-                    _erase(connection, write)
+                    _erase(connection, write, self._shard.redacts_names_at_once)
                 case EraseGraph(scope, memory_ids):
                     self._note_removal(scope, erase_graph(connection, scope, memory_ids))
                     if memory_ids is None:
@@ -119,7 +119,7 @@ def _is_of_own_batch(write: Erase | EraseGraph | Sweep) -> bool:
     )
 
 
-def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:
+def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase, with_names: bool) -> None:
     ids = sorted(erase.texts)
     texts, keys = _archived(connection, erase.scope, ids)
     for memory_id, text in erase.texts.items():
@@ -143,7 +143,7 @@ def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase) -> None:
     _forget_beside(connection, erase.scope, ids)
     _forget_recalls(connection, erase, ids)
     erasure = Erasure(erase.erasure_id, erase.scope, "log", tuple(ids), texts, erase.scope_at)
-    redact_tables(connection, [redaction_of(connection, erasure)])
+    redact_tables(connection, [redaction_of(connection, erasure, with_names)])
     scrub = scrub_of(connection, erasure)
     if scrub is not None:
         scrub_tables(connection, scrub)
@@ -253,9 +253,11 @@ def scrub_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Scrub |
     return Scrub(erasure.scope, erasure.erasure_id, erasure.scope_at, known)
 
 
-def redaction_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Redaction:
+def redaction_of(
+    connection: duckdb.DuckDBPyConnection, erasure: Erasure, with_names: bool = True
+) -> Redaction:
     """Returns the redaction that removes the erasure's texts from records, for the present state of
-    the store."""
+    the store; `with_names`: also the names that no memory in the graph has."""
     kept, kept_texts = _kept(connection, erasure.scope)
     texts = {
         key: [each for each in some if not is_mark(each)] for key, some in erasure.texts.items()
@@ -289,7 +291,7 @@ def redaction_of(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> Red
         quoted,
         kept,
         kept_texts,
-        cache(partial(_told_by, connection, erasure.scope)),
+        cache(partial(_told_by, connection, erasure.scope)) if with_names else None,
         frozenset(document for (document,) in documents),
         frozenset(item for (item,) in refused),
         dict(repeats),

@@ -29,7 +29,9 @@ from palimpsest.stores.index.scope_graph import NAME_COLUMNS, GraphRemoval, name
 from palimpsest.stores.writing.erased_graph import (
     EMPTY_ASPECTS,
     LOOSE_LINKS,
-    UNTOLD_NAMES,
+    UNTOLD_RELATIONS,
+    note_told_then,
+    without_untold_names,
 )
 from palimpsest.streams.store_port import OF_TOMBSTONES, Sweep
 
@@ -99,40 +101,6 @@ def _by_time(connection: duckdb.DuckDBPyConnection, sweep: Sweep) -> None:
         )
 
 
-# A text was there at a time if it was archived before, or was what the memory said then: the first
-# state that was archived later, else the present one. A record of the same moment may lie before or
-# after the command, so it counts as a later one.
-_TEXTS_THEN: Final = """
-CREATE OR REPLACE TEMP TABLE texts_then AS
-WITH kept AS (
-    SELECT memory_id, embedding_key FROM memory_rows
-    WHERE scope = $scope AND created_at < $at AND NOT (is_deleted AND deleted_at <= $before)
-        AND memory_id IN (SELECT memory_id FROM mention_rows
-            WHERE name_id IN (SELECT unnest($names)))
-), states AS (
-    SELECT a.memory_id, a.archived_at, a.version,
-        json_extract_string(a.state, '$.embedding_key') AS embedding_key
-    FROM archived_states a SEMI JOIN kept USING (memory_id) WHERE a.scope = $scope
-), later AS (
-    SELECT memory_id, arg_min(embedding_key, version) AS embedding_key FROM states
-    WHERE archived_at >= $at GROUP BY memory_id
-)
-SELECT memory_id, embedding_key FROM states WHERE archived_at < $at
-UNION SELECT * FROM later
-UNION SELECT memory_id, embedding_key FROM kept ANTI JOIN later USING (memory_id)"""
-_TOLD_THEN: Final = """
-CREATE OR REPLACE TEMP TABLE told_then AS
-SELECT DISTINCT m.memory_id, m.name_id FROM mention_rows m
-JOIN texts_then t ON t.memory_id = m.memory_id AND t.embedding_key = m.text_key"""
-_MENTIONED: Final = "SELECT name_id FROM mention_rows WHERE scope = $scope"
-_RELATIONS: Final = """
-DELETE FROM relation_rows WHERE scope = $scope AND NOT authored
-    AND (source_name_id IN (SELECT unnest($names)) OR target_name_id IN (SELECT unnest($names)))
-    AND NOT EXISTS (FROM temp.told_then a JOIN temp.told_then b USING (memory_id)
-        WHERE a.name_id = source_name_id AND b.name_id = target_name_id)
-RETURNING source_name_id, target_name_id, relation_type"""
-
-
 def _mentions(connection: duckdb.DuckDBPyConnection, sweep: Sweep) -> GraphRemoval | None:
     """Removes the mentions of tombstones, and what of the graph nothing else supports."""
     given = _given(sweep)
@@ -156,16 +124,10 @@ def _mentions(connection: duckdb.DuckDBPyConnection, sweep: Sweep) -> GraphRemov
         [names, [lost[name] for name in names], sweep.scope],
     ).fetchall()
     connection.execute(EMPTY_ASPECTS, of_names)
-    connection.execute(_TEXTS_THEN, {**given, "names": names, "at": sweep.at})
-    connection.execute(_TOLD_THEN)
-    relations = connection.execute(_RELATIONS, of_names).fetchall()
-    gone: list[str] = []
-    for untold in UNTOLD_NAMES:
-        then = untold.replace(_MENTIONED, "SELECT name_id FROM temp.told_then")
-        without = connection.execute(f"{then} RETURNING name_id", of_names).fetchall()
-        ids = [name_id for (name_id,) in without]
-        connection.execute("DELETE FROM mention_rows WHERE name_id IN (SELECT unnest(?))", [ids])
-        gone += ids
+    was_there = "created_at < $at AND NOT (is_deleted AND deleted_at <= $before)"
+    note_told_then(connection, was_there, {**given, "names": names, "at": sweep.at})
+    relations = connection.execute(UNTOLD_RELATIONS, of_names).fetchall()
+    gone = [name_id for name_id, _ in without_untold_names(connection, of_names)]
     connection.execute(LOOSE_LINKS, {"scope": sweep.scope})
     return GraphRemoval(mentions, relations, gone, [name_row(row) for row in kept])
 

@@ -141,10 +141,10 @@ def words_of_its_topics(statement: str) -> str:
 @lru_cache(CACHED_STATEMENTS)
 def sides(statement: str) -> tuple[Side, ...]:
     """The sides that a statement takes; none where it is not one plain claim."""
-    plain = _LATELY.sub("", statement.rstrip(" .!"))
-    plain, when = time_beside(plain)
+    whole = _LATELY.sub("", statement.rstrip(" .!"))
+    plain, when = time_beside(whole)
     plain = _HOW_WELL.sub("", plain)
-    claim = claim_of(plain)
+    claim = claim_of(plain) or (claim_of(whole) if when else None)
     if claim is None:
         return ()
     implied = tuple(_implied(claim, when))
@@ -177,12 +177,19 @@ def _implied(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
     """Whose dog is black has a dog; whose dog died had one."""
     relative = _OWNER.match(claim.holder)
     is_loss = claim.slot == "event" and claim.key == "loss"
+    school = _STUDENT.search(claim.text) if claim.slot == "occupation" and claim.holds else None
+    if school is not None:
+        yield Side(claim.holder.casefold(), "study", frozenset((_topic(school["at"]),)), True, when)
     if relative is None:
         if is_loss and claim.value in _DIED:
             yield Side(claim.holder.casefold(), "lives", _ALIVE, False, when)
         return
     relation, name = relative["relation"].casefold(), (relative["name"] or "").casefold()
     owner = relative["owner"].casefold()
+    if relation == "baby" and claim.slot == "birthday":
+        yield Side(owner, "expects", frozenset(("babi",)), False, when)
+    if is_loss and base_form(relation) in _PARTNERS:
+        yield Side(owner, "status", frozenset(map(_topic, ("married", "engaged"))), False, when)
     if not is_loss:
         key = _topic(relation)
         yield Side(owner, "has", _KINDS.get(relation, frozenset()) | {key}, True, when)
@@ -203,6 +210,8 @@ def _sides(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
     holder = claim.holder.casefold()
     if claim.slot in ("family", "pet"):
         yield from _of_kin(holder, claim, when)
+    if claim.slot == "relationship" and claim.key == "partner" and claim.holds:
+        yield Side(claim.value.casefold(), "lives", _ALIVE, True, when)
     yield from _of_table(claim, when)
     matter = _MATTERS.get(f"{claim.slot}_{claim.key}" if claim.key else claim.slot)
     if matter is None:
@@ -279,6 +288,7 @@ _OWNER: Final = expression("owner_of_kin")
 _ALIVE: Final = frozenset(("alive",))
 _DIED: Final = ("die", "pass", "away", "died", "passed")
 _NAMED: Final = re.compile(r" (?:named|called) (?P<name>[^\W\d_a-z][\w'-]*)$")
+_STUDENT: Final = re.compile(r" student at (?P<at>[^,;]{1,60})$")
 _HOW_WELL: Final = re.compile(r" (?:fluently|well|natively|at home)$")
 _GENERALS: Final[dict[str, frozenset[str]]] = {}
 for _general, _listed in ENGLISH["consumed"].items():

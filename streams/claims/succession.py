@@ -23,6 +23,7 @@ from palimpsest.streams.claims.grammar import claim_of
 from palimpsest.streams.claims.language import word_set
 from palimpsest.streams.claims.subjects import PLURALS
 from palimpsest.streams.claims.values import apart, is_known, is_name
+from palimpsest.streams.text.dates import MONTHS
 from palimpsest.streams.text.entity_names import name_evidence
 
 _ONE_AT_A_TIME: Final = word_set("one_at_a_time")
@@ -39,13 +40,20 @@ _TITLE: Final = re.compile(r"(?i)^(?:dr|prof|mr|mrs|ms|miss)\b\.? ")
 _MIN_SIMILAR: Final = 0.6
 """Of two names, from which they are hardly two: Frank and Dana are, Jon and John not."""
 _NUMBER: Final = re.compile(r"\d[\d,.:]*")
+_BIRTH: Final = re.compile(r" was born (?:in|on) ")
+_AGE: Final = re.compile(
+    r"(?P<holder>[^\W\d_].{0,60}) is (?P<age>\d{1,3})(?: years old)?"
+    r" \(as of (?P<month>[A-Z][a-z]+) (?P<year>\d{4})\)[.!]?"
+)
 _NATIVE: Final = re.compile(r" (?:is from|is originally from|comes from) | born in ")
 
 
 def succeeds(new: str, known: str) -> bool:
     """Whether `new` probably tells what came after `known`; both are about one holder."""
     one, other = _claim(new), _claim(known)
-    return one is not None and other is not None and _follows(one, other)
+    if one is not None and other is not None and _follows(one, other):
+        return True
+    return _is_younger(new, known) or _is_born_otherwise(new, known)
 
 
 def may_succeed(one: str, other: str) -> bool:
@@ -72,9 +80,11 @@ def _follows(one: Claim, other: Claim) -> bool:
 def is_single(statement: str) -> bool:
     """Whether the statement tells something that another one may take the place of."""
     claim = _claim(statement)
-    return claim is not None and (
+    if claim is None:
+        return _BIRTH.search(statement) is not None
+    return (
         _matter(claim) in _ONE_AT_A_TIME
-        or claim.slot in ("home", "figure", "origin", "name")
+        or claim.slot in ("home", "figure", "origin", "name", "age")
         or _last_word(claim.key) in _ONE_PERSON
         or _count(claim) is not None
     )
@@ -177,6 +187,26 @@ def _is_from_elsewhere(new: Claim, known: Claim) -> bool:
         and one.group() == other.group()
         and apart(new.value.casefold(), known.value.casefold())
     )
+
+
+def _is_younger(new: str, known: str) -> bool:
+    """A lower age that is told later: one of the two is wrong."""
+    one, other = _AGE.fullmatch(new), _AGE.fullmatch(known)
+    if one is None or other is None or one["holder"].casefold() != other["holder"].casefold():
+        return False
+    then = [(int(each["year"]), _month(each["month"])) for each in (one, other)]
+    return int(one["age"]) < int(other["age"]) and then[0] >= then[1]
+
+
+def _month(name: str) -> int:
+    return MONTHS.index(name.casefold()) if name.casefold() in MONTHS else 0
+
+
+def _is_born_otherwise(new: str, known: str) -> bool:
+    """Another day, month or year of birth of one person."""
+    (one, then), (other, before) = (time_beside(each.rstrip(" .!")) for each in (new, known))
+    is_birth = one.endswith(" was born") and one.casefold() == other.casefold()
+    return is_birth and any(a != b for a, b in zip(then, before, strict=False))
 
 
 def _is_renamed(new: Claim, known: Claim) -> bool:

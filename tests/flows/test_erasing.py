@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from palimpsest.schemas.commands import (
 )
 from palimpsest.schemas.envelope import Actor
 from palimpsest.schemas.identity import erase_token, turn_memory_id
-from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.schemas.topics import CONVERSATION_TURNS, FACTS_EXTRACTED
 from tests.erased_bytes import where
 from tests.harness import FULL, Pipeline, differing, pipeline_settings
+from tests.spoken_model import ScriptedModel, spoken
 
 SECRET = "I love my green flowerpot"
 FOREIGN = "Ana wohnt in der Königsstraße 12 in Tübingen"
@@ -65,6 +67,59 @@ def test_a_turn_with_its_facts_is_in_no_file_any_more(tmp_path: Path) -> None:
         assert running.balance().holds
     assert where(tmp_path, SECRET, FOREIGN, "flowerpot", "Königsstraße") == []
     assert where(tmp_path, OTHER)
+
+
+@pytest.mark.parametrize("last", ["Ana saw Oslo", "Ben bakes", "Oslo rains"])
+def test_a_later_memory_keeps_nothing_of_an_erased_one(tmp_path: Path, last: str) -> None:
+    """However far graph-persist is behind, as in a rebuild: what alone told of a relation or a name
+    is gone, although a later memory has the same names."""
+    said = ("Ana bakes / Ana > likes > tea", "Ana adores Oslo / Ana > adores > Oslo")
+    graphs = []
+    for name in ("behind", "at once"):
+        given = (pipeline_settings(FULL, "model"), ScriptedModel(spoken))
+        with Pipeline(tmp_path / name, *given) as running:
+            stages = ("normalize", "extract", "decide", "apply-writes")
+            stages = stages if name == "behind" else ()
+            running.say(*said)
+            running.run(*stages)
+            ids = (turn_memory_id("ana", "t2"),)
+            running.command(ForgetCommand(memory_ids=ids, reason="mine", hard=True, cascade=True))
+            running.run(*stages)
+            running.say(last, first=3)
+            running.run(*stages)
+            running.run()
+            relations = "SELECT relation_type FROM internal.relation_rows ORDER BY ALL"
+            assert running.values(relations) == ["likes"]
+            names = "SELECT canonical_name FROM internal.name_rows ORDER BY ALL"
+            assert running.values(names) == ["ana", "tea"]
+            graphs.append(running.rows("FROM internal.mention_rows ORDER BY ALL"))
+    assert graphs[0] == graphs[1]
+
+
+def test_a_dead_letter_loses_the_names_that_its_record_loses(tmp_path: Path) -> None:
+    """Whatever graph-persist has come to: a name that another memory has stays in both."""
+    said = (
+        "Rita bakes good bread / Rita > bakes > bread",
+        "Garbled Rita bakes bread in Oslo / Rita > likes > Oslo",
+    )
+    held = "SELECT value_base64 FROM internal.dead_letter_rows"
+    given = (pipeline_settings(FULL, "model"), ScriptedModel(spoken))
+    with Pipeline(tmp_path / "live", *given) as running:
+        for number, text in enumerate(said, 1):
+            running.say(text, first=number)
+            running.run("normalize", "extract", "decide", "apply-writes", "audit")
+        ids = (turn_memory_id("ana", "t2"),)
+        running.command(ForgetCommand(memory_ids=ids, reason="mine", hard=True), first=50)
+        running.run("apply-writes")
+        assert "Oslo" in b64decode(running.values(held)[0]).decode()
+        running.run()
+        carry_out_in(running.log, 0, running.shard)
+        [left] = [b64decode(value).decode() for value in running.values(held)]
+        assert "Rita" in left
+        assert "Oslo" not in left
+        [extracted] = running.log.read(FACTS_EXTRACTED.name, 0, 1, 1)
+        assert extracted.value is not None
+        assert extracted.value.decode() == left
 
 
 def rebuilt(running: Pipeline, folder: Path) -> Pipeline:
