@@ -84,7 +84,7 @@ class GraphCounts(Answer):
     with a summary, `orphans` entities that no present memory names and nothing is related to.
     `hubs` are the entities related to most others. `aspects` counts aspects, attributes and what
     recalls and time did to them: `confirmed` aspects by so many `confirmations`, `decayed` aspects,
-    attributes `by_model` and those `superseded` because their memory was forgotten."""
+    attributes `by_model` and those `superseded` because their memory was forgotten or has ended."""
 
     entities: int
     aliases: int

@@ -36,6 +36,9 @@ class SessionRow(
         str | None, "command, silence, new-session or crowded; NULL while it is open", Since(10)
     ] = None
     ends: Annotated[int, "how often it has ended: a turn opens it again", Since(10)] = 0
+    role_play: Annotated[
+        str | None, "the turn that set up the role play that goes on; NULL if none does", Since(37)
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

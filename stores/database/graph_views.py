@@ -161,11 +161,12 @@ GRAPH_VIEWS: dict[str, View] = {
            WHERE a.weight > 0 GROUP BY n.entity_id, a.canonical_name, a.scope""",
     ),
     "entity_attributes": View(
-        "Memories that say something about an aspect; superseded once a memory is forgotten. What a"
-        " model said of a text is left out once the memory has another text.",
+        "Memories that say something about an aspect; superseded once a memory is forgotten or has"
+        " ended. What a model said of a text is left out once the memory has another text.",
         """SELECT f.aspect_id, t.memory_id, t.scope,
                coalesce(min(t.kind) FILTER (WHERE t.text_key IS NULL), min(t.kind)) AS kind,
-               CASE WHEN bool_or(coalesce(r.is_deleted, false)) AND min(t.status) = 'active'
+               CASE WHEN bool_or(coalesce(r.is_deleted OR r.valid_until <= now(), false))
+                       AND min(t.status) = 'active'
                    THEN 'superseded' ELSE min(t.status) END AS status,
                max(t.confidence) AS confidence, max(t.importance) AS importance,
                bool_and(t.text_key IS NOT NULL) AS by_model

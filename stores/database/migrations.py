@@ -203,6 +203,7 @@ MIGRATIONS: Final = (
     Migration(33, "denied-mentions"),
     Migration(34, "edited-entities"),
     Migration(36, "turn-passages", (_TURN_PASSAGES,)),
+    Migration(37, "role-plays"),
 )
 """Append only: one that was released is never edited."""
 

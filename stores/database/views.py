@@ -221,7 +221,7 @@ VIEWS: dict[str, View] = {
         "Sessions with their turns counted, and how each ended; those turns that name no session"
         " stand under the empty id, which never ends.",
         """SELECT scope, session_id, turns, first_turn, last_turn, first_at, last_at, ended_at,
-               ended_by, ends, extracted_turns FROM internal.session_rows""",
+               ended_by, ends, extracted_turns, role_play FROM internal.session_rows""",
     ),
     "short_term_memory": View(
         "What is kept of sessions for some hours; rows whose time is over go with the next turn of"

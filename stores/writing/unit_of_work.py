@@ -524,7 +524,8 @@ def prefetch_sessions(rows: BatchRows, loads: Sequence[Load]) -> list[tuple[str]
     rows.fetch(SessionRow, [*keys, *open_keys])
     rows.fetch(ShortTermRow, keys)
     sessions = rows.get_all(SessionRow, list(dict.fromkeys(keys)))
-    return [(turn_id,) for session in sessions for turn_id in session.extracted_turns]
+    shown = ((*each.extracted_turns, each.role_play) for each in sessions)
+    return [(turn_id,) for some in shown for turn_id in some if turn_id is not None]
 
 
 def open_sessions(rows: BatchRows, scope: str) -> tuple[SessionRow, ...]:

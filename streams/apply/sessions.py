@@ -15,10 +15,12 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from palimpsest.schemas.echoes import spoken
 from palimpsest.schemas.messages import MemoryChange, NormalizedTurn, Outcome
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.rows.sessions import OpenSessionsRow, SessionRow, ShortTermRow
 from palimpsest.schemas.topics import MEMORY_CHANGES
+from palimpsest.streams.claims.turn import plays_after
 from palimpsest.streams.settings import SessionSettings, ShortTermSettings, StageSettings
 from palimpsest.streams.stage import Emit, Message
 from palimpsest.streams.store_port import ExpireShortTerm, Loaded, Put, Write
@@ -87,20 +89,38 @@ def _with_turn(
         last_recorded_at=message.recorded,
         extracted_turns=newest[-limit:] if limit else (),
         ends=0 if known is None else known.ends,
+        role_play=_role_play_after(row, None if known is None else known.role_play),
     )
+
+
+def _role_play_after(row: MemoryRow, before: str | None) -> str | None:
+    """Returns the turn that set up the role play that goes on after a turn; `before`: after the
+    turn before it. Turns that name no session belong to no play."""
+    if not row.session_id or row.role not in (None, "user"):
+        return before
+    said = spoken(row.content)
+    if plays_after(said, False):
+        return row.memory_id
+    return before if before is not None and plays_after(said, True) else None
 
 
 # --- an end ---------------------------------------------------------------------------------
 
 
 def as_ended(session: SessionRow, by: EndedBy, at: datetime) -> SessionRow:
-    return replace(session, ended_at=at, ended_by=by, ends=session.ends + 1)
+    return replace(session, ended_at=at, ended_by=by, ends=session.ends + 1, role_play=None)
 
 
 def silent_at(session: SessionRow, settings: SessionSettings) -> datetime:
     """Returns when silence ends the session, unless another turn of it comes before."""
     last = session.last_recorded_at or session.last_at
     return last + timedelta(minutes=settings.silence_minutes)
+
+
+def role_play_at(session: SessionRow, at: datetime, settings: SessionSettings) -> str | None:
+    """Returns the turn that set up the role play that goes on at a time; None if none does."""
+    is_over = session.ended_at is not None or silent_at(session, settings) <= at
+    return None if is_over else session.role_play
 
 
 def told_end(session: SessionRow) -> dict[str, JsonValue]:

@@ -23,7 +23,6 @@ from palimpsest.schemas.messages import (
 from palimpsest.schemas.normal_forms import is_same_text, one_line
 from palimpsest.schemas.rows.enumerations import OutcomeEvent
 from palimpsest.schemas.rows.memories import PROFILE, MemoryRow
-from palimpsest.schemas.rows.sessions import SessionRow
 from palimpsest.schemas.topics import TURNS_NORMALIZED
 from palimpsest.streams.apply.command_work import (
     MemoryChanges,
@@ -32,7 +31,7 @@ from palimpsest.streams.apply.command_work import (
     outcome_row,
 )
 from palimpsest.streams.apply.forget import drawn_from_nothing_else
-from palimpsest.streams.apply.sessions import session_step
+from palimpsest.streams.apply.sessions import role_play_at, session_step
 from palimpsest.streams.memory_rows import (
     archived,
     changed,
@@ -122,18 +121,22 @@ def _extraction(
     flags = effective(settings.pipeline, loaded.flags)
     if not flags.enabled or turn.role not in settings.extraction.roles:
         return ()
-    limit = settings.extraction.context_turns
-    context = yield from _context(message.scope, loaded.session, limit, until)
+    limit, session = settings.extraction.context_turns, loaded.session
+    before = session.extracted_turns[-limit:] if session is not None and limit else ()
+    play = session and role_play_at(session, message.recorded, settings.sessions)
+    if before and play and play not in before:
+        before = (play, *before)
+    context = yield from _context(message.scope, before, until)
     shown = turn.model_copy(update={"context": context or None})
     return (Emit(TURNS_NORMALIZED, shown, "extract"),)
 
 
 def _context(
-    scope: str, session: SessionRow | None, limit: int, until: datetime | None
+    scope: str, before: tuple[str, ...], until: datetime | None
 ) -> Asking[tuple[ContextTurn, ...]]:
-    """Returns the earlier turns that may still be shown to a model, oldest first, in their current
-    state: forgotten ones are left out, and those that were not said before `until`."""
-    before = session.extracted_turns[-limit:] if session is not None and limit else ()
+    """Returns those of the turns `before` that may still be shown to a model, oldest first, in
+    their current state: forgotten ones are left out, and those that were not said before
+    `until`."""
     if not before:
         return ()
     loaded = yield from Load(scope, memory_ids=before)

@@ -87,8 +87,14 @@ def claims_of_turn(
     return list(dict.fromkeys(found))
 
 
+_OF_PLAYS: Final = re.compile(r"(?i)role|pretend|believe|play")
+"""In whatever sets up a role play."""
+
+
 def plays_after(content: str, plays: bool) -> bool:
     """Whether a role play goes on after the turn; `plays`: whether one went on before it."""
+    if not plays and _OF_PLAYS.search(content) is None:
+        return False
     for sentence in sentences(content.replace("\u2019", "'"))[:MAX_SENTENCES]:
         if plays or expression("casts_parts").search(sentence) is not None:
             plays = expression("leaves_parts").search(sentence) is None

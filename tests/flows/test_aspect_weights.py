@@ -155,6 +155,18 @@ def test_frozen_scopes_and_forgotten_memories_gain_nothing(pipeline: Pipeline) -
     assert ask(pipeline, GraphStatistics("ana"))["aspects"]["superseded"] == 1
 
 
+def test_what_a_memory_that_has_ended_says_of_an_aspect_is_superseded(pipeline: Pipeline) -> None:
+    pipeline.command(ruled("diet", "Ana eats no bread until Friday"), first=3)
+    pipeline.run()
+    told = "SELECT name, status FROM entity_attributes JOIN entity_aspects USING (aspect_id)"
+    assert pipeline.rows(f"{told} ORDER BY ALL") == [
+        {"name": "diet", "status": "active"},
+        {"name": "diet", "status": "superseded"},
+        {"name": "home", "status": "active"},
+    ]
+    assert ask(pipeline, GraphStatistics("ana"))["aspects"]["superseded"] == 1
+
+
 @pytest.mark.parametrize("appended", [False, True])
 def test_a_session_is_counted_once(pipeline: Pipeline, appended: bool) -> None:
     """Killed before and after the commands are in the log."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.streams.claims.conflict import is_ambiguous
 from palimpsest.streams.claims.turn import claims_of_turn
 from tests.harness import Pipeline
@@ -135,6 +136,36 @@ def test_a_part_goes_on_in_the_next_turn_until_it_is_left(
         assert (
             pipeline.values("SELECT content FROM memory_rows WHERE type <> 'episodic'") == memories
         )
+
+
+def test_a_part_is_played_until_it_is_left(tmp_path: Path) -> None:
+    """However many turns ago it was set up, in its session and no other."""
+    knight = [f"I have {number} horses." for number in range(2, 9)]
+    said = ["Let's role play: I'm a knight.", *knight, "Okay, end of role play.", "I have a cat."]
+    with Pipeline(tmp_path) as pipeline:
+        pipeline.ingest(
+            *(turn(text, number) for number, text in enumerate(said, 1)),
+            turn("I have a dog.", 20, session_id="s2"),
+        )
+        pipeline.run()
+        found = pipeline.values("SELECT content FROM memory_rows WHERE type <> 'episodic'")
+        assert found == ["Ana has a cat.", "Ana has a dog."]
+        assert pipeline.values("SELECT role_play FROM internal.session_rows") == [None, None]
+
+
+def test_a_part_ends_with_its_session(tmp_path: Path) -> None:
+    with Pipeline(tmp_path) as pipeline:
+        said = ("Let's role play: I'm a knight.", "I own a castle.", "I have two horses.")
+        pipeline.ingest(*(turn(text, number) for number, text in enumerate(said, 1)))
+        pipeline.run()
+        [play] = pipeline.values("SELECT role_play FROM sessions")
+        assert play == turn_memory_id("ana", "t1")
+        pipeline.clock.advance(days=1)
+        pipeline.ingest(turn("I have a cat.", 4))
+        pipeline.run()
+        assert pipeline.values("SELECT role_play FROM sessions") == [None]
+        found = pipeline.values("SELECT content FROM memory_rows WHERE type <> 'episodic'")
+    assert found == ["Ana has a cat."]
 
 
 def test_a_part_that_was_left_is_over(tmp_path: Path) -> None:
