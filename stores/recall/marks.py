@@ -47,6 +47,12 @@ WHERE h.scope = $scope AND o.event = 'blocked'"""
 _CHANGED: Final = """
 SELECT memory_id FROM memory_rows
 WHERE scope = $scope AND (version > 1 OR is_deleted OR valid_until <= $now)"""
+_COUNT: Final = f"SELECT count(*) FROM ({_CHANGED})"
+_CHANGED_OF: Final = f"{_CHANGED} AND memory_id IN (SELECT unnest($ids))"
+MOST_CHANGED: Final = 5_000
+"""Changed memories of a scope of which all marks are read at once: that takes 43 ms a thousand."""
+AS_LONG: Final = 300
+"""Of so many it takes as long as to read the marks of what one recall shows."""
 _SAID: Final = f"""
 SELECT f.turn_memory_id, o.memory_id, f.content, {says_it("false")}
 FROM outcomes o JOIN fact_rows f ON f.item_id = o.item_id
@@ -149,12 +155,20 @@ def marks_of(
         held: defaultdict[str, set[tuple[datetime, str, str]]] = defaultdict(set)
         for memory_id, turn, content, stated in ask(_HELD):
             held[memory_id].add((stated, content, turn))
-        changed = {memory_id for (memory_id,) in ask(_CHANGED, now=now)} | held.keys()
+        wanted = None if ids is None else {*ids}
+        some = _CHANGED if wanted is None else f"{_CHANGED} LIMIT 1"
+        changed = {memory_id for (memory_id,) in ask(some, now=now)} | held.keys()
         if not changed:
             return {}
+        statements = _statements(ask, changed if wanted is None else wanted, wanted is None)
+        if wanted is not None:
+            about = sorted({each.memory_id for each in statements})
+            changed = held.keys() | {key for (key,) in ask(_CHANGED_OF, now=now, ids=about)}
+            statements = {
+                each for each in statements if each.memory_id in changed and each.id in wanted
+            }
         found: dict[str, dict[Mark, None]] = {}
-        wanted = None if ids is None else {*ids}
-        for each, became in _changes(ask, _statements(ask, wanted, changed), held):
+        for each, became in _changes(ask, statements, held):
             marks = found.setdefault(each.id, {})
             marks.update(dict.fromkeys(_marks(each, became, now)))
         return {memory_id: tuple(marks) for memory_id, marks in found.items() if marks}
@@ -162,11 +176,11 @@ def marks_of(
         reader.execute("ROLLBACK")
 
 
-def _statements(ask: _Ask, wanted: Set[str] | None, changed: Set[str]) -> set[_Statement]:
-    """Returns what the wanted memories (None: all) say of changed ones. Of a memory derived from
-    one its text is left to be added."""
-    about = sorted(changed if wanted is None else wanted)
-    column = "o.memory_id" if wanted is None else "f.turn_memory_id"
+def _statements(ask: _Ask, ids: Set[str], are_changed: bool) -> set[_Statement]:
+    """Returns what is said of these memories, if they `are_changed`, else what they say of others,
+    and some more. Of a memory derived from one its text is left to be added."""
+    about = sorted(ids)
+    column = "o.memory_id" if are_changed else "f.turn_memory_id"
     said: set[_Statement] = set()
     unsure: set[_Statement] = set()
     for turn, memory_id, content, is_sure in ask(_SAID.format(column=column), ids=about):
@@ -178,16 +192,12 @@ def _statements(ask: _Ask, wanted: Set[str] | None, changed: Set[str]) -> set[_S
     derived = ask(_DERIVED, ids=about)
     unknown = {*derived} - {(each.id, each.memory_id) for each in said}
     found = {
-        *(_Statement(memory_id, memory_id, "itself") for memory_id in changed),
+        *(_Statement(memory_id, memory_id, "itself") for memory_id in ids),
         *said,
         *(_Statement(source, each, "derived") for source, each in unknown),
         *(_Statement(each, source, "source") for source, each in derived),
     }
-    return {
-        each
-        for each in found
-        if each.memory_id in changed and (wanted is None or each.id in wanted)
-    }
+    return {each for each in found if each.memory_id in ids} if are_changed else found
 
 
 def _changes(
@@ -255,39 +265,46 @@ def _became(ask: _Ask, rows: Mapping[str, tuple[Any, ...]]) -> dict[str, _Change
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Known:
-    """All marks of a scope as they are from `since` until `until`, at this count of changes."""
+    """All marks of a scope as they are from `since` until `until`, at this count of changes; None
+    until there were so many recalls that reading them all, of `changed` memories, took no longer
+    than reading what each of these `recalls` showed."""
 
     changes: int
     since: datetime
     until: datetime | None
-    marks: Marks
+    changed: int
+    marks: Marks | None = None
+    recalls: int = 0
+
+    def holds(self, changes: int, now: datetime) -> bool:
+        ended = self.until is not None and self.until <= now
+        return self.changes == changes and self.since <= now and not ended
 
 
 _KNOWN: WeakKeyDictionary[ScopeIndex, _Known] = WeakKeyDictionary()
 
 
 def marks_in(shard: Readable, scope: str, index: ScopeIndex, ids: Set[str], now: datetime) -> Marks:
-    """Returns the marks of those of these memories that have any. Those of a resident scope are
-    read at once, and again after a change and after an end; most scopes have none."""
-    if not index.is_whole:
-        with shard.reading() as reader:
-            return marks_of(reader, scope, ids, now)
-    if not index.has_changes:
+    """Returns the marks of those of these memories that have any. All of a resident scope are kept
+    until the next change or end, once enough recalls came since the last."""
+    if index.is_whole and not index.has_changes:
         return {}
-    known = _KNOWN.get(index)
-    if (
-        known is None
-        or known.changes != index.changes
-        or not (known.since <= now and (known.until is None or now < known.until))
-    ):
-        # Counted before reading: changes in between are read the next time.
-        changes = index.changes
+    # Counted before reading: changes in between are read the next time.
+    changes, known = index.changes, _KNOWN.get(index)
+    if known is None or known.marks is None or not known.holds(changes, now):
         with shard.reading() as reader:
-            marks = marks_of(reader, scope, None, now)
-            [[until]] = reader.execute(_NEXT_END, {"scope": scope, "now": now}).fetchall()
-        known = _KNOWN[index] = _Known(changes, now, until, marks)
+            if not index.is_whole:
+                return marks_of(reader, scope, ids, now)
+            if known is None or not known.holds(changes, now):
+                [[until]] = reader.execute(_NEXT_END, {"scope": scope, "now": now}).fetchall()
+                [[changed]] = reader.execute(_COUNT, {"scope": scope, "now": now}).fetchall()
+                known = _KNOWN[index] = _Known(changes, now, until, changed)
+            known.recalls += 1
+            if known.changed > min(MOST_CHANGED, AS_LONG * known.recalls):
+                return marks_of(reader, scope, ids, now)
+            known.marks = marks_of(reader, scope, None, now)
     return {memory_id: known.marks[memory_id] for memory_id in ids & known.marks.keys()}
 
 

@@ -1,9 +1,11 @@
 """Measures a retention sweep of many tombstones while turns come in and readers recall:
 
-    python -m tests.soak.sweep [--tombstones 100000] [--turns 50] [--readers 4]
+    python -m tests.soak.sweep [--tombstones 100000] [--turns 50] [--readers 4] [--think 0.25]
 
-The tombstones are written into the tables of a new store, each with an archived state, a vector,
-postings, a mention and a history event; everything else goes through the running program.
+Readers think for so many seconds between two questions: without, four of them take all of a
+processor, and turns wait for them, sweep or none. The tombstones are written into the tables of a
+new store, each with an archived state, a vector, postings, a mention and a history event;
+everything else goes through the running program.
 """
 
 from __future__ import annotations
@@ -121,21 +123,24 @@ class Load:
                 self.waited.append((time.monotonic() - self.pending.pop(item_id)) * 1_000)
             await asyncio.sleep(POLL_SECONDS)
 
-    async def read(self, queries: DirectQueries) -> None:
+    async def read(self, queries: DirectQueries, think: float) -> None:
         words = Vocabulary(SEED + 1)
         while True:
             began = time.monotonic()
             await queries.answer(Recall(words.sentence(4), self.scope))
             self.recalled.append((time.monotonic() - began) * 1_000)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(think)
 
     @contextlib.asynccontextmanager
-    async def running(self, turns: float, readers: int, before: float) -> AsyncIterator[JsonObject]:
+    async def running(
+        self, turns: float, readers: int, before: float, think: float = 0.02
+    ) -> AsyncIterator[JsonObject]:
         """Runs the program under this load; gives the waits of the last half of `before` seconds,
         with nothing else."""
         working = asyncio.create_task(self.app.run(until_drained=False))
         queries = DirectQueries(sources_of(self.app))
-        tasks = [self.write(turns), self.watch(), *(self.read(queries) for _ in range(readers))]
+        reading = [self.read(queries, think) for _ in range(readers)]
+        tasks = [self.write(turns), self.watch(), *reading]
         under_way = [asyncio.create_task(task) for task in tasks]
         await asyncio.sleep(before / 2)
         self.told()  # the first recalls load the scope
@@ -154,7 +159,12 @@ class Load:
 
 
 async def measure(
-    folder: Path, tombstones: int, turns: float = 50.0, readers: int = 4, before: float = 10.0
+    folder: Path,
+    tombstones: int,
+    turns: float = 50.0,
+    readers: int = 4,
+    before: float = 10.0,
+    think: float = 0.02,
 ) -> JsonObject:
     """Returns the waits without a sweep (for `before` seconds) and during it, how long the sweep
     took, and what it left."""
@@ -164,7 +174,7 @@ async def measure(
         _make(app, tombstones)
     async with application(settings) as app:
         load = Load(app, SCOPE)
-        async with load.running(turns, readers, before) as calm:
+        async with load.running(turns, readers, before, think) as calm:
             began = time.monotonic()
             [run] = await app.scheduler.run_now("retention", 3_600)
             took = time.monotonic() - began
@@ -203,9 +213,11 @@ def main() -> None:
     parser.add_argument("--tombstones", type=int, default=10_000)
     parser.add_argument("--turns", type=float, default=50.0, help="a second")
     parser.add_argument("--readers", type=int, default=4)
+    parser.add_argument("--think", type=float, default=0.25, help="seconds")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        measuring = measure(Path(folder), given.tombstones, given.turns, given.readers)
+        load = (given.turns, given.readers, 20.0, given.think)
+        measuring = measure(Path(folder), given.tombstones, *load)
         print(json.dumps(asyncio.run(measuring), indent=2))
 
 
