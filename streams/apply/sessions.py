@@ -20,7 +20,7 @@ from palimpsest.schemas.messages import MemoryChange, NormalizedTurn, Outcome
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.rows.sessions import OpenSessionsRow, SessionRow, ShortTermRow
 from palimpsest.schemas.topics import MEMORY_CHANGES
-from palimpsest.streams.claims.turn import plays_after
+from palimpsest.streams.claims.turn import plays_after, sets_up_play
 from palimpsest.streams.settings import SessionSettings, ShortTermSettings, StageSettings
 from palimpsest.streams.stage import Emit, Message
 from palimpsest.streams.store_port import ExpireShortTerm, Loaded, Put, Write
@@ -99,7 +99,7 @@ def _role_play_after(row: MemoryRow, before: str | None) -> str | None:
     if not row.session_id or row.role not in (None, "user"):
         return before
     said = spoken(row.content)
-    if plays_after(said, False):
+    if plays_after(said, False) and sets_up_play(said):
         return row.memory_id
     return before if before is not None and plays_after(said, True) else None
 

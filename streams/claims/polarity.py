@@ -187,7 +187,7 @@ def _implied(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
     relation, name = relative["relation"].casefold(), (relative["name"] or "").casefold()
     owner = relative["owner"].casefold()
     if relation == "baby" and claim.slot == "birthday":
-        yield Side(owner, "expects", frozenset(("babi",)), False, when)
+        yield Side(owner, "expects", frozenset((_topic(relation),)), False, when)
     if is_loss and base_form(relation) in _PARTNERS:
         yield Side(owner, "status", frozenset(map(_topic, ("married", "engaged"))), False, when)
     if not is_loss:

@@ -43,7 +43,7 @@ _NUMBER: Final = re.compile(r"\d[\d,.:]*")
 _BIRTH: Final = re.compile(r" was born (?:in|on) ")
 _AGE: Final = re.compile(
     r"(?P<holder>[^\W\d_].{0,60}) is (?P<age>\d{1,3})(?: years old)?"
-    r" \(as of (?P<month>[A-Z][a-z]+) (?P<year>\d{4})\)[.!]?"
+    rf" \(as of (?P<month>(?i:{'|'.join(MONTHS)})) (?P<year>\d{{4}})\)[.!]?"
 )
 _NATIVE: Final = re.compile(r" (?:is from|is originally from|comes from) | born in ")
 
@@ -194,12 +194,8 @@ def _is_younger(new: str, known: str) -> bool:
     one, other = _AGE.fullmatch(new), _AGE.fullmatch(known)
     if one is None or other is None or one["holder"].casefold() != other["holder"].casefold():
         return False
-    then = [(int(each["year"]), _month(each["month"])) for each in (one, other)]
+    then = [(int(each["year"]), MONTHS.index(each["month"].casefold())) for each in (one, other)]
     return int(one["age"]) < int(other["age"]) and then[0] >= then[1]
-
-
-def _month(name: str) -> int:
-    return MONTHS.index(name.casefold()) if name.casefold() in MONTHS else 0
 
 
 def _is_born_otherwise(new: str, known: str) -> bool:

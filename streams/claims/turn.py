@@ -101,6 +101,13 @@ def plays_after(content: str, plays: bool) -> bool:
     return plays
 
 
+def sets_up_play(content: str) -> bool:
+    """Whether the turn sets up a role play in words that are hardly said of anything else: it is
+    taken to go on for the whole session."""
+    told = sentences(content.replace("\u2019", "'"))[:MAX_SENTENCES]
+    return any(expression("sets_up_play").search(sentence) is not None for sentence in told)
+
+
 def prose(content: str, speaker: str) -> list[str]:
     """The lines of `content` in the speaker's own words: no code, quotations, mail or other voices.
 

@@ -40,6 +40,7 @@ from palimpsest.streams.runtime.output import published
 SCOPE: Final = "swept"
 DAYS: Final = 200
 POLL_SECONDS: Final = 0.01
+THINK_SECONDS: Final = 0.25
 _ROWS: Final = (
     """INSERT INTO memory_rows BY NAME SELECT 'gone-' || i AS memory_id, $scope AS scope,
     'fact' AS type, 'gone text ' || i AS content, 'gone text ' || i AS normalized_content,
@@ -133,7 +134,7 @@ class Load:
 
     @contextlib.asynccontextmanager
     async def running(
-        self, turns: float, readers: int, before: float, think: float = 0.02
+        self, turns: float, readers: int, before: float, think: float = THINK_SECONDS
     ) -> AsyncIterator[JsonObject]:
         """Runs the program under this load; gives the waits of the last half of `before` seconds,
         with nothing else."""
@@ -164,7 +165,7 @@ async def measure(
     turns: float = 50.0,
     readers: int = 4,
     before: float = 10.0,
-    think: float = 0.02,
+    think: float = THINK_SECONDS,
 ) -> JsonObject:
     """Returns the waits without a sweep (for `before` seconds) and during it, how long the sweep
     took, and what it left."""
@@ -213,7 +214,7 @@ def main() -> None:
     parser.add_argument("--tombstones", type=int, default=10_000)
     parser.add_argument("--turns", type=float, default=50.0, help="a second")
     parser.add_argument("--readers", type=int, default=4)
-    parser.add_argument("--think", type=float, default=0.25, help="seconds")
+    parser.add_argument("--think", type=float, default=THINK_SECONDS, help="seconds")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         load = (given.turns, given.readers, 20.0, given.think)

@@ -153,6 +153,36 @@ def test_a_part_is_played_until_it_is_left(tmp_path: Path) -> None:
         assert pipeline.values("SELECT role_play FROM internal.session_rows") == [None, None]
 
 
+@pytest.mark.parametrize(
+    ("said", "is_set_up"),
+    [
+        ("Can we do a role-play? You are the interviewer.", True),
+        ("Okay, let\u2019s do some role playing.", True),
+        ("Pretend I'm a widow of 70.", True),
+        ("Let's pretend you are my boss.", True),
+        ("I'll play the role of the customer.", True),
+        ("Let's role play. No, let's stop the role play.", False),
+        ("Let's play a game tonight.", False),
+        ("Do you want to play a game?", False),
+        ("I don't want to role play today.", False),
+        ("My kids want to role play all day.", False),
+        ("We will role play at the training on Friday.", False),
+        ("I want to role play with my class.", False),
+        ("Can we pretend this never happened?", False),
+        ("I want to pretend I'm fine.", False),
+        ("I'd like to play a part in the school theatre.", False),
+        ("Let's try a role-playing game.", False),
+    ],
+)
+def test_only_a_plain_role_play_lasts_a_session(tmp_path: Path, said: str, is_set_up: bool) -> None:
+    later = ("I have two horses.", "I own a castle.", "I have a cat.")
+    with Pipeline(tmp_path) as pipeline:
+        pipeline.ingest(*(turn(text, number) for number, text in enumerate((said, *later), 1)))
+        pipeline.run()
+        found = pipeline.values("SELECT content FROM memory_rows WHERE type <> 'episodic'")
+    assert ("Ana has a cat." not in found) == is_set_up
+
+
 def test_a_part_ends_with_its_session(tmp_path: Path) -> None:
     with Pipeline(tmp_path) as pipeline:
         said = ("Let's role play: I'm a knight.", "I own a castle.", "I have two horses.")
