@@ -6,7 +6,6 @@ import hashlib
 import re
 import unicodedata
 
-_SPACE = re.compile(r"\s+")
 _BREAK = re.compile(r"\r\n?|[\v\f\x85\u2028\u2029]")
 _QUOTES = "\"“”„«»「」『』‘’'"
 _FINAL_PUNCTUATION = re.compile(r"(?<![.,!?;:])[.,!?;:]++$")
@@ -22,7 +21,7 @@ def storage_content(text: str) -> str:
 
 def one_line(text: str) -> str:
     """The text with each run of white space as one space: by this form texts are the same."""
-    return _SPACE.sub(" ", text).strip()
+    return " ".join(text.split())
 
 
 def is_same_text(text: str, other: str) -> bool:

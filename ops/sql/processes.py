@@ -51,7 +51,7 @@ class QueryProcess:
             [sys.executable, "-m", program, str(memory_mib)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is meant for the parent process
+            process_group=0,  # Ctrl-C is meant for the parent process
         )
         self._late = False
         self.answered = 0

@@ -12,7 +12,7 @@ the same similarity whatever stands alongside it, today and after a restart.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import as_file, files
@@ -31,6 +31,15 @@ BEST_STEP: Final = 0.3352
 """Of a standard deviation, for 16 equal steps: Max, "Quantizing for Minimum Distortion" (1960)."""
 PASSAGE_TOKENS: Final = 1_024
 """Of a passage, the last one of a text excepted: some 750 words."""
+PROMISING: Final = 4
+"""Passages of a longer text that are compared with all of a long question."""
+MOST_COMPARED: Final = PROMISING * PASSAGE_TOKENS
+SHORT_QUESTION: Final = 32
+"""Tokens of a question that is compared with all of any text."""
+SAMPLED: Final = 16
+"""Tokens of a longer question by which the promising passages are told."""
+PART_TOKENS: Final = 16_384
+"""Of texts that are compared at a time: with a question of a whole window, some 50 MB."""
 WINDOW_TOKENS: Final = 256
 """That the embedding model reads at a time, with a mark as the first and as the last of them."""
 TURN_WINDOW_TOKENS: Final = 128
@@ -55,6 +64,11 @@ class QueryTokens:
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+    def sampled(self) -> QueryTokens:
+        """SAMPLED of a long question's tokens, from its beginning to its end."""
+        some = np.linspace(0, len(self) - 1, SAMPLED).astype(np.int64)
+        return QueryTokens(self.numbers[some], self.scales[some], self.offsets[some])
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +138,14 @@ class TokenCodec:
         memory's own, so an answer need not repeat its question.
         """
         found = np.full(len(packed), np.nan)
-        sizes, levels, lengths = self._read(packed)
-        some = np.flatnonzero(sizes)
+        some = np.flatnonzero(self._sizes(packed))
         if not len(some) or not len(query):
             return found
-        nearness = _nearness(query, levels, lengths)
-        best = _of_nearest_passages(nearness, sizes[some])
+        best = np.empty((len(query), len(some)), dtype=np.float32)
+        for part, sizes, nearness in self._nearness_in_parts(
+            query, [packed[n] for n in some.tolist()]
+        ):
+            best[:, part] = _of_nearest_passages(nearness, sizes)
         raised = best.copy() if nearby else best
         for places, share in nearby:
             column = np.full(len(places) + 1, -1)
@@ -144,18 +160,19 @@ class TokenCodec:
         """MaxSim (n,) of a question and the nearest passage of each memory, of `SENTENCE_TOKENS`
         twice: as long as a person's turn. NaN and errors as of `similarities`."""
         found = np.full(len(packed), np.nan)
-        sizes, levels, lengths = self._read(packed)
-        some = np.flatnonzero(sizes)
+        some = np.flatnonzero(self._sizes(packed))
         if not len(some) or not len(query):
             return found
-        nearness = _nearness(query, levels, lengths)
-        starts, owners = _starts(sizes[some], SENTENCE_TOKENS)
-        best = np.maximum.reduceat(nearness, starts, axis=1)
-        both = best.copy()
-        follows = np.flatnonzero(owners[1:] == owners[:-1])
-        both[:, follows] = np.maximum(best[:, follows], best[:, follows + 1])
-        first = np.flatnonzero(np.diff(owners, prepend=-1))
-        found[some] = np.maximum.reduceat(_sums(both), first) / len(query)
+        for part, sizes, nearness in self._nearness_in_parts(
+            query, [packed[n] for n in some.tolist()]
+        ):
+            starts, owners = _starts(sizes, SENTENCE_TOKENS)
+            best = np.maximum.reduceat(nearness, starts, axis=1)
+            both = best.copy()
+            follows = np.flatnonzero(owners[1:] == owners[:-1])
+            both[:, follows] = np.maximum(best[:, follows], best[:, follows + 1])
+            first = np.flatnonzero(np.diff(owners, prepend=-1))
+            found[some[part]] = np.maximum.reduceat(_sums(both), first) / len(query)
         return found
 
     def nearest_sentence(
@@ -190,12 +207,30 @@ class TokenCodec:
         products = simsimd.cdist(np.ascontiguousarray(tokens), basis, "dot", threads=1)
         return _unit(np.asarray(products).astype(np.float32))
 
-    def _read(self, packed: Sequence[bytes]) -> tuple[Integers, NDArray[np.int8], Vectors]:
-        """How many tokens each has, and of all tokens, in order, levels (n, k) and lengths (n,)."""
+    def _nearness_in_parts(
+        self, query: QueryTokens, packed: Sequence[bytes]
+    ) -> Iterator[tuple[slice, Integers, Vectors]]:
+        """The products of a question's tokens and those of texts, of some texts at a time: their
+        places, how many tokens each has, and the products (m, n). Of a text of many passages it has
+        the most promising where the question is long, too: all of both would be gigabytes, and
+        seconds for everyone who asks."""
+        for part in _parts(self._sizes(packed).tolist()):
+            sizes, levels, lengths = self._read(packed[part])
+            if len(levels) > MOST_COMPARED and len(sizes) == 1 and len(query) > SHORT_QUESTION:
+                chosen = _promising(_nearness(query.sampled(), levels, lengths))
+                sizes, levels, lengths = np.array([len(chosen)]), levels[chosen], lengths[chosen]
+            yield part, sizes, _nearness(query, levels, lengths)
+
+    def _sizes(self, packed: Sequence[bytes]) -> Integers:
         lengths_in_bytes = np.array([len(one) for one in packed], dtype=np.int64)
         sizes, rest = np.divmod(lengths_in_bytes, self.token_bytes)
         if rest.any():
             raise ValueError(f"packed token vectors are not whole tokens of {self.token_bytes}")
+        return sizes
+
+    def _read(self, packed: Sequence[bytes]) -> tuple[Integers, NDArray[np.int8], Vectors]:
+        """How many tokens each has, and of all tokens, in order, levels (n, k) and lengths (n,)."""
+        sizes = self._sizes(packed)
         half = self._level_bytes
         ends = (sizes * half).tolist()
         pairs = b"".join(one[:end] for one, end in zip(packed, ends, strict=True))
@@ -215,6 +250,32 @@ def _nearness(query: QueryTokens, levels: NDArray[np.int8], lengths: Vectors) ->
     nearness += query.offsets[:, None]
     nearness /= lengths
     return nearness
+
+
+def _parts(sizes: Sequence[int]) -> Iterator[slice]:
+    """Texts of these sizes that are compared at a time: of PART_TOKENS together, and alone what has
+    more than MOST_COMPARED, so that its similarity never depends on its neighbours."""
+    start = tokens = 0
+    for place, size in enumerate(sizes):
+        is_alone = max(size, tokens if place == start + 1 else 0) > MOST_COMPARED
+        if place > start and (is_alone or tokens + size > PART_TOKENS):
+            yield slice(start, place)
+            start, tokens = place, 0
+        tokens += size
+    if sizes:
+        yield slice(start, len(sizes))
+
+
+def _promising(nearness: Vectors) -> Integers:
+    """The places of the tokens, in order, of the PROMISING passages of a text of `n` tokens that
+    are nearest by some of a question's tokens (m, n)."""
+    count = nearness.shape[1]
+    starts = np.arange(0, count, PASSAGE_TOKENS)
+    sums = _sums(np.maximum.reduceat(nearness, starts, axis=1))
+    nearest = np.sort(np.argsort(-sums, kind="stable")[:PROMISING])
+    places = starts[nearest, None] + np.arange(PASSAGE_TOKENS)
+    chosen: Integers = places[places < count]
+    return chosen
 
 
 def _of_nearest_passages(nearness: Vectors, sizes: Integers) -> Vectors:

@@ -52,6 +52,9 @@ the score of the result is the turn's in either case."""
 LEAST_WORDS: Final = 3
 LEAST_BYTES: Final = 24
 """Either is enough for a text to be the same statement as another: some scripts have no spaces."""
+LONGEST_STATEMENT: Final = 4_000
+"""Characters. A longer text says the same as its exact repeat by the same person on the same day
+only: reading hundreds of thousands of characters word by word would hold up every other caller."""
 DAY: Final = 86_400_000_000.0
 """Microseconds."""
 
@@ -484,10 +487,11 @@ def _statement(index: ScopeIndex, segment: Segment, place: int, row: int, now: i
     said = spoken(text)
     if text and not said:
         return OPEN
-    words = statement_key(said)
+    is_long = len(said) > LONGEST_STATEMENT
+    words = said if is_long else statement_key(said)
     if words.count(" ") + 1 < LEAST_WORDS and len(words.encode()) < LEAST_BYTES:
         return row
     who = (segment.name(place, "who"), segment.name(place, "role"))
-    day = index.said_at(segment, place).date() if tells_time(said) else None
+    day = index.said_at(segment, place).date() if is_long or tells_time(said) else None
     has_ended = bool(segment.meta[place]["ends"] <= now)
-    return words, who if refers_to_speaker(said) else None, day, has_ended
+    return words, who if is_long or refers_to_speaker(said) else None, day, has_ended

@@ -14,10 +14,11 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
-from threading import Lock
+from threading import Lock, get_native_id
 from typing import Final, Protocol, TypeAlias
 
 import numpy as np
@@ -43,6 +44,9 @@ WINDOW_PIECES: Final = 254
 MAX_WINDOWS: Final = 128
 """Of a text: some 25,000 words of English. What comes after has no vectors; it is found by its
 words."""
+SOON_WINDOWS: Final = 4
+"""Of a text; the others give way to what else there is to do."""
+REST_NICE: Final = 10
 QUESTION_WINDOWS: Final = 1
 """Of a question, which everyone waits behind, and each of whose tokens is compared with all."""
 CHARACTERS_OF_WINDOW: Final = 12_000
@@ -164,6 +168,9 @@ class LateInteractionModel:
         self._loading = Lock()
         self._passages = ThreadPoolExecutor(passage_threads(), thread_name_prefix="embedding")
         self._queries = ThreadPoolExecutor(1, thread_name_prefix="embedding-query")
+        self._rest = ThreadPoolExecutor(
+            passage_threads(), thread_name_prefix="embedding-rest", initializer=_yield_processor
+        )
 
     async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
         return [found.vector for found in await self.embed_passage_tokens(texts)]
@@ -197,7 +204,7 @@ class LateInteractionModel:
 
     async def close(self) -> None:
         """Wait for the calls under way and end the threads."""
-        for threads in (self._passages, self._queries):
+        for threads in (self._passages, self._queries, self._rest):
             await asyncio.to_thread(threads.shutdown)
 
     async def _run(self, threads: Executor, text: str, most_windows: int) -> TokenVectors:
@@ -207,7 +214,9 @@ class LateInteractionModel:
         read = text[: CHARACTERS_OF_WINDOW * most_windows]
         encoder, windows, first = await loop.run_in_executor(threads, self._begun, read)
         found = [_unit(first)]
-        for window in windows[1:most_windows]:
+        for number, window in enumerate(windows[1:most_windows], 1):
+            if number == SOON_WINDOWS:
+                threads = self._rest
             found.append(_unit(await loop.run_in_executor(threads, encoder.tokens, window)))
         tokens = np.concatenate(found)
         return TokenVectors(normalized(MODEL, tokens.sum(axis=0)), tokens)
@@ -231,6 +240,13 @@ def _unit(found: NDArray[np.float32]) -> NDArray[np.float32]:
         raise PermanentModelError(f"{MODEL} gave a token that is zero or not finite")
     unit: NDArray[np.float32] = found / lengths
     return unit
+
+
+def _yield_processor() -> None:
+    """Runs the calling thread only where no other wants the processor, where threads have a
+    priority of their own."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, get_native_id(), REST_NICE)
 
 
 def passage_threads() -> int:

@@ -72,6 +72,17 @@ def test_who_speaks_and_which_day_it_was_are_kept_apart(pipeline: Pipeline) -> N
     assert sorted(each["who"] for each in results) == ["Ana", "Ben"]
 
 
+def test_of_long_texts_only_exact_repeats_are_one(pipeline: Pipeline) -> None:
+    minutes = " ".join(f"Point {n} of the minutes is about the roof." for n in range(120))
+    pipeline.say(minutes, minutes, minutes.replace("roof", "cellar"))
+    pipeline.say(minutes, first=4, speaker="Ben")
+    pipeline.run()
+    results = recalled(pipeline, "the minutes about the roof", types=["episodic"])
+    assert sorted(each["who"] for each in results) == ["Ana", "Ana", "Ben"]
+    [repeated] = [each for each in results if each["repeats"]]
+    assert repeated["content"] == minutes
+
+
 def test_short_answers_stay(pipeline: Pipeline) -> None:
     pipeline.say("Do you like tea?", "Yes, tea!", "Do you like green tea?", "Yes, tea!")
     pipeline.run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import inspect
+import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -20,6 +21,8 @@ from palimpsest.streams.models.late_interaction import (
     DIMENSIONS,
     MAX_WINDOWS,
     QUESTION_WINDOWS,
+    REST_NICE,
+    SOON_WINDOWS,
     LateInteractionModel,
     Window,
     load_encoder,
@@ -41,6 +44,7 @@ class ByLetters:
 
     def __init__(self) -> None:
         self.threads: set[str] = set()
+        self.tasks: set[int] = set()
         self.encoded: list[str] = []
 
     def windows(self, text: str) -> Sequence[Window]:
@@ -52,6 +56,7 @@ class ByLetters:
 
     def tokens(self, window: Window) -> NDArray[np.float32]:
         self.threads.add(threading.current_thread().name.rsplit("_", 1)[0])
+        self.tasks.add(threading.get_native_id())
         self.encoded.append("".join(map(chr, window)))
         found = np.ones((len(window) + 2, DIMENSIONS), dtype=np.float32)
         for place, letter in enumerate(window):
@@ -116,6 +121,20 @@ async def test_a_short_passage_waits_for_one_window_of_a_long_one(
     model = LateInteractionModel(lambda: encoder)
     await asyncio.gather(model.embed_passages(["abcdefghi"]), model.embed_passages(["x"]))
     assert encoder.encoded == ["abc", "x", "def", "ghi"]
+    await model.close()
+
+
+async def test_the_rest_of_a_long_passage_gives_way() -> None:
+    encoder = ByLetters()
+    model = LateInteractionModel(lambda: encoder)
+    await model.embed_passages(["abc" * SOON_WINDOWS])
+    assert encoder.threads == {"embedding"}
+    await model.embed_passages(["abc" * (SOON_WINDOWS + 1)])
+    assert encoder.threads == {"embedding", "embedding-rest"}
+    if sys.platform == "linux":
+        nice = {task: os.getpriority(os.PRIO_PROCESS, task) for task in encoder.tasks}
+        assert len(set(nice.values())) == 2
+        assert max(nice.values()) == min(nice.values()) + REST_NICE
     await model.close()
 
 

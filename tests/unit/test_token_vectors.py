@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from functools import cache
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from palimpsest.stores.index.token_vectors import (
+    MOST_COMPARED,
     PASSAGE_TOKENS,
     SENTENCE_TOKENS,
     WINDOW_TOKENS,
@@ -176,6 +178,43 @@ def test_a_long_memory_counts_by_its_nearest_passage(count: int) -> None:
     nearest = codec().pack(parts[int(of_parts.argmax())])
     expected = codec().similarities(query, [packed[0], nearest, packed[2]], near)
     np.testing.assert_array_equal(codec().similarities(query, packed, near), expected)
+
+
+def test_of_a_long_memory_a_long_question_finds_what_it_repeats() -> None:
+    tokens = unit(9 * PASSAGE_TOKENS + 100, 4)
+    for passage in (0, 6, 9):
+        said = tokens[passage * PASSAGE_TOKENS :][: min(254, PASSAGE_TOKENS)]
+        query = codec().query(said)
+        alone = codec().pack(tokens[passage * PASSAGE_TOKENS :][:PASSAGE_TOKENS])
+        short = codec().pack(unit(30, 2))
+        found = codec().similarities(query, [short, codec().pack(tokens), short])
+        expected = codec().similarities(query, [short, alone, short])
+        np.testing.assert_array_equal(found, expected)
+        assert found[1] > 0.98
+        assert codec().nearest_passages(query, [codec().pack(tokens)])[0] <= found[1] + 1e-6
+
+
+@settings(max_examples=examples(12))
+@given(st.lists(st.sampled_from([1, 30, MOST_COMPARED, MOST_COMPARED + 1]), max_size=9), SEEDS)
+def test_long_questions_and_memories_are_compared_one_by_one(sizes: list[int], seed: int) -> None:
+    query = codec().query(unit(40, seed))
+    packed = [codec().pack(unit(size, seed + place + 1)) for place, size in enumerate(sizes)]
+    together = codec().similarities(query, packed)
+    alone = [codec().similarities(query, [one])[0] for one in packed]
+    np.testing.assert_array_equal(together, alone)
+
+
+def test_long_questions_and_memories_take_little_memory() -> None:
+    query = codec().query(unit(254, 1))
+    packed = [codec().pack(unit(16_384, 2))] * 6 + [codec().pack(unit(2_000, 3))] * 40
+    tracemalloc.start()
+    try:
+        codec().similarities(query, packed)
+        codec().nearest_passages(query, packed)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 128 * 2**20  # all at once: some 2 GB
 
 
 @settings(max_examples=examples(12))

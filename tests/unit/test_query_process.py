@@ -1,0 +1,30 @@
+"""The process of a query: out of the way of who serves others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from palimpsest.ops.sql.processes import QueryProcess
+from palimpsest.stores.database.query_process import NICE
+
+
+@pytest.fixture
+def process() -> Iterator[QueryProcess]:
+    process = QueryProcess(64)
+    yield process
+    process.end()
+
+
+def test_its_low_priority_counts_against_its_parent(process: QueryProcess) -> None:
+    """Linux compares priorities within a session (sched_autogroup), so in one of its own a query
+    would have as much of the processor as everything else together."""
+    pid = process._process.pid
+    with pytest.raises(RuntimeError):
+        process.told({"query": "is none of its commands"})  # it has started
+    assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0) + NICE
+    assert os.getsid(pid) == os.getsid(0)
+    # Ctrl-C reaches the parent only.
+    assert os.getpgid(pid) != os.getpgid(0)
