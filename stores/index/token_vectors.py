@@ -38,7 +38,7 @@ SHORT_QUESTION: Final = 32
 """Tokens of a question that is compared with all of any text."""
 SAMPLED: Final = 16
 """Tokens of a longer question by which the promising passages are told."""
-PART_TOKENS: Final = 16_384
+GROUP_TOKENS: Final = 16_384
 """Of texts that are compared at a time: with a question of a whole window, some 50 MB."""
 WINDOW_TOKENS: Final = 256
 """That the embedding model reads at a time, with a mark as the first and as the last of them."""
@@ -142,10 +142,10 @@ class TokenCodec:
         if not len(some) or not len(query):
             return found
         best = np.empty((len(query), len(some)), dtype=np.float32)
-        for part, sizes, nearness in self._nearness_in_parts(
+        for group, sizes, nearness in self._nearness_by_group(
             query, [packed[n] for n in some.tolist()]
         ):
-            best[:, part] = _of_nearest_passages(nearness, sizes)
+            best[:, group] = _of_nearest_passages(nearness, sizes)
         raised = best.copy() if nearby else best
         for places, share in nearby:
             column = np.full(len(places) + 1, -1)
@@ -163,7 +163,7 @@ class TokenCodec:
         some = np.flatnonzero(self._sizes(packed))
         if not len(some) or not len(query):
             return found
-        for part, sizes, nearness in self._nearness_in_parts(
+        for group, sizes, nearness in self._nearness_by_group(
             query, [packed[n] for n in some.tolist()]
         ):
             starts, owners = _starts(sizes, SENTENCE_TOKENS)
@@ -172,7 +172,7 @@ class TokenCodec:
             follows = np.flatnonzero(owners[1:] == owners[:-1])
             both[:, follows] = np.maximum(best[:, follows], best[:, follows + 1])
             first = np.flatnonzero(np.diff(owners, prepend=-1))
-            found[some[part]] = np.maximum.reduceat(_sums(both), first) / len(query)
+            found[some[group]] = np.maximum.reduceat(_sums(both), first) / len(query)
         return found
 
     def nearest_sentence(
@@ -207,19 +207,19 @@ class TokenCodec:
         products = simsimd.cdist(np.ascontiguousarray(tokens), basis, "dot", threads=1)
         return _unit(np.asarray(products).astype(np.float32))
 
-    def _nearness_in_parts(
+    def _nearness_by_group(
         self, query: QueryTokens, packed: Sequence[bytes]
     ) -> Iterator[tuple[slice, Integers, Vectors]]:
         """The products of a question's tokens and those of texts, of some texts at a time: their
         places, how many tokens each has, and the products (m, n). Of a text of many passages it has
         the most promising where the question is long, too: all of both would be gigabytes, and
         seconds for everyone who asks."""
-        for part in _parts(self._sizes(packed).tolist()):
-            sizes, levels, lengths = self._read(packed[part])
+        for group in _groups(self._sizes(packed).tolist()):
+            sizes, levels, lengths = self._read(packed[group])
             if len(levels) > MOST_COMPARED and len(sizes) == 1 and len(query) > SHORT_QUESTION:
                 chosen = _promising(_nearness(query.sampled(), levels, lengths))
                 sizes, levels, lengths = np.array([len(chosen)]), levels[chosen], lengths[chosen]
-            yield part, sizes, _nearness(query, levels, lengths)
+            yield group, sizes, _nearness(query, levels, lengths)
 
     def _sizes(self, packed: Sequence[bytes]) -> Integers:
         lengths_in_bytes = np.array([len(one) for one in packed], dtype=np.int64)
@@ -252,13 +252,13 @@ def _nearness(query: QueryTokens, levels: NDArray[np.int8], lengths: Vectors) ->
     return nearness
 
 
-def _parts(sizes: Sequence[int]) -> Iterator[slice]:
-    """Texts of these sizes that are compared at a time: of PART_TOKENS together, and alone what has
-    more than MOST_COMPARED, so that its similarity never depends on its neighbours."""
+def _groups(sizes: Sequence[int]) -> Iterator[slice]:
+    """Texts of these sizes that are compared at a time: of GROUP_TOKENS together, and alone what
+    has more than MOST_COMPARED, so that its similarity never depends on its neighbours."""
     start = tokens = 0
     for place, size in enumerate(sizes):
         is_alone = max(size, tokens if place == start + 1 else 0) > MOST_COMPARED
-        if place > start and (is_alone or tokens + size > PART_TOKENS):
+        if place > start and (is_alone or tokens + size > GROUP_TOKENS):
             yield slice(start, place)
             start, tokens = place, 0
         tokens += size
