@@ -27,7 +27,7 @@ def third_person(verb: str) -> str:
     return verb + "s"
 
 
-_DOUBLING: Final = frozenset("stop plan jog submit knit enrol".split())
+_DOUBLING: Final = frozenset("stop drop plan jog submit knit enrol".split())
 
 
 def _regular(verb: str) -> tuple[str, str]:

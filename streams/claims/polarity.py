@@ -58,7 +58,7 @@ _LATELY: Final = re.compile(r" (?:now|again)$")
 _USED_TO: Final = re.compile(r"(?P<verb>[a-z]+)(?P<rest>(?: .+)?)")
 
 
-_ENDS: Final = frozenset("had owned employed".split())
+_ENDS: Final = frozenset("had owned employed studied".split())
 """What ends once and may begin again: who sold a car, and bought one later, says nothing
 contrary."""
 

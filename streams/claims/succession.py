@@ -28,6 +28,7 @@ from palimpsest.streams.text.entity_names import name_evidence
 
 _ONE_AT_A_TIME: Final = word_set("one_at_a_time")
 _ONE_PERSON: Final = word_set("one_person")
+_NEVER_TWO: Final = frozenset(("boss", "husband", "wife"))
 _LATELY: Final = re.compile(r" (?:now|again)$")
 _MOVED: Final = re.compile(r" (?:moved|relocated) to ")
 _NOW: Final = re.compile(r"(?i)\bnow\b")
@@ -111,11 +112,11 @@ def _last_word(text: str) -> str:
 
 
 def _is_next(new: Claim, known: Claim) -> bool:
-    """ "Studies law now", where "studies biology" is known."""
-    if not new.is_news:
+    """ "Studies law now", where "studies biology" is known; another boss, also without "now"."""
+    relations = {_last_word(each.key) for each in (new, known)}
+    if not new.is_news and not relations <= _NEVER_TWO:
         return False
     if new.slot in ("family", "people"):
-        relations = {_last_word(each.key) for each in (new, known)}
         names = (new.value, known.value)
         return (
             len(relations) == 1
@@ -169,11 +170,13 @@ def _count(claim: Claim) -> tuple[str, str] | None:
     if only is not None:
         return only["one"], _MANY.get(only["what"], f"{only['what']}s")
     found = COUNTED.fullmatch(claim.value)
-    return None if found is None or found[2] not in PLURALS else (found[1], found[2])
+    if found is None or found[2] not in PLURALS:
+        return None
+    return found[1], "children" if found[2] == "kids" else found[2]
 
 
 _ONE: Final = re.compile(r"(?P<one>one|1) (?P<what>[a-z]+)")
-_MANY: Final = {"child": "children", "puppy": "puppies"}
+_MANY: Final = {"child": "children", "kid": "children", "puppy": "puppies"}
 
 
 def _is_from_elsewhere(new: Claim, known: Claim) -> bool:

@@ -108,6 +108,24 @@ RETRACTIONS = [
     ("I live alone.", "I live with my sister."),
     ("I live with my sister.", "I live alone."),
     ("I smoke.", "I haven't smoked for two years."),
+    ("I smoke.", "I'm a non-smoker now."),
+    ("I have two kids.", "Our third child was born yesterday."),
+    ("We have one child.", "We welcomed our second baby last week."),
+    ("We have two children.", "I have three kids."),
+    ("I'm studying medicine.", "I finished my degree."),
+    ("I study medicine.", "I graduated last year."),
+    ("I study law.", "I dropped out of university."),
+    ("My boss is Ana.", "My boss is Tom."),
+    ("My wife is Ana.", "My wife is Eva."),
+    ("I live with my parents.", "I moved out of my parents' house last summer."),
+    ("I have a gym membership.", "I cancelled my gym membership and started running."),
+    ("I have a gym membership.", "My gym membership has lapsed."),
+    ("I have a bakery.", "My bakery went bankrupt."),
+    ("I have a boyfriend.", "I dumped my boyfriend."),
+    ("I have a dog.", "We took our dog back to the shelter."),
+    ("I have a cat.", "We buried our cat."),
+    ("I have diabetes.", "My diabetes is gone."),
+    ("I take aspirin.", "I'm off aspirin."),
 ]
 BESIDE = [
     ("I like homework.", "I'm done with my homework."),
@@ -152,7 +170,40 @@ BESIDE = [
     ("I live alone.", "I live with my cat."),
     ("I smoke.", "My dad hasn't smoked for two years."),
     ("I play chess.", "I haven't played chess for two days."),
+    ("I have two kids.", "My second child was born in 2019."),
+    ("I have two kids.", "Our third child is due in May."),
+    ("I have two kids.", "My sister had her third child."),
+    ("I study medicine.", "My brother finished his degree."),
+    ("I study medicine.", "I dropped out of the race."),
+    ("My boss is Ana.", "My boss is Austrian."),
+    ("My boss is Dr Ana Lee.", "My boss is Ana."),
+    ("My boss is Ana.", "My brother's boss is Tom."),
+    ("I live with my parents.", "My sister moved out of my parents' house."),
+    ("I have a gym membership.", "I almost cancelled my gym membership."),
+    ("I have a gym membership.", "My sister cancelled her gym membership."),
+    ("I have a cafe.", "My cafe closed at six yesterday."),
+    ("I have a husband.", "I left my husband at home."),
+    ("I have depression.", "My depression went away for a week."),
+    ("I take aspirin.", "I'm off work today."),
 ]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I cancelled my gym membership.",
+        "I let my Netflix subscription lapse.",
+        "I dumped my boyfriend.",
+        "We buried our cat.",
+        "I returned my dog to the shelter.",
+        "I closed down my bakery.",
+        "My restaurant went bust.",
+        "Sold my car, finally.",
+    ],
+)
+def test_what_is_over_is_not_theirs_because_it_is_called_theirs(said: str) -> None:
+    found = claims_in(said, "Ana", date(2026, 3, 4))
+    assert not [claim.text for claim in found if claim.text.startswith("Ana has ")]
 
 
 @pytest.mark.parametrize(("known", "new"), RETRACTIONS)
