@@ -12,6 +12,7 @@ from palimpsest.ops.ingest import chatgpt, claude
 from palimpsest.ops.ingest.base import Document, Item, ReadOptions, Unreadable, decoded, is_export
 from palimpsest.ops.ingest.captions import is_captions, read_captions
 from palimpsest.ops.ingest.discord import is_discord, read_discord
+from palimpsest.ops.ingest.discord_package import is_package_channel, package_files
 from palimpsest.ops.ingest.kept import KEPT, is_kept, is_list_of_memories
 from palimpsest.ops.ingest.lines import FIELDS, near_miss
 from palimpsest.ops.ingest.locomo import is_locomo
@@ -32,7 +33,7 @@ FORMATS: Final = {
     "slack": "a Slack export",
     "whatsapp": "a WhatsApp chat",
     "telegram": "a Telegram export (JSON)",
-    "discord": "a Discord channel (JSON of DiscordChatExporter)",
+    "discord": "a Discord channel (JSON of DiscordChatExporter) or data package",
     "zoom": "a chat saved by Zoom",
     "captions": "a transcript with times (SRT, VTT)",
     "locomo": "a LoCoMo file",
@@ -97,6 +98,11 @@ def format_of_text(first: bytes, whole: Callable[[], bytes]) -> str:
         found = format_of_value(value)
         if found is not None:
             return found
+        if is_package_channel(value):
+            raise Unreadable(
+                "a channel of a Discord data package; name the package (the zip or its folder),"
+                " which says what the channel and its owner are called"
+            )
         if value is not None and "\n" in text.strip():
             raise Unreadable(_OTHER_JSON)
     if is_zoom(text):
@@ -194,6 +200,8 @@ def members(bundle: Bundle) -> tuple[str, list[str]]:
     days = day_files(names)
     if days:
         return "slack", days
+    if channels := package_files(names):
+        return "discord", channels
     for form, is_of_form in (("telegram", is_telegram), ("discord", is_discord)):
         if found_files := _json_files(bundle, is_of_form):
             return form, found_files

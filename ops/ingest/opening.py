@@ -25,6 +25,11 @@ from palimpsest.ops.ingest.base import (
     later,
     parsed,
 )
+from palimpsest.ops.ingest.discord_package import (
+    describes_package,
+    package_files,
+    read_package,
+)
 from palimpsest.ops.ingest.formats import FORMATS, PARSERS, format_of_text, members
 from palimpsest.ops.ingest.lines import MAX_LINE_BYTES, UNTIMED_STEP, Watch, read_turns, turn_of
 from palimpsest.ops.ingest.locomo import read_locomo
@@ -271,6 +276,9 @@ def _bundled(
         lists = lists or _channels_beside(source.path)
         yield from read_slack(source.name, days, people, bundle.read, lists)
         names = [*names, *described]
+    elif form == "discord" and package_files(names):
+        yield from read_package(source.name, names, bundle.names, bundle.read, options)
+        names = [*names, *filter(describes_package, bundle.names)]
     else:
         for name in names:
             place = f"{source.name}: {name}"

@@ -67,9 +67,9 @@ class Ingest(Reading, kw_only=True):
     """Publish conversation turns from files to the log.
 
     Reads turns as JSON lines; messages with role and content; exports of ChatGPT, Claude, Slack,
-    WhatsApp, Telegram (JSON) and Discord (DiscordChatExporter's JSON), also as a zip or a folder;
-    Zoom's saved chats; transcripts (SRT, VTT, and the text of Zoom, Teams, Meet and Otter); LoCoMo
-    files. The format is detected. Turns are durable when the command ends;
+    WhatsApp, Telegram (JSON) and Discord (DiscordChatExporter's JSON, the data package), also as a
+    zip or a folder; Zoom's saved chats; transcripts (SRT, VTT, and the text of Zoom, Teams, Meet
+    and Otter); LoCoMo files. The format is detected. Turns are durable when the command ends;
     `palimpsest run` turns them into memories, which `--wait` waits for. Invalid lines are reported
     by number and skipped. Publishing a file again, or a longer version of it, creates no
     duplicates; on the embedded log not under another name either.

@@ -22,10 +22,12 @@ NOW = [datetime(2026, 11, 1, tzinfo=UTC)]
 Said = list[tuple[str, str, str]]
 
 
-def found(path: Path, content: object, **choices: Any) -> tuple[list[dict[str, Any]], str]:
-    """The turns of an export (with `at`), and what is told of the rest."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1))
+def found(path: Path, content: object = None, **choices: Any) -> tuple[list[dict[str, Any]], str]:
+    """The turns of an export (with `at`), and what is told of the rest; it is written first if its
+    content is given."""
+    if content is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1))
     turns: list[dict[str, Any]] = []
     told: list[str] = []
     for item in read(path, using(**choices))[1]:
@@ -264,6 +266,94 @@ def test_a_second_export_of_discord(tmp_path: Path) -> None:
     told = [item.text for item in items if isinstance(item, Note)]
     assert len(items) - len(told) == 2
     assert "cut.json" in told[-1]
+
+
+OWNER = {"id": "5", "username": "ana_l", "global_name": "Ana"}
+GENERAL = {"id": "100002", "type": "GUILD_TEXT", "name": "general", "guild": {"name": "Home"}}
+
+
+def in_package(number: int, text: str, **more: object) -> dict[str, object]:
+    """A message of a data package, whose times are in UTC and say nothing of that."""
+    at = f"2024-03-05 10:00:{number:02}"
+    return {"ID": number, "Timestamp": at, "Contents": text, "Attachments": ""} | more
+
+
+def packaged(folder: Path, channels: dict[str, object], form: str = "Messages") -> None:
+    """Writes a data package: by its channel's number the messages of each."""
+    described = {
+        "Account/user.json": OWNER,
+        f"{form}/index.json": {"100003": "Direct Message with ben#0"},
+        f"{form}/c100002/channel.json": GENERAL,
+        f"{form}/c100003/channel.json": {"id": "100003", "type": "DM", "recipients": ["5", "7"]},
+        "Activity/analytics/events.json": {"event_type": "app_opened"},
+    }
+    for number, rows in channels.items():
+        described[f"{form}/c{number}/messages.json"] = rows
+    for name, value in described.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(value))
+
+
+@pytest.mark.parametrize("form", ["Messages", "messages"])
+def test_a_data_package_of_discord(tmp_path: Path, form: str) -> None:
+    general = [
+        in_package(9, "<:wave:123456> Bye"),
+        in_package(2, "", Attachments="https://a.example/1.png https://a.example/2.png"),
+        in_package(1, "Hello"),
+        in_package(4, "When?", Timestamp="soon"),
+        in_package(5, " "),
+        {"Timestamp": "2024-03-05 10:00:06", "Contents": "no id"},
+        "damaged",
+    ]
+    channels: dict[str, object] = {"100002": general, "100003": [in_package(3, "Привет")]}
+    packaged(tmp_path / "package", {**channels, "100004": {"no": "list"}}, form)
+    turns, told = found(tmp_path / "package")
+    assert heard(turns) == [
+        ("2024-03-05T10:00:01", "Ana", "Hello"),
+        ("2024-03-05T10:00:01", "Ana", "When?"),
+        ("2024-03-05T10:00:09", "Ana", ":wave: Bye"),
+        ("2024-03-05T10:00:03", "Ana", "Привет"),
+    ]
+    assert [each["session_id"] for each in turns[2:]] == [
+        "Home/general 2024-03-05",
+        "Direct Message with ben#0 2024-03-05",
+    ]
+    kinds = ("2 files", "1 message without words", "without an ID", "not a JSON object")
+    for part in (*kinds, "no list of messages", "what its owner wrote", "events.json", "'soon'"):
+        assert part in told
+    assert "channel.json" not in told
+
+
+def test_an_older_data_package_of_discord(tmp_path: Path) -> None:
+    packaged(tmp_path, {})
+    table = (
+        'ID,Timestamp,Contents,Attachments\n2,2021-03-05 10:00:02.5+00:00,"I live, ""now"", in'
+        '\nGraz",\n1,2021-03-05 10:00:01+00:00,Hello,\n'
+    )
+    (tmp_path / "Messages" / "c100002" / "messages.csv").write_text(table)
+    turns, _ = found(tmp_path)
+    assert heard(turns) == [
+        ("2021-03-05T10:00:01", "Ana", "Hello"),
+        ("2021-03-05T10:00:02", "Ana", 'I live, "now", in\nGraz'),
+    ]
+
+
+def test_a_data_package_and_a_channel_have_each_message_once(tmp_path: Path) -> None:
+    published = Published(None)
+    packaged(tmp_path / "package", {"100002": [in_package(1, "Hello"), in_package(2, "Bye")]})
+    assert standings(published, tmp_path / "package") == ["new", "new"]
+    found(tmp_path / "general.json", discord(posted(1, "Hello"), posted(3, "Tea?")))
+    assert standings(published, tmp_path / "general.json") == ["known", "new"]
+    # There its owner may have another name.
+    other = posted(2, "Bye", author={"id": "5", "name": "ana_l", "nickname": "Annie"})
+    found(tmp_path / "general.json", discord(other))
+    assert standings(published, tmp_path / "general.json") == ["known"]
+
+
+def test_a_channel_of_a_data_package_asks_for_the_package(tmp_path: Path) -> None:
+    packaged(tmp_path, {"100002": [in_package(1, "Hello")]})
+    with pytest.raises(Unreadable, match="name the package"):
+        found(tmp_path / "Messages" / "c100002" / "messages.json")
 
 
 # --- Zoom -------------------------------------------------------------------------------------
