@@ -73,9 +73,13 @@ class _Names:
         """By scope the chats that the source has in common with what was published."""
         self._known_files: set[tuple[str, str]] = set()
         """Scopes and names of files of which something is known by that name."""
+        self._session: dict[tuple[str, str], str] = {}
+        """By scope and id the first session that has a message: a conversation that was branched
+        off another one has what was said before, with its ids."""
         unknown = []
         for each in records:
             body = _body(each)
+            self._session.setdefault((each.scope, str(body["turn_id"])), str(body["session_id"]))
             group = name_in_id(body)[0]
             known = before.known(each.scope, str(body["turn_id"]))
             if each.naming.is_anywhere:
@@ -201,6 +205,10 @@ class _Names:
             return self._with_edit(found, known, naming)
         if name is not None and naming.is_file:  # the conversation goes on there
             return _adopted(record, {"turn_id": turn_id, "session_id": name}, None, self._now)
+        body = _body(record)
+        first = self._session[record.scope, str(body["turn_id"])]
+        if body["session_id"] != first:
+            return _adopted(record, {"session_id": first}, None, self._now)
         return _noticed(record, self._now) if naming.is_edited else record
 
     def _with_edit(self, record: Outgoing, known: KnownTurn, naming: Naming) -> Outgoing:
