@@ -40,8 +40,9 @@ _PARTNERS: Final = (
 
 def triples_of(claim: Claim) -> list[ClaimTriple]:
     """All that the claim relates: its value, and whose relatives its holder and the one who is
-    with the holder are."""
-    return [*_of_holder(claim.holder), *_of_value(claim), *_of_companion(claim)]
+    with the holder are. Jordan, who lives in Jordan, does not live in himself."""
+    found = (*_of_holder(claim.holder), *_of_value(claim), *_of_companion(claim))
+    return [each for each in found if each.source.casefold() != each.target.casefold()]
 
 
 def _of_holder(holder: str) -> list[ClaimTriple]:

@@ -16,6 +16,7 @@ from typing import Final, cast
 from pydantic import JsonValue
 
 from palimpsest.schemas.envelope import Triple
+from palimpsest.schemas.normal_forms import canonical_name
 from palimpsest.schemas.rows.enumerations import FACT_TYPES, Action, FactType, TemporalKind
 from palimpsest.streams.prompting.json_text import JsonObject, find_object
 from palimpsest.streams.prompting.prompts import MAX_CATEGORIES, MAX_FACTS, MAX_TRIPLES, MAX_TURNS
@@ -305,6 +306,8 @@ def _triples(items: Sequence[tuple[int, JsonObject]], notes: _Warnings) -> tuple
         key = (source, relationship, target)
         if not all(key):
             notes.add(f"entity {number} rejected: source, relationship or target is empty")
+        elif canonical_name(source) == canonical_name(target):
+            notes.add(f"entity {number} rejected: its source and its target have one name")
         elif max(map(len, key)) > MAX_NAME_CHARACTERS:
             notes.add(f"entity {number} rejected: a name over {MAX_NAME_CHARACTERS} characters")
         elif len(kept) == MAX_TRIPLES and key not in kept:

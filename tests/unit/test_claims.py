@@ -359,6 +359,7 @@ def test_every_fact_is_read_again_as_the_same_claim() -> None:
         ("Ana no longer lives in Lisbon.", None),
         ("Ana loves entering the imaginative worlds of authors.", None),
         ("Ana decided to learn the violin.", None),
+        ("Jordan lives in Jordan.", None),
     ],
 )
 def test_relations_join_names_and_nouns(statement: str, triple: tuple[str, ...] | None) -> None:

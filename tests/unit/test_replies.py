@@ -383,3 +383,13 @@ def test_a_verdict() -> None:
     for text in ('{"contradicts": "yes"}', "true", "{}"):
         with pytest.raises(MalformedReply):
             read_contradiction(text)
+
+
+def test_nothing_is_related_to_itself() -> None:
+    entities = [
+        {"source": "Jordan", "relationship": "lives_in", "target": "jordan "},
+        {"source": "Jordan", "relationship": "lives_in", "target": "Amman"},
+    ]
+    draft = read_extraction(json.dumps({"facts": [], "entities": entities}))
+    assert [triple.target for triple in draft.triples] == ["Amman"]
+    assert any("have one name" in warning for warning in draft.warnings)
