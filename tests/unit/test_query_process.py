@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +13,9 @@ from palimpsest.stores.database.query_process import NICE
 
 
 @pytest.fixture
-def process() -> Iterator[QueryProcess]:
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[QueryProcess]:
+    # Where tests of a service ran before, processes for queries are forked from a warm one.
+    monkeypatch.setattr("palimpsest.ops.sql.processes.subprocess", subprocess)
     process = QueryProcess(64)
     yield process
     process.end()
