@@ -459,10 +459,14 @@ async def privacy(page: PageOf) -> Response:
 
 @routes.post("/privacy")
 async def set_privacy(page: PageOf) -> Response:
-    """Sets the level of a person, or of the whole scope."""
+    """Sets the level of a person, in one scope or in all, or of the whole scope."""
     given = {name: page.form.get(name) or None for name in ("level", "person", "scope", "reason")}
-    answer = await page.ask(SetPrivacy, **given)
-    notice = f"The level is {answer['level']} now; it was {answer['before']}."
+    if page.form.get("all_scopes"):
+        answer = await page.ask(SetPrivacy, **{**given, "scope": None}, all_scopes=True)
+        notice = f"The level is {answer['level']} now in {count(len(answer['scopes']), 'scope')}."
+    else:
+        answer = await page.ask(SetPrivacy, **given)
+        notice = f"The level is {answer['level']} now; it was {answer['before']}."
     if answer.get("offer"):
         notice += f" {count(answer['memories'], 'older memory', 'older memories')} stay."
     return page.see(url("/privacy", scope=given["scope"]), notice)

@@ -96,6 +96,9 @@ class CallerAccess:
     def sees(self, scope: str) -> bool:
         return self.caller.sees(scope)
 
+    def whole_names(self) -> Sequence[str]:
+        return [scope for scope in self.caller.scopes if not scope.endswith("*")]
+
 
 LOCAL: Final = Caller("", "local")
 """Every caller of a service without tokens: the user of this machine."""

@@ -17,6 +17,7 @@ from palimpsest.ops.library.examples import EXAMPLES
 from palimpsest.ops.operations.checking import checked
 from palimpsest.ops.operations.operation import (
     Operation,
+    Write,
     answer_type,
     description,
     parameters,
@@ -57,7 +58,8 @@ class MemoryBase:
         RequestError."""
         scoped: Any = operation
         unscoped = getattr(operation, "scope", self.scope) in ("", None)
-        if unscoped and operation.surface.routing != "folder":
+        everywhere = isinstance(operation, Write) and operation.in_all_scopes
+        if unscoped and not everywhere and operation.surface.routing != "folder":
             scoped = replace(scoped, scope=self.scope)
         answer: R = await self.transport.send(scoped, self.wait_seconds)
         return answer

@@ -308,6 +308,15 @@ class Write(Operation[R_co], kw_only=True):
         answer is one of the types of `R`."""
         return None
 
+    @property
+    def in_all_scopes(self) -> bool:
+        """Whether it is a change of each scope that the caller sees, with a command for each."""
+        return False
+
+    def together(self, answers: Mapping[str, Json]) -> Json:
+        """Returns the answer of such a change from its answers by scope, of at least one."""
+        raise NotImplementedError
+
     def counts_against(self) -> Rate | None:
         """The rate limit that this request counts against."""
         return None if self.instead() is not None else self.surface.rate

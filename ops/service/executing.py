@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, get_args
@@ -80,6 +80,10 @@ class Access(Protocol):
 
     def sees(self, scope: str) -> bool: ...
 
+    def whole_names(self) -> Sequence[str]:
+        """The scopes that the caller has by their whole names, also while nothing is in them."""
+        ...
+
 
 @dataclass(frozen=True)
 class Unrestricted:
@@ -106,6 +110,9 @@ class Unrestricted:
 
     def sees(self, scope: str) -> bool:
         return True
+
+    def whole_names(self) -> Sequence[str]:
+        return ()
 
 
 class NotYetAppliedError(RequestError):
@@ -143,7 +150,8 @@ class Executor:
         if isinstance(operation, Write):
             instead = operation.instead()
             if instead is None:
-                return await self._write(operation, access)
+                write = self._everywhere if operation.in_all_scopes else self._write
+                return await write(operation, access)
             operation = instead
         return await self.read(operation, access)
 
@@ -156,6 +164,21 @@ class Executor:
     async def _ask(self, operation: AnyOperation) -> Json:
         async with self.open_queries() as queries:
             return await queries.answer(cast("Read[Any]", operation))
+
+    async def _everywhere(self, operation: Any, access: Access) -> Json:
+        """Executes a change in each scope that the caller sees. What fails in one does not stop the
+        others, and can be sent again: what was done is not done twice."""
+        found = await self.read(Scopes(), access)
+        scopes = sorted({*(each["scope"] for each in found["scopes"]), *access.whole_names()})
+        if not scopes:
+            raise NotFoundError("there is no scope yet; name one that is to begin (scope)")
+        each = (replace(operation, scope=scope, all_scopes=False) for scope in scopes)
+        tasks = (self._write(one, access) for one in each)
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return operation.together(dict(zip(scopes, answers, strict=True)))
 
     async def _write(self, operation: Write[Any], access: Access) -> Json:
         from palimpsest.ops.service.commanding import CommandRequest

@@ -143,6 +143,10 @@ def test_a_level_is_set_a_document_added_and_a_memory_erased(page: Any) -> None:
     page.locator("select[name=level]").select_option("partial")
     page.get_by_role("button", name="Set").click()
     assert page.get_by_role("row").filter(has_text="Ana").count() == 1
+    page.locator("input[name=person]").fill("Nobody")
+    page.locator("input[name=all_scopes]").check()
+    page.get_by_role("button", name="Set").click()
+    assert "The level is none now in" in page.get_by_role("status").inner_text()
     page.goto("/documents?scope=lab")
     page.locator("input[name=title]").fill("Notes")
     page.locator("textarea[name=text]").fill("The kettle is descaled on Fridays.")
