@@ -12,6 +12,7 @@ is nothing to pad.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import os
 import sys
@@ -47,6 +48,7 @@ words."""
 SOON_WINDOWS: Final = 4
 """Of a text; the others give way to what else there is to do."""
 REST_NICE: Final = 10
+LEAST_PRIORITY: Final = 19
 QUESTION_WINDOWS: Final = 1
 """Of a question, which everyone waits behind, and each of whose tokens is compared with all."""
 CHARACTERS_OF_WINDOW: Final = 12_000
@@ -246,7 +248,9 @@ def _yield_processor() -> None:
     """Runs the calling thread only where no other wants the processor, where threads have a
     priority of their own."""
     if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, get_native_id(), REST_NICE)
+        nice = min(os.getpriority(os.PRIO_PROCESS, 0) + REST_NICE, LEAST_PRIORITY)
+        with contextlib.suppress(OSError):  # a sandbox may forbid it
+            os.setpriority(os.PRIO_PROCESS, get_native_id(), nice)
 
 
 def passage_threads() -> int:
