@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import difflib
 import signal
 import socket
@@ -16,16 +17,25 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp_types import INVALID_PARAMS, CallToolResult, InputRequiredResult, ToolAnnotations
+from mcp_types import (
+    INVALID_PARAMS,
+    PARSE_ERROR,
+    CallToolResult,
+    InputRequiredResult,
+    JSONRPCError,
+    ToolAnnotations,
+    jsonrpc_message_adapter,
+)
 from pydantic import ValidationError
-from starlette.applications import Starlette
-from starlette.types import ASGIApp
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palimpsest.ops.distribution import program_version
 from palimpsest.ops.library.memory_methods import AsyncMethods
 from palimpsest.ops.mcp.both_scopes import BothScopes
 from palimpsest.ops.mcp.operation_tools import AnyOperation, tool_of
-from palimpsest.ops.mcp.stdio import Answered
+from palimpsest.ops.mcp.stdio import Answered, error_of, not_a_notification, refusal_of
 from palimpsest.ops.mcp.tools import NOWHERE_ELSE, WORDS, AgentPlace, TeachingTools, with_errors
 from palimpsest.ops.operations.changing import Confirm, Modify, Remember
 from palimpsest.ops.operations.forgetting import ForgetOne
@@ -59,6 +69,8 @@ async def in_plain_words(ctx: ServerRequestContext[Any, Any], call_next: CallNex
         if error.error.code != INVALID_PARAMS or error.error.data != "":
             raise
         why = "send `initialize` first"
+    except ValueError as error:  # an unknown prompt
+        why = str(error)
     raise MCPError(code=INVALID_PARAMS, message=f"{ctx.method}: {why}")
 
 
@@ -85,7 +97,7 @@ class MemoryServer(MCPServer):
         except ToolError as error:
             if isinstance(error.__cause__, ValidationError):
                 raise ToolError(describe(error.__cause__)) from None
-            raise
+            raise ToolError(str(error).removeprefix(f"Error executing tool {name}: ")) from error
 
     async def run_stdio_async(self) -> None:
         server = self._lowlevel_server
@@ -173,10 +185,10 @@ async def serve_http(
                 await stop.wait()
 
 
-def http_app(server: MCPServer, checks_hosts: bool) -> Starlette:
+def http_app(server: MCPServer, checks_hosts: bool) -> ASGIApp:
     """The server over streamable HTTP. Requests are independent: none continues the session of
     another client."""
-    return server.streamable_http_app(
+    app = server.streamable_http_app(
         streamable_http_path=PATH,
         stateless_http=True,
         json_response=True,
@@ -185,3 +197,48 @@ def http_app(server: MCPServer, checks_hosts: bool) -> Starlette:
         if checks_hosts
         else TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
+    return Plainly(app)
+
+
+class Plainly:
+    """Answers a body that is no message with what is wrong with it, also a call that the SDK would
+    take for a notification, to which it answers nothing. A client that leaves before its body has
+    come is no error."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = await Request(scope, receive).body()
+        except ClientDisconnect:
+            return
+        body = body.removeprefix(codecs.BOM_UTF8)
+        refusal = _refusal(body)
+        if refusal is not None:
+            told = refusal.model_dump(mode="json", exclude={"error": {"data"}})
+            await JSONResponse(told, 400)(scope, receive, send)
+            return
+        given: Message | None = {"type": "http.request", "body": body, "more_body": False}
+
+        async def again() -> Message:
+            nonlocal given
+            message, given = given, None
+            return message or await receive()
+
+        await self._app(scope, again, send)
+
+
+def _refusal(body: bytes) -> JSONRPCError | None:
+    """The answer to a body that is no message; None for one that is."""
+    try:
+        message = jsonrpc_message_adapter.validate_json(body.decode(), by_name=False)
+    except UnicodeDecodeError as error:
+        return error_of(None, PARSE_ERROR, f"not UTF-8 at byte {error.start + 1}")
+    except ValidationError as error:
+        why = describe(error).removeprefix("record: ")
+        return refusal_of(error) or error_of(None, PARSE_ERROR, why)
+    return not_a_notification(message)

@@ -20,6 +20,7 @@ from mcp_types import (
     PARSE_ERROR,
     ErrorData,
     JSONRPCError,
+    JSONRPCMessage,
     JSONRPCNotification,
     jsonrpc_message_adapter,
 )
@@ -59,7 +60,7 @@ class Answered:
         while True:
             item = await self._received.receive()
             if isinstance(item, SessionMessage):
-                refusal = _not_a_notification(item)
+                refusal = not_a_notification(item.message)
             elif (message := _without_mark(item)) is not None:
                 return message
             else:
@@ -99,31 +100,31 @@ def refusal_of(error: Exception) -> JSONRPCError | None:
     """The answer to a line that is no message, with the id of the call if that can be read. None
     for lines that ask for no answer: blank ones, notifications and answers."""
     if not isinstance(error, ValidationError):
-        return _error(None, INVALID_REQUEST, str(error))
+        return error_of(None, INVALID_REQUEST, str(error))
     first = error.errors(include_url=False)[0]
     if first["type"] != "json_invalid":
         found = next((each for each in _inputs(error) if "method" in each or "id" in each), None)
         if found is None:
-            return _error(None, INVALID_REQUEST, "not a JSON-RPC request: give an object")
+            return error_of(None, INVALID_REQUEST, "not a JSON-RPC request: give an object")
         if "method" not in found and ("result" in found or "error" in found):
             return None
         of_request = [each for each in error.errors() if each["loc"][:1] == ("JSONRPCRequest",)]
         why = "; ".join(f"{each['loc'][-1]}: {says(each)}" for each in of_request)
-        return _error(found.get("id"), INVALID_REQUEST, f"not a JSON-RPC request: {why}")
+        return error_of(found.get("id"), INVALID_REQUEST, f"not a JSON-RPC request: {why}")
     line = str(first["input"])
     if not line.strip():
         return None
     try:
         message = json.loads(line.removeprefix(BYTE_ORDER_MARK))
     except (ValueError, RecursionError):
-        return _error(None, PARSE_ERROR, describe(error).removeprefix("record: "))
+        return error_of(None, PARSE_ERROR, describe(error).removeprefix("record: "))
     if not isinstance(message, dict):
-        return _error(None, PARSE_ERROR, describe(error).removeprefix("record: "))
+        return error_of(None, PARSE_ERROR, describe(error).removeprefix("record: "))
     if "id" not in message:
         return None
     where = next(halves(message), None)
     why = describe(error).removeprefix("record: ") if where is None else f"{where}: {HALF_A_PAIR}"
-    return _error(message["id"], PARSE_ERROR, why)
+    return error_of(message["id"], PARSE_ERROR, why)
 
 
 def _inputs(error: ValidationError) -> Iterator[dict[str, object]]:
@@ -146,17 +147,17 @@ def _without_mark(error: Exception) -> SessionMessage | None:
     return None
 
 
-def _not_a_notification(item: SessionMessage) -> JSONRPCError | None:
-    """The answer to a call whose id is neither a text nor a number, which the SDK takes for a
+def not_a_notification(message: JSONRPCMessage) -> JSONRPCError | None:
+    """The answer to a call whose id is neither a text nor an integer, which the SDK takes for a
     notification."""
-    message = item.message
     if not isinstance(message, JSONRPCNotification) or message.method.startswith("notifications/"):
         return None
     why = "a call needs an id: a text or an integer"
-    return _error(None, INVALID_REQUEST, f"{message.method}: {why}")
+    return error_of(None, INVALID_REQUEST, f"{message.method}: {why}")
 
 
-def _error(of: object, code: int, why: str) -> JSONRPCError:
+def error_of(of: object, code: int, why: str) -> JSONRPCError:
+    """The refusal of a call; without its id where that is none."""
     known = of if isinstance(of, str | int) and not isinstance(of, bool) else None
     if isinstance(known, str) and next(halves(known), None) is not None:
         known = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import socket
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -211,3 +213,74 @@ async def test_a_personal_space_is_for_tokens_that_have_it(program: Program) -> 
                 assert found["notices"] == ["ana: there is no scope ana"]
             assert "ana: there is no scope ana" in await one.fails("get_entity_info", name="Nora")
             assert "there is no scope ana" in await one.fails("create_long_term_memory", **new)
+
+
+@pytest.mark.parametrize(
+    ("body", "id_", "why"),
+    [
+        ("", None, "EOF while parsing"),
+        ("{", None, "EOF while parsing"),
+        ("[]", None, "give an object"),
+        ("null", None, "give an object"),
+        (json.dumps([LIST, LIST]), None, "give an object"),
+        (json.dumps({**LIST, "jsonrpc": "1.0"}), 1, "jsonrpc: "),
+        (json.dumps({**LIST, "params": [1]}), 1, "params: "),
+        (json.dumps({**LIST, "id": None}), None, "tools/list: a call needs an id"),
+        (json.dumps({**LIST, "id": 1.5}), None, "tools/list: a call needs an id"),
+        (json.dumps({**LIST, "id": {"a": 1}}), None, "tools/list: a call needs an id"),
+        (json.dumps({**LIST, "params": {"cursor": "\ud83d"}}), 1, "half a surrogate pair"),
+        (b"\xff\xfe", None, "not UTF-8 at byte 1"),
+    ],
+)
+def test_what_is_no_call_is_answered_with_what_is_wrong(
+    served: Served, tokens: dict[str, str], body: str | bytes, id_: int | None, why: str
+) -> None:
+    with served.client(tokens["ana"]) as client:
+        answer = client.post("/mcp", content=body, headers=HEADERS)
+    assert answer.status_code == 400
+    told = answer.json()
+    assert told["id"] == id_
+    assert why in told["error"]["message"]
+    assert "Error" not in told["error"]["message"]
+    assert "JSONRPC" not in told["error"]["message"]
+
+
+def test_calls_of_what_is_not_there(served: Served, tokens: dict[str, str]) -> None:
+    wrong = {
+        "prompts/get": ({"name": "zz"}, "prompts/get: Unknown prompt: zz"),
+        "resources/read": ({"uri": "file:///etc/passwd"}, "Unknown resource"),
+        "nothing": ({}, "Method not found"),
+    }
+    with served.client(tokens["ana"]) as client:
+        for method, (params, why) in wrong.items():
+            asked = {**LIST, "method": method, "params": params}
+            told = client.post("/mcp", json=asked, headers=HEADERS).json()
+            assert why in told["error"]["message"]
+            assert told["error"]["code"] in (-32601, -32602)
+        # A mark at the beginning is no fault, and a notification needs no answer.
+        marked = b"\xef\xbb\xbf" + json.dumps({**LIST, "method": "ping"}).encode()
+        assert client.post("/mcp", content=marked, headers=HEADERS).json()["result"] == {}
+        noted = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        assert client.post("/mcp", json=noted, headers=HEADERS).status_code == 202
+        long = {"name": "search_memory", "arguments": {"query": "x" * 100_001}}
+        asked = {**LIST, "method": "tools/call", "params": long}
+        told = client.post("/mcp", json=asked, headers=HEADERS).json()["result"]
+        assert told["isError"]
+        assert told["content"][0]["text"].startswith("query: ")
+
+
+def test_a_client_that_leaves_in_its_request_is_no_error(
+    served: Served, tokens: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    head = (
+        "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"Accept: application/json\r\nAuthorization: Bearer {tokens['ana']}\r\n"
+        "Content-Length: 100\r\n\r\n{"
+    )
+    url = httpx.URL(served.address)
+    with socket.create_connection((url.host, url.port)) as left:
+        left.sendall(head.encode())
+    with served.client(tokens["ana"]) as client:
+        answer = client.post("/mcp", json={**LIST, "method": "ping"}, headers=HEADERS)
+    assert answer.json()["result"] == {}
+    assert [each.getMessage() for each in caplog.records if each.exc_info] == []
