@@ -107,7 +107,8 @@ def service_url(base_url: str) -> httpx.URL:
         url = httpx.URL(base_url)
     except httpx.InvalidURL as error:
         raise RequestError(f"base_url: {error}") from None
-    if url.scheme not in ("http", "https") or not url.host:
+    is_port = url.port is None or 0 < url.port < 65_536
+    if url.scheme not in ("http", "https") or not url.host or not is_port:
         raise RequestError(
             f"base_url: {base_url!r} is not a valid URL, for example http://127.0.0.1:7245"
         )

@@ -277,6 +277,7 @@ def test_a_token_is_sent_and_a_wrong_one_is_told(
     [
         ({"base_url": "localhost:7245"}, "not a valid URL"),
         ({"base_url": "http://"}, "not a valid URL"),
+        ({"base_url": "http://127.0.0.1:99999"}, "not a valid URL"),
         ({"base_url": "http://x:port"}, "base_url"),
         ({"token": ""}, "token"),
         ({"token": "a\nb"}, "token"),
