@@ -93,6 +93,8 @@ class Program(TyperGroup):
             message = getattr(error, "format_message", None)
             if type(error).__name__ == "NoSuchOption" and not error.option_name.startswith("--"):  # type: ignore[attr-defined]
                 error.message += "; put -- before a text that begins with -"  # type: ignore[attr-defined]
+            if message is not None:  # words of the library that checks values
+                error.message = error.message.replace("Value error, ", "")  # type: ignore[attr-defined]
             if message is not None and "--json" in sys.argv:
                 print_json({"error": message()})
             raise

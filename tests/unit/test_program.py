@@ -60,6 +60,12 @@ def test_a_text_that_begins_with_a_dash_is_told_how(text: str) -> None:
     assert "put --" not in str(told.value)
 
 
+def test_a_wrong_choice_is_told_without_the_words_of_a_library() -> None:
+    with pytest.raises(Exception, match="'all' is not one of") as raised:
+        get_command(asked(["set-privacy"])).main(["set-privacy", "all"], standalone_mode=False)
+    assert "Value error" not in raised.value.format_message()  # type: ignore[attr-defined]
+
+
 def test_a_closed_output_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
     monkeypatch.setattr("os._exit", ended.append)
