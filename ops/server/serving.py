@@ -6,11 +6,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, cast
 
@@ -47,12 +49,20 @@ from palimpsest.ops.telemetry.metrics import Metrics
 from palimpsest.ops.transport.base import Transport
 from palimpsest.ops.worker.bootstrap import application
 from palimpsest.ops.worker.local import serving_reads
+from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import Position
+
+logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 2.0
 """Maximum wait of a request for a partition during a rebalance; then the client must retry."""
 CLOSING_SECONDS = 5
 """Time that running requests have to finish when the service ends."""
+NEWEST = 3
+"""Scopes whose indexes are loaded at the start."""
+_NEWEST = """
+SELECT scope, last_activity FROM main.scopes WHERE last_activity IS NOT NULL
+ORDER BY last_activity DESC, scope LIMIT ?"""
 
 
 @dataclass(slots=True)
@@ -86,13 +96,35 @@ class Serving:
         await asyncio.to_thread(importlib.import_module, "palimpsest.stores.index.lance")
         if not self.service.stopping.is_set():
             self.service.started.set()
-            await self.app.run(until_drained=False)
+            given = [*self.app.shards.values()], self.service.stopping.is_set
+            loading = asyncio.ensure_future(asyncio.to_thread(load_newest, *given))
+            try:
+                await self.app.run(until_drained=False)
+            finally:
+                # A thread cannot be stopped, and the stores must not close while it reads them.
+                await asyncio.wait([loading])
+                if (error := loading.exception()) is not None:
+                    logger.warning("the newest scopes were not loaded at the start: %s", error)
 
     def stop(self) -> None:
         """Finishes running batches and requests, then ends `run`."""
         self.service.stopping.set()
         if self.app is not None:
             self.app.stop()
+
+
+def load_newest(shards: Sequence[Shard], stops: Callable[[], bool]) -> None:
+    """Loads the indexes of the scopes that changed last, so that nobody's first question after a
+    start waits for that: with 100,000 memories over two seconds. Ends early once `stops`."""
+    newest: list[tuple[datetime, str, Shard]] = []
+    for shard in shards:
+        with shard.reading() as reader:
+            found = reader.execute(_NEWEST, [NEWEST]).fetchall()
+        newest += [(changed, scope, shard) for scope, changed in found]
+    for _, scope, shard in sorted(newest, key=lambda each: each[:2], reverse=True)[:NEWEST]:
+        if stops():
+            return
+        shard.space.indexes.warm(scope)
 
 
 @contextlib.asynccontextmanager
