@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from palimpsest.ops.ingest.base import (
+    UTC_ZONE,
     Bad,
+    Document,
     Found,
     Item,
     LeftOut,
@@ -30,7 +29,9 @@ from palimpsest.ops.ingest.base import (
     decoded,
     each_object,
     in_sessions,
+    iso_time,
     named,
+    parsed,
     said,
     unread_time,
     with_offset,
@@ -80,8 +81,8 @@ def read_package(
     def described(name: str) -> dict[str, object]:
         """The object in a file; empty where there is none that can be read."""
         try:
-            found = json.loads(decoded(read(by_name[name.lower()])))
-        except (KeyError, Unreadable, ValueError, RecursionError):
+            found = parsed(Document(name, "", decoded(read(by_name[name.lower()]))))
+        except (KeyError, Unreadable):
             return {}
         return found if isinstance(found, dict) else {}
 
@@ -122,10 +123,7 @@ def _rows(text: str, where: str) -> list[object]:
         except csv.Error as error:
             raise Unreadable(f"a damaged table: {error}") from None
     else:
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise Unreadable(f"damaged JSON: {error}") from None
+        found = parsed(Document(where, "", text))
     if not isinstance(found, list):
         raise Unreadable("no list of messages")
     return sorted(found, key=_number)
@@ -165,7 +163,8 @@ def _message(
     if not own:
         yield Bad(where, "a message without an ID")
         return
-    at = _time(message.get("Timestamp"), options.zone)
+    utc = iso_time(message.get("Timestamp"), UTC_ZONE)  # also where it names no offset
+    at = None if utc is None else with_offset(utc, options.zone)
     yield Utterance(
         place=where,
         key=f"discord:{own}"[:256],
@@ -178,14 +177,3 @@ def _message(
         source_id=own[:512],
         metadata={"channel": channel},
     )
-
-
-def _time(value: object, zone: ZoneInfo) -> datetime | None:
-    """The time of a message, which is in UTC where it names no offset."""
-    if not isinstance(value, str):
-        return None
-    try:
-        at = datetime.fromisoformat(value.strip())
-    except ValueError:
-        return None
-    return with_offset(at if at.tzinfo else at.replace(tzinfo=UTC), zone)

@@ -73,13 +73,17 @@ class _Names:
         """By scope the chats that the source has in common with what was published."""
         self._known_files: set[tuple[str, str]] = set()
         """Scopes and names of files of which something is known by that name."""
-        self._session: dict[tuple[str, str], str] = {}
-        """By scope and id the first session that has a message: a conversation that was branched
-        off another one has what was said before, with its ids."""
+        self._first_session: dict[tuple[str, str], str] = {}
+        """By scope and id the first of several sessions that have a message: a conversation that
+        was branched off another one has what was said before, with its ids."""
+        sessions: dict[tuple[str, str], str] = {}
         unknown = []
         for each in records:
             body = _body(each)
-            self._session.setdefault((each.scope, str(body["turn_id"])), str(body["session_id"]))
+            place = (each.scope, str(body["turn_id"]))
+            first = sessions.setdefault(place, str(body["session_id"]))
+            if first != body["session_id"]:
+                self._first_session[place] = first
             group = name_in_id(body)[0]
             known = before.known(each.scope, str(body["turn_id"]))
             if each.naming.is_anywhere:
@@ -205,9 +209,8 @@ class _Names:
             return self._with_edit(found, known, naming)
         if name is not None and naming.is_file:  # the conversation goes on there
             return _adopted(record, {"turn_id": turn_id, "session_id": name}, None, self._now)
-        body = _body(record)
-        first = self._session[record.scope, str(body["turn_id"])]
-        if body["session_id"] != first:
+        first = self._first_session.get((record.scope, turn_id))
+        if first is not None:
             return _adopted(record, {"session_id": first}, None, self._now)
         return _noticed(record, self._now) if naming.is_edited else record
 

@@ -69,8 +69,10 @@ async def in_plain_words(ctx: ServerRequestContext[Any, Any], call_next: CallNex
         if error.error.code != INVALID_PARAMS or error.error.data != "":
             raise
         why = "send `initialize` first"
-    except ValueError as error:  # an unknown prompt
-        why = str(error)
+    except ValueError as error:
+        if ctx.method != "prompts/get":
+            raise
+        why = str(error)  # there is no such prompt
     raise MCPError(code=INVALID_PARAMS, message=f"{ctx.method}: {why}")
 
 

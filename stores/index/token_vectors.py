@@ -257,8 +257,8 @@ def _groups(sizes: Sequence[int]) -> Iterator[slice]:
     has more than MOST_COMPARED, so that its similarity never depends on its neighbours."""
     start = tokens = 0
     for place, size in enumerate(sizes):
-        is_alone = max(size, tokens if place == start + 1 else 0) > MOST_COMPARED
-        if place > start and (is_alone or tokens + size > GROUP_TOKENS):
+        is_apart = max(sizes[max(place - 1, 0) : place + 1]) > MOST_COMPARED
+        if place > start and (is_apart or tokens + size > GROUP_TOKENS):
             yield slice(start, place)
             start, tokens = place, 0
         tokens += size

@@ -204,14 +204,16 @@ def _mentioned(text: str, speaker: str, today: date) -> list[Claim]:
     for each in islice(expression("professional").finditer(text), 4):
         if fits("job", f"a {each['relation']}") or each["role"].endswith(("ist", "ian", "geon")):
             found.append(relative_claim(speaker, each["relation"], each["doctor"] or each["name"]))
-    is_gone = _GONE.search(text) is not None
     for pattern, sentence in _BY_THE_WAY:
         for each in islice(pattern.finditer(text), 2):
-            if pattern is _KINDRED and (is_gone or _says_of_more(each, text[each.end() :])):
+            is_kin = pattern is _KINDRED
+            if is_kin and (_GONE.search(text) or _says_of_more(each, text[each.end() :])):
                 continue
             found += _claims(sentence(each), speaker, today)
-    for each in () if _NOT_KEPT.search(text) else islice(expression("my").finditer(text), 6):
-        found += _belonging(each["what"], speaker, today)
+    theirs = [*islice(expression("my").finditer(text), 6)]
+    if theirs and _NOT_KEPT.search(text) is None:
+        for each in theirs:
+            found += _belonging(each["what"], speaker, today)
     return found
 
 

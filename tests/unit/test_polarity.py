@@ -199,11 +199,18 @@ BESIDE = [
         "I closed down my bakery.",
         "My restaurant went bust.",
         "Sold my car, finally.",
+        "We parted with our car.",
+        "My bakery went under.",
     ],
 )
 def test_what_is_over_is_not_theirs_because_it_is_called_theirs(said: str) -> None:
     found = claims_in(said, "Ana", date(2026, 3, 4))
     assert not [claim.text for claim in found if claim.text.startswith("Ana has ")]
+
+
+@pytest.mark.parametrize("said", ["I parted my hair in my car.", "My bike parted the crowd."])
+def test_what_only_sounds_over_is_theirs(said: str) -> None:
+    assert claims_in(said, "Ana", date(2026, 3, 4))
 
 
 @pytest.mark.parametrize(("known", "new"), RETRACTIONS)
