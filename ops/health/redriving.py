@@ -19,6 +19,7 @@ from palimpsest.schemas.messages import DeadLetterMark
 from palimpsest.schemas.topics import DEAD_LETTERS, TOPICS, Topic
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import Outgoing
+from palimpsest.streams.runtime.offload import in_thread
 from palimpsest.streams.runtime.output import HEADERS, headers
 from palimpsest.streams.runtime.tracing import untraced
 from palimpsest.streams.sensitive.policy import Policy
@@ -137,7 +138,7 @@ class Redriver:
                 )
 
         async with self.shard.lock:
-            await asyncio.to_thread(write)
+            await in_thread(write)
 
     def _mark(self, row: Row, status: Literal["redriven", "dropped"]) -> Outgoing:
         mark_id = derived_id("dead-letter-mark", row["id"], status)

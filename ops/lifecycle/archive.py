@@ -29,6 +29,7 @@ from palimpsest.stores.database.archive import (
     write_purged,
 )
 from palimpsest.stores.shard import Shard
+from palimpsest.streams.runtime.offload import in_thread
 
 T = TypeVar("T")
 
@@ -96,7 +97,7 @@ async def _read(shard: Shard, call: Callable[[duckdb.DuckDBPyConnection], T]) ->
 async def _named(shard: Shard, step: Callable[..., bool], files: Sequence[ArchiveFile]) -> bool:
     """Commits a step that names the files. Removes them if the step says no."""
     async with shard.lock:
-        done = await asyncio.to_thread(_committed, shard, step)
+        done = await in_thread(_committed, shard, step)
     for file in () if done else files:
         path_of(shard.folder, file).unlink(missing_ok=True)
     return done

@@ -28,6 +28,7 @@ from palimpsest.schemas.identity import UNREADABLE_SCOPE
 from palimpsest.stores.shard import Shard
 from palimpsest.stores.writing.sweeps import BY_TIME
 from palimpsest.streams.apply.upkeep import WINDOWS
+from palimpsest.streams.runtime.offload import in_thread
 from palimpsest.streams.runtime.output import null_values, own_command
 from palimpsest.streams.store_port import OF_TOMBSTONES
 
@@ -61,7 +62,7 @@ async def drop_earlier_vectors(context: JobContext) -> int:
     keys = await asyncio.to_thread(_earlier_keys, context)
     for first in range(0, len(keys), MOST_ROWS):
         async with shard.lock:
-            await asyncio.to_thread(_drop_vectors, shard, keys[first : first + MOST_ROWS])
+            await in_thread(_drop_vectors, shard, keys[first : first + MOST_ROWS])
         shard.vectors_changed += 1
         # A stage may have counted on the vector of a text that it is about to write again.
         shard.may_lack_vectors = True

@@ -34,6 +34,7 @@ from palimpsest.streams.logs.base import LogReader, Outgoing
 from palimpsest.streams.models.base import EmbeddingModel, LanguageModel
 from palimpsest.streams.models.recorded import RecordedReplies
 from palimpsest.streams.models.settings import LlmSettings
+from palimpsest.streams.runtime import offload
 from palimpsest.streams.runtime.partition_task import PartitionTask, by_stage
 from palimpsest.streams.runtime.runner import StageRunner
 
@@ -291,7 +292,7 @@ class Upkeep:
 
     async def _give_back(self, shard: Shard, kept: _Kept) -> None:
         async with shard.lock:
-            has_rested = await asyncio.to_thread(shard.rest)
+            has_rested = await offload.in_thread(shard.rest)
         await asyncio.to_thread(give_back)
         kept.tried_at = time.monotonic()
         if has_rested:

@@ -46,6 +46,7 @@ from palimpsest.streams.models.settings import RULES, decider_model, decider_nam
 from palimpsest.streams.prompting.prompts import decision_prompt
 from palimpsest.streams.prompting.replies import MalformedReply, read_decision
 from palimpsest.streams.runtime.model_port import ModelPort, Usage
+from palimpsest.streams.runtime.offload import in_thread
 from palimpsest.streams.runtime.output import own_command
 from palimpsest.streams.settings import PipelineSettings
 from palimpsest.streams.stage import Generate
@@ -223,7 +224,7 @@ class ShadowDeciding:
 
     async def _begin(self, partition: int, shard: Shard) -> None:
         async with shard.lock:
-            await asyncio.to_thread(self.opened, partition, shard)
+            await in_thread(self.opened, partition, shard)
 
     def opened(self, partition: int, shard: Shard) -> None:
         """Notes the end of the log as where they begin, unless an earlier process did. Call it
@@ -263,8 +264,8 @@ class ShadowDeciding:
         # Under the lock, so that nothing is erased meanwhile: what is appended here is either
         # redacted with the log later, or was derived from redacted records.
         async with shard.lock:
-            if await asyncio.to_thread(_erasures, shard) == erasures:
-                await asyncio.to_thread(self._keep, shard, commands, records[-1].offset + 1)
+            if await in_thread(_erasures, shard) == erasures:
+                await in_thread(self._keep, shard, commands, records[-1].offset + 1)
         return True
 
     def _read(self, partition: int, shard: Shard, start: int) -> Sequence[Record]:

@@ -26,6 +26,7 @@ from palimpsest.stores.database.cursors import StoreClosed
 from palimpsest.stores.shard import Shard
 from palimpsest.streams.logs.base import LogReader, Outgoing
 from palimpsest.streams.runtime.model_port import ModelPort
+from palimpsest.streams.runtime.offload import in_thread
 
 PATIENCE_SECONDS: Final = 120.0
 """How long a run waits for its commands to be executed, before it fails and is tried again."""
@@ -222,5 +223,5 @@ class Scheduler(PartitionTimer[dict[str, datetime]]):
                 connection.execute(_KEEP, [run.job, run.scheduled_for, *values])
 
         async with shard.lock:
-            await asyncio.to_thread(write)
+            await in_thread(write)
         self._runs(shard)[run.job] = run

@@ -473,3 +473,19 @@ def test_runners_are_made_in_one_place() -> None:
         and node.func.id == "StageRunner"
     }
     assert places == {"ops.parts"}
+
+
+def test_what_is_done_under_a_lock_is_over_when_it_is_released() -> None:
+    """Who is cancelled leaves `asyncio.to_thread` at once, and the thread goes on: a lock around it
+    would be released while what it guards is still at work. `offload.in_thread` waits for it."""
+    report(
+        [
+            complaint(module, call.lineno, "asyncio.to_thread under a lock: use offload.in_thread")
+            for module in MODULES.values()
+            for node in module.nodes
+            if isinstance(node, ast.AsyncWith)
+            and any(re.search(r"lock\b", ast.unparse(item.context_expr)) for item in node.items)
+            for call in ast.walk(node)
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "asyncio.to_thread"
+        ]
+    )
