@@ -72,6 +72,10 @@ class Said:
         texts = (text for text, _ in (*self.names, *self.sentences))
         return "\n".join(" ".join(words(ALLOWED_TEXT.sub("", text))) for text in texts)
 
+    @cached_property
+    def vocabulary(self) -> frozenset[str]:
+        return frozenset(self.spaced.split())
+
     def line(self, at: int) -> int:
         """Where in the file that stands which `spaced` has at a character."""
         return (*self.names, *self.sentences)[self.spaced.count("\n", 0, at)][1]
@@ -141,6 +145,8 @@ def misused(said: Said, word: str) -> Iterator[str]:
     if not any(place in said.path for place in WHERE.get(word, ("",))):
         return
     forms = [*(word + ending for ending in ENDINGS), *FORMS.get(word, ())]
+    if said.vocabulary.isdisjoint(form.partition(" ")[0] for form in forms):
+        return
     pattern = re.compile(rf"(?<!\bdead )\b({'|'.join(forms)})\b")
     for found in pattern.finditer(said.spaced):
         yield f"{said.path}:{said.line(found.start())}: {found[0]}"

@@ -56,12 +56,14 @@ def say(pipeline: Pipeline, said: Sequence[Said]) -> None:
     pipeline.run()
 
 
-def active(pipeline: Pipeline) -> list[tuple[Any, ...]]:
+def active(pipeline: Pipeline, scope: str = "ana") -> list[tuple[Any, ...]]:
     """Contents of the memories that hold, with the years of their first and newest statement."""
     rows = pipeline.rows(
         "SELECT content, occurred_at, first_occurred_at FROM memory_rows WHERE NOT is_deleted"
-        " AND type <> 'episodic' AND (valid_until IS NULL OR valid_until > ?) ORDER BY ALL",
+        " AND type <> 'episodic' AND (valid_until IS NULL OR valid_until > ?) AND scope = ?"
+        " ORDER BY ALL",
         NOW,
+        scope,
     )
     return [
         (row["content"], (row["first_occurred_at"] or row["occurred_at"]).year,
@@ -80,10 +82,11 @@ def past(pipeline: Pipeline) -> list[tuple[str, int, int]]:
     return [(row["content"], row["valid_from"].year, row["valid_until"].year) for row in rows]
 
 
-def pending(pipeline: Pipeline) -> list[str]:
+def pending(pipeline: Pipeline, scope: str = "ana") -> list[str]:
     return pipeline.values(
         "SELECT h.item_id FROM held_proposals h JOIN outcomes o ON o.item_id = h.item_id"
-        " WHERE o.event = 'blocked' ORDER BY ALL"
+        " WHERE o.event = 'blocked' AND h.scope = ? ORDER BY ALL",
+        scope,
     )
 
 
