@@ -1,5 +1,6 @@
 """A text as it is read, under the notations in which programs write it: escapes of JSON and of
-shells, percent-encoding, entities, quoted-printable, colours of a terminal, invisible characters.
+shells, percent-encoding, entities, quoted-printable, colours of a terminal, invisible characters
+and other spaces.
 """
 
 from __future__ import annotations
@@ -15,10 +16,16 @@ from palimpsest.streams.sensitive.spans import Span, expression
 MOST_LEVELS: Final = 4
 """Of notations in one another, such as JSON in a string of JSON in an address."""
 _MASKING: Final = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
-    "\u2060-\u206f\u3000\u3164\ufe00-\ufe0f\ufeff\uff01-\uff5e\uffa0]"
+    "[\x0b\x85\u00a0\u00ad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f"
+    "\u2028-\u202f\u205f-\u206f\u3000\u3164\ufe00-\ufe0f\ufe30\ufe55\ufeff\uff01-\uff5e\uffa0]"
 )
-_WIDE: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
+_PLAIN: Final = (
+    {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+    | dict.fromkeys([0x0B, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029], 0x20)
+    | dict.fromkeys([0x202F, 0x205F, 0x3000], 0x20)
+    | dict.fromkeys([0xFE30, 0xFE55], 0x3A)
+)
+"""What stands for a character of ASCII: wide and small forms, and all spaces."""
 _ESCAPE: Final = expression("escape")
 _BEGINS_ESCAPE: Final = re.compile(r"[\\%\x1b]|&[#A-Za-z]|\^\[|\[\d|=(?:3D|\r?\n)")
 _CONTROLS: Final = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "b": " ", "0": " "}
@@ -53,10 +60,10 @@ def views(text: str) -> Iterator[View]:
 
 def _unmasked(view: View) -> View:
     text = view.text
-    if text.isascii() or _MASKING.search(text) is None:
+    if (text.isascii() and "\v" not in text) or _MASKING.search(text) is None:
         return view
-    kept = [at for at, each in enumerate(text) if ord(each) in _WIDE or not _MASKING.match(each)]
-    seen = "".join(text[at] for at in kept).translate(_WIDE)
+    kept = [at for at, each in enumerate(text) if ord(each) in _PLAIN or not _MASKING.match(each)]
+    seen = "".join(text[at] for at in kept).translate(_PLAIN)
     return View(seen, [view.starts[at] for at in kept], [view.ends[at] for at in kept])
 
 

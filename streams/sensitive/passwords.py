@@ -39,6 +39,8 @@ _NAME_CHARACTERS: Final = 16
 _NEAR: Final = 80
 """Characters before a PIN and behind its value in which a word says what it opens."""
 _SENTENCE_END: Final = re.compile(r"[.!?;](?=\s)|\n\n")
+MAX_HEAD: Final = 500
+"""Characters of the head of a table."""
 _TAG: Final = 64
 """Characters of a tag before the name in it, at most."""
 _OPTIONS_OF: Final = {
@@ -56,6 +58,10 @@ _OPTIONS_OF: Final = {
         r"ConvertTo-SecureString (?:-String )?[\"']([^\"'\n$]{3,128})[\"']", re.IGNORECASE
     ),
     "jdbc:oracle": re.compile(r"jdbc:oracle:\w{1,8}:[^\s/@:]{1,64}/([^\s@/]{1,128})@"),
+    "identified": re.compile(
+        r"\b(?:create|alter)\s+user\s+\S{1,64}\s+identified\s+by\s+[\"']([^\"'\n]{3,128})",
+        re.IGNORECASE,
+    ),
     "wifi:": re.compile(r"WIFI:[^\n]{0,100}?[;:]P:((?:\\.|[^;\\\s]){3,64});", re.IGNORECASE),
     "net user": re.compile(r"net user \S{1,64} ([^\s/\"'*][^\s\"']{2,127})", re.IGNORECASE),
 }
@@ -89,6 +95,8 @@ def find_passwords(text: str, lowered: str) -> Iterator[Span]:
         yield from _named(text, lowered)
         if not text.isascii():
             yield from _asian(text)
+        if "\n" in text:
+            yield from _in_columns(text)
     yield from _options(text, lowered)
     if "/" in text:
         for match in expression("pair").finditer(text):
@@ -147,6 +155,40 @@ def _asian(text: str) -> Iterator[Span]:
                 continue
         if len(found) >= 3 and any(map(str.isalnum, found)) and not _NO_VALUE.match(found):
             yield Span(match.start(1), match.start(1) + len(found), "password", TOLD)
+
+
+def _in_columns(text: str) -> Iterator[Span]:
+    """Values below a name at the head of a column, in a table of cells with a sign between them."""
+    columns: dict[int, str] = {}
+    separator, width, start = "", 0, 0
+    for line in text.splitlines(keepends=True):
+        cells = line.split(separator) if separator else []
+        if len(cells) != width or not width:
+            columns, separator, width = _head_of_columns(line)
+        else:
+            for column, named in columns.items():
+                found = cells[column].strip(" \t\r\n\"'`")
+                if _NO_VALUE.match(found) or not _is_value(found, named, "beside", found, 0):
+                    continue
+                before = sum(map(len, cells[:column])) + column * len(separator)
+                at = start + before + cells[column].index(found)
+                yield Span(at, at + len(found), "password", GUESSED)
+        start += len(line)
+
+
+def _head_of_columns(line: str) -> tuple[dict[int, str], str, int]:
+    """The columns that are called a password, a key or a token, the sign between the cells and
+    their number; nothing where the line is no such head."""
+    if len(line) <= MAX_HEAD:
+        for separator in "|\t,;":
+            cells = line.split(separator) if separator in line else []
+            names = {
+                at: _NAME.fullmatch(cell.strip(" \t\r\n\"'`*")) for at, cell in enumerate(cells)
+            }
+            columns = {at: str(name.lastgroup) for at, name in names.items() if name is not None}
+            if columns:
+                return columns, separator, len(cells)
+    return {}, "", 0
 
 
 def _options(text: str, lowered: str) -> Iterator[Span]:

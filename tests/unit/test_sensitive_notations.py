@@ -28,6 +28,9 @@ GLUED = (
 BEHIND = ("_old", "-old", "%0A", "\\n", f"{ESC}[0m", "&quot;", '\\"')
 
 
+SPACES = "\u00a0\u1680\u2003\u2007\u2009\u202f\u205f\u2028\x85\x0b"
+
+
 def shaped() -> list[str]:
     """The labelled values that are tokens by their shape alone."""
     values = [
@@ -143,6 +146,73 @@ def test_a_password_in_a_notation_is_found(text: str, secret: str) -> None:
     ],
 )
 def test_what_is_no_secret_in_a_notation_stays(text: str) -> None:
+    assert redacted(text) == text
+
+
+@pytest.mark.parametrize("space", SPACES, ids=ascii)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password:_{}",
+        "password_=_{}",
+        "my password is_{}",
+        'Das Passwort_: "{}"',
+        "Mot_de_passe_:_{}",
+        '"password":_"{}"',
+        "token:_{}",
+        "api key:_{}",
+        "Authorization: Bearer_{}",
+        "the pin code:_4821, then {}",
+    ],
+)
+def test_a_password_beside_any_space_is_found(text: str, space: str) -> None:
+    written = text.replace("_", space)
+    assert "Kx9vLq2mT7" not in redacted(written.format("Kx9vLq2mT7")) or "4821" in text
+    assert "4821" not in redacted(written)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the wifi password here is {}",
+        "the guest wifi password today is {}",
+        "the password? {}",
+        "password → {}",
+        "password ⇒ {}",
+        "password\ufe55 {}",
+        "Password1: {}",
+        "passwordConfirm={}",
+        "Password for the router in the hall: {}",
+        "The password of the NAS, by the way, is {}",
+        'GRANT ALL ON a.* TO b IDENTIFIED BY "{}"',
+        "create user b identified by '{}'",
+        "Cookie: session={}; theme=dark",
+        "| user | password |\n|---|---|\n| ann | {} |",
+        "user,password\nann,{}\nben,Qw8zPl3rTy",
+        "user\tpassword\tlast seen\nann\t{}\t2024-01-01",
+    ],
+)
+def test_a_password_that_is_told_in_another_way_is_found(text: str) -> None:
+    assert "Kx9vLq2mT7" not in redacted(text.format("Kx9vLq2mT7"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the password here is wrong",
+        "the password today is the same as yesterday",
+        "Forgot your password? Reset it in the settings.",
+        "the password? I forgot it",
+        "username → password → submit",
+        "Passwords 1: how to choose one",
+        "| user | password |\n|---|---|\n| ann | forgotten |",
+        "name,password,role\nann,yes,admin",
+        "Cookie: session=dark",
+        "The password of the NAS, by the way, is on the fridge",
+        "sessions, passwords, tokens\nthat is what we talked about",
+    ],
+)
+def test_what_only_names_a_password_stays(text: str) -> None:
     assert redacted(text) == text
 
 
