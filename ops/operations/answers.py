@@ -79,7 +79,7 @@ class StoredMemory(Answer):
 DONE: Final = frozenset(
     {"updated", "no_changes", "forgotten", "recovered", "confirmed", "set"}
     | {"deduped", "dismissed", "added", "merged", "already", "ended", "erased", "removed"}
-    | {"separated", "still_joined", "kept_apart"}
+    | {"separated", "still_joined", "kept_apart", "said_before"}
 )
 """Statuses of a change that was applied or not needed. `deleted` is one of them for a document and
 a proposal; for a memory it means that the memory was already forgotten."""

@@ -330,7 +330,9 @@ def _of_its_own(
     elif changed.valid_until is not None and changed.valid_until <= now:
         yield Mark("expired", statement, None, changed.valid_until)
     for text, stated in each.held:
-        yield Mark("pending", statement, text, stated)
+        # What is older than the memory says nothing against it.
+        if stated >= changed.present.stated:
+            yield Mark("pending", statement, text, stated)
 
 
 def _of_statement(each: _Statement, changed: _Changed, now: datetime) -> Iterator[Mark]:

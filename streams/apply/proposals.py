@@ -28,6 +28,8 @@ from palimpsest.streams.apply.command_work import (
 )
 from palimpsest.streams.claims.conflict import contradicts
 from palimpsest.streams.claims.contradiction import same_fact
+from palimpsest.streams.claims.polarity import opposes
+from palimpsest.streams.claims.succession import may_succeed
 from palimpsest.streams.decide.proposal_policy import (
     SAID_BEFORE,
     Met,
@@ -231,7 +233,11 @@ def _settle_older(work: _Work, row: MemoryRow, proposal: Proposal, origin: Origi
         is_open = held.target_id == row.memory_id and held.item_id not in work.settled
         if not is_open or not held.occurred_at < origin.occurred_at:
             continue
-        if not contradicts(proposal.fact.content, held.content, held.occurred_at.date()):
+        said = proposal.fact.content
+        is_against = contradicts(said, held.content, held.occurred_at.date())
+        # What may not hold beside the memory was not said again, and the memory was.
+        is_against |= opposes(said, held.content) or opposes(held.content, said)
+        if not is_against and not may_succeed(said, held.content):
             continue
         work.settled.add(held.item_id)
         of_held = Origin(held.scope, held.occurred_at, origin.at, held.model, origin.order)
@@ -434,6 +440,8 @@ def _apply(
             work.loaded.privacy, "" if target is None else target.who, source
         ),
         forced=command.force,
+        # A statement that the memory was stated after becomes one that held until then.
+        by_date=not command.force,
     )
     origin = Origin(
         held.scope, held.occurred_at, work.at, held.model, by=work.intent.actor.id or "local"
@@ -441,7 +449,8 @@ def _apply(
     # The fact passed its confidence gate before it became pending.
     ruling = verdict(proposal, met, origin, min_confidence=0.0)
     answer: dict[str, JsonValue] = {"id": held.item_id, "memory_id": ruling.memory_id}
-    if ruling.event not in ("modified", "deleted", "deduped"):
+    is_done = ruling.event in ("modified", "deleted", "deduped") or ruling.reason == SAID_BEFORE
+    if not is_done:
         # It stays pending: the memory may be recovered or unpinned.
         status = ruling.cause or ruling.reason
         if target is not None:
@@ -454,7 +463,8 @@ def _apply(
         if ruling.row is not None:
             answer["version"] = left[seen] = ruling.row.version
     _settle(work, held, ruling, target, command.reason)
-    return answer | {"status": "updated" if ruling.event == "modified" else ruling.event}
+    status = {"modified": "updated", "created": "said_before", "skipped": "said_before"}
+    return answer | {"status": status.get(ruling.event, ruling.event)}
 
 
 def _settle(

@@ -37,3 +37,15 @@ def test_recall_as_of_does_not_bring_back_what_is_hidden(tmp_path: Path) -> None
         memory.forget([fact.id], reason="mine")
         shown = memory.recall("walnuts", as_of=then).results
         assert not [each for each in shown if "walnuts" in each.content]
+
+
+def test_recall_as_of_shows_the_turn_of_what_is_hidden_as_it_is_now(tmp_path: Path) -> None:
+    with Memory(tmp_path, scope="ana", settings=SETTINGS, wait_seconds=60.0) as memory:
+        memory.add("I have a dog named Rex. I am allergic to walnuts.", speaker="Ana")
+        memory.wait_until_processed()
+        then = datetime.now(UTC)
+        facts = memory.list(limit=9).memories
+        [fact] = [each for each in facts if each.content == "Ana is allergic to walnuts."]
+        memory.forget([fact.id], reason="mine")
+        found = memory.recall("Rex the dog", as_of=then, group=False, types=("episodic",)).results
+        assert [each.content for each in found] == ["I have a dog named Rex. [forgotten]"]

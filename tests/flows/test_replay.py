@@ -12,7 +12,8 @@ from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.settings.sources import load_settings
 from palimpsest.schemas.messages import ConversationTurn
-from palimpsest.schemas.topics import CONVERSATION_TURNS
+from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES
+from palimpsest.streams.logs.base import partition_for
 from palimpsest.streams.runtime.output import outgoing
 from tests.flows.program import SAID, Program
 from tests.messages import published, turn
@@ -134,3 +135,30 @@ def test_what_was_decided_of_dead_letters_is_in_the_log(tmp_path: Path) -> None:
     done = rebuilt(settings, swap=True)
     assert (done.partitions[0].not_compared, done.partitions[0].differing) == (None, {})
     assert done.kept is not None
+
+
+def test_as_of_an_offset_of_one_partition_the_others_are_as_they_were_then(tmp_path: Path) -> None:
+    flags = ["llm.provider=rules", "embedding.provider=hashing", "log.partitions=2"]
+    settings = load_settings(flags, tmp_path, None).settings
+    scopes = {partition_for(scope, 2): scope for scope in ("ana", "ben", "cleo", "dora", "eva")}
+    ends: list[tuple[int, int]] = []
+
+    def say(partition: int, content: str, number: int) -> None:
+        message = published(turn(content, number), scopes[partition])
+
+        async def saying() -> None:
+            async with application(settings) as app:
+                app.log.append([outgoing(CONVERSATION_TURNS, message)])
+                await app.run(until_drained=True)
+                first, second = (app.log.end_offset(MEMORY_WRITES.name, each) for each in (0, 1))
+                ends.append((first, second))
+
+        asyncio.run(saying())
+
+    for number, partition in enumerate((0, 1, 0, 1)):
+        say(partition, f"I have {number} bees and a dog.", number)
+    assert ends[0][1] == 0 < ends[1][1] < ends[3][1]
+    assert 0 < ends[1][0] < ends[2][0]
+    for name, until, then in (("begun", ends[1][1], ends[1]), ("whole", ends[3][1], ends[3])):
+        done = rebuilt(settings, name=name, partition=1, until=until)
+        assert tuple(each.offset for each in done.partitions) == then

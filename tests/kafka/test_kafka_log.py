@@ -152,3 +152,12 @@ def test_a_broker_that_is_back_is_reached_again_at_once(tmp_path: Path) -> None:
                     log.identity()
             own.start()
             assert log.identity().cluster_id
+
+
+async def test_a_sender_knows_how_far_it_has_sent(cluster: Cluster) -> None:
+    async with KafkaSender(cluster) as sender:
+        assert sender.sent_through(TURNS, ANN) == 0
+        for count in (1, 2):
+            await sender.commit([outgoing(str(n)) for n in range(count)], [])
+            with KafkaLog.open(cluster) as log:
+                assert sender.sent_through(TURNS, ANN) == log.end_offset(TURNS, ANN)

@@ -154,6 +154,53 @@ def test_an_older_repeat_settles_nothing(tmp_path: Path) -> None:
         assert [row[0] for row in active(pipeline)] == ["Ana lives in Porto."]
 
 
+@pytest.mark.parametrize(
+    ("known", "other"),
+    [
+        ("I'm allergic to nuts and milk.", "I'm not allergic to milk."),
+        ("My boss is Frank.", "My boss is Olga now."),
+        ("I drive a Volvo.", "I drive a Tesla now."),
+        ("I work at Lidl.", "I got fired from Lidl."),
+        ("I'm learning Greek.", "I gave up Greek."),
+        ("My favourite drink is green tea.", "My favourite drink is black coffee."),
+        ("I'm vegan.", "I love cheese."),
+        ("My name is Sara.", "My name is Zara."),
+    ],
+)
+def test_a_repeat_settles_what_may_not_hold_beside_it(
+    tmp_path: Path, known: str, other: str
+) -> None:
+    with loaded(tmp_path, [(2020, known), (2022, other), (2024, known)], CAREFUL) as pipeline:
+        [(_, first, newest)] = active(pipeline)
+        assert (first, newest) == (2020, 2024)
+        assert pending(pipeline) == []
+        assert pipeline.balance().holds
+
+
+@pytest.mark.parametrize(
+    ("newer", "older"),
+    [
+        ("I'm allergic to nuts and milk.", "I'm not allergic to milk."),
+        ("I'm not allergic to milk.", "I'm allergic to nuts and milk."),
+        ("Rex died.", "I have a dog named Rex."),
+        ("I have a daughter.", "I have no children."),
+        ("I live in Graz.", "I moved to Chur."),
+    ],
+)
+def test_an_older_statement_that_is_approved_becomes_past(
+    tmp_path: Path, newer: str, older: str
+) -> None:
+    with loaded(tmp_path, [(2024, newer), (2022, older)], CAREFUL, [1]) as pipeline:
+        before = active(pipeline)
+        assert not {kind for each in marks(pipeline).values() for kind, _ in each} & {"pending"}
+        for waiting in pending(pipeline):
+            pipeline.command(ApplyProposalsCommand(item_ids=(waiting,), reason="all of them"))
+        pipeline.run()
+        assert active(pipeline) == before
+        assert pending(pipeline) == []
+        assert pipeline.balance().holds
+
+
 SETS: dict[str, list[Said]] = {
     "homes": [GRAZ, PORTO, AGAIN],
     "coffee": [

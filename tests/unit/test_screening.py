@@ -431,3 +431,18 @@ def test_a_character_is_found_in_all_that_become_it(connection: duckdb.DuckDBPyC
 def test_the_walk_knows_json_columns_by_their_fields_alone(table: Table) -> None:
     assert not CHANGING & {*table.json}
     assert {*table.lists, *table.json} <= {*table.changed}
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "held"),
+    [
+        ("fact_rows", "content", "{}"),
+        ("history_rows", "metadata", '{{"fact": "{}"}}'),
+        ("command_results", "result", '{{"content": "{}"}}'),
+    ],
+)
+def test_a_row_with_a_character_that_stands_for_another_is_found(
+    name: str, column: str, held: str, connection: duckdb.DuckDBPyConnection
+) -> None:
+    row = row_of(BY_NAME[name], **{column: held.format(f"\uf900{HAN[1:]}")})
+    assert check(connection, BY_NAME[name], row, [of_texts(HAN)])

@@ -245,3 +245,16 @@ def test_token_vectors_are_kept_beside_the_vector(shard: Shard) -> None:
     tokens = KeepVector(TEA.embedding_key, vector_of(TEA.content), b"tokens")
     commit(shard, tokens, Put(TEA), *kept(coffee))
     assert shard.packed_tokens(["tea", "coffee", "unknown"]) == {"tea": b"tokens"}
+
+
+def test_a_deleted_memory_keeps_no_postings(shard: Shard) -> None:
+    cake = memory("cake", "Ana bakes cake", write_seq=2)
+    commit(shard, *kept(TEA), *kept(cake))
+    indexed = "SELECT memory_id FROM fts_docs UNION SELECT memory_id FROM fts_postings ORDER BY 1"
+    assert rows_of(shard, indexed) == [("cake",), ("tea",)]
+    gone = deleted(changed(TEA, BEGIN, "x", 3), BEGIN)
+    commit(shard, Put(gone))
+    assert rows_of(shard, indexed) == [("cake",)]
+    # And takes them back.
+    commit(shard, Put(replace(changed(TEA, BEGIN, "x", 4), version=3)))
+    assert rows_of(shard, indexed) == [("cake",), ("tea",)]
