@@ -463,8 +463,8 @@ def _apply(
         if ruling.row is not None:
             answer["version"] = left[seen] = ruling.row.version
     _settle(work, held, ruling, target, command.reason)
-    status = {"modified": "updated", "created": "said_before", "skipped": "said_before"}
-    return answer | {"status": status.get(ruling.event, ruling.event)}
+    done = {"modified": "updated", "created": "said_before", "skipped": "said_before"}
+    return answer | {"status": done.get(ruling.event, ruling.event)}
 
 
 def _settle(
