@@ -117,6 +117,7 @@ class Decider:
                 decision.proposal.candidates,
                 self.near,
                 decision.source,
+                speaker=intent.turn.speaker,
             )
             told = _decided(decision, said.action, said.target_id, said.reason, said.confidence)
         else:
@@ -290,7 +291,10 @@ class ShadowDeciding:
         return [
             Decision(message.scope, message.occurred_at, intent, proposal, source)
             for proposal in intent.proposals
-            if known_by_bands(proposal.fact, proposal.candidates, self.settings) is None
+            if known_by_bands(
+                proposal.fact, proposal.candidates, self.settings, intent.turn.speaker
+            )
+            is None
         ]
 
     def _keep(self, shard: Shard, commands: Sequence[Outgoing], next_offset: int) -> None:

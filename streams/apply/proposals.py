@@ -28,6 +28,7 @@ from palimpsest.streams.apply.command_work import (
 )
 from palimpsest.streams.claims.conflict import contradicts
 from palimpsest.streams.claims.contradiction import same_fact
+from palimpsest.streams.claims.grammar import plainly_named
 from palimpsest.streams.claims.polarity import opposes
 from palimpsest.streams.claims.succession import may_succeed
 from palimpsest.streams.decide.proposal_policy import (
@@ -229,15 +230,17 @@ def _begin_earlier(work: _Work, target: MemoryRow, origin: Origin) -> None:
 def _settle_older(work: _Work, row: MemoryRow, proposal: Proposal, origin: Origin) -> None:
     """Settles the pending changes of a memory that was stated again after them: what they say is
     stored as what held until then."""
+    plain = plainly_named(work.intent.turn.speaker)
+    said = plain(proposal.fact.content)
     for held in work.loaded.held.values():
         is_open = held.target_id == row.memory_id and held.item_id not in work.settled
         if not is_open or not held.occurred_at < origin.occurred_at:
             continue
-        said = proposal.fact.content
-        is_against = contradicts(said, held.content, held.occurred_at.date())
+        other = plain(held.content)
+        is_against = contradicts(said, other, held.occurred_at.date())
         # What may not hold beside the memory was not said again, and the memory was.
-        is_against |= opposes(said, held.content) or opposes(held.content, said)
-        if not is_against and not may_succeed(said, held.content):
+        is_against |= opposes(said, other) or opposes(other, said)
+        if not is_against and not may_succeed(said, other):
             continue
         work.settled.add(held.item_id)
         of_held = Origin(held.scope, held.occurred_at, origin.at, held.model, origin.order)

@@ -7,7 +7,9 @@ a filler is understood, and anything else makes it no claim.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import date
+from functools import lru_cache
 from typing import Final, NamedTuple, cast
 
 from palimpsest.streams.claims.claim import CATEGORIES, Claim, Slot
@@ -29,6 +31,8 @@ from palimpsest.streams.claims.times import Time, TimeKind, dated, time_at_end
 from palimpsest.streams.claims.values import fits, is_name, relation_in, value_of
 from palimpsest.streams.text.tables import joined
 
+STAND_IN: Final = "user_0"
+"""A name that is read as one."""
 _TENSES: Final = {
     "states": ("present", "progressive", "perfect progressive"),
     "lasting": ("present", "perfect", "progressive", "perfect progressive"),
@@ -115,6 +119,30 @@ def claim_of(statement: str, speaker: str = USER) -> Claim | None:
         return None
     found = clause_claim(plain, speaker, None)
     return None if found is None else found._replace(text=text)
+
+
+def unchanged(statement: str) -> str:
+    return statement
+
+
+def plainly_named(speaker: str) -> Callable[[str], str]:
+    """Returns what gives a statement that begins with the speaker's name one that is read as a
+    name, where theirs is not ("Ben 😀", "user 1", "sam@y.org", "Ana B."): claims about them could
+    not be compared otherwise."""
+    if not speaker or _is_read(speaker):
+        return unchanged
+
+    def named(statement: str) -> str:
+        rest = statement.removeprefix(speaker)
+        return f"{STAND_IN}{rest}" if rest != statement and rest[:1] in " '\u2019" else statement
+
+    return named
+
+
+@lru_cache(1024)
+def _is_read(name: str) -> bool:
+    claims = (claim_of(f"{name} lives in Graz"), claim_of(f"{name} is not allergic to nuts"))
+    return all(claim is not None and claim.holder == name for claim in claims)
 
 
 def clause_claim(clause: str, speaker: str, today: date | None) -> Claim | None:

@@ -22,7 +22,7 @@ from palimpsest.streams.claims.conflict import (
     words_of_its_slot,
 )
 from palimpsest.streams.claims.contradiction import shared_tokens, words_oppose
-from palimpsest.streams.claims.grammar import USER
+from palimpsest.streams.claims.grammar import USER, plainly_named
 from palimpsest.streams.claims.polarity import words_of_its_topics
 from palimpsest.streams.claims.source import as_stated, in_third_person, is_first_person
 from palimpsest.streams.decide.proposal_policy import (
@@ -156,14 +156,19 @@ def _candidates_of(
     that the fact contradicts."""
     text = storage_content(fact.content)
     limit = settings.candidates + (1 if body.turn.is_remembered else 0)
-    words = words_of_its_slot(text) or words_of_its_topics(text)
+    plain = plainly_named(body.turn.speaker)
+    words = words_of_its_slot(plain(text)) or words_of_its_topics(plain(text))
     found = yield from FindCandidates(
         message.scope, text, vector, limit, settings.min_score, words, MAX_BY_WORDS
     )
     own = body.turn.memory_id
     nearest = tuple(c for c in found.found if c.memory_id != own)[: settings.candidates]
     seen = {own, *(c.memory_id for c in nearest)}
-    met = tuple(c for c in found.by_words if c.memory_id not in seen and may_meet(text, c.content))
+    met = tuple(
+        c
+        for c in found.by_words
+        if c.memory_id not in seen and may_meet(plain(text), plain(c.content))
+    )
     return replace(found, found=nearest + met)
 
 
@@ -202,12 +207,14 @@ def _decide(
     candidates = tuple(
         c for c in candidates if c.valid_until is None or c.valid_until > message.occurred_at
     )
-    proposal = known_by_bands(fact, candidates, settings)
+    speaker = body.turn.speaker
+    proposal = known_by_bands(fact, candidates, settings, speaker)
     if proposal is None and settings.decider == "rules":
         source, named = yield from _named(message, body, candidates)
         later, told = yield from _as_their_sources_state(message, named)
+        now = message.recorded
         decided = decided_by_rules(
-            message.occurred_at, fact, named, settings.near, source, message.recorded, later, told
+            message.occurred_at, fact, named, settings.near, source, now, later, told, speaker
         )
         proposal = decided.model_copy(update={"candidates": candidates})
     if proposal is None:

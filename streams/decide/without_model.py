@@ -15,6 +15,7 @@ from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows.enumerations import Action
 from palimpsest.streams.claims.conflict import are_of_one_slot, contradicts, is_ambiguous
 from palimpsest.streams.claims.contradiction import same_fact
+from palimpsest.streams.claims.grammar import plainly_named, unchanged
 from palimpsest.streams.claims.polarity import opposes
 from palimpsest.streams.claims.source import as_stated
 from palimpsest.streams.claims.succession import may_succeed
@@ -32,9 +33,13 @@ class Told(NamedTuple):
 
 
 def known_by_bands(
-    fact: Fact, candidates: tuple[ScoredCandidate, ...], settings: StageSettings
+    fact: Fact,
+    candidates: tuple[ScoredCandidate, ...],
+    settings: StageSettings,
+    speaker: str = "",
 ) -> Proposal | None:
-    """Decides what needs no model: nothing similar, a duplicate, or something clearly distinct."""
+    """Decides what needs no model: nothing similar, a duplicate, or something clearly distinct. The
+    facts of a turn name its `speaker`."""
     if not candidates or is_mark(fact.content):
         return proposed(fact, "ADD", (), "no similar memory")
     digest = content_hash(storage_content(fact.content))
@@ -48,7 +53,8 @@ def known_by_bands(
             return proposed(fact, "NONE", candidates, "duplicate_exact", candidate)
     cosine = max(candidate.cosine or 0.0 for candidate in candidates)
     by_keyword = any((c.keyword or 0.0) >= settings.decision.min_score for c in candidates)
-    in_slot = any(may_meet(fact.content, c.content) for c in candidates)
+    plain = plainly_named(speaker)
+    in_slot = any(may_meet(plain(fact.content), plain(c.content)) for c in candidates)
     if cosine < settings.near and not by_keyword and not in_slot:
         return proposed(fact, "ADD", candidates, "distinct")
     return None
@@ -63,6 +69,7 @@ def decided_by_rules(
     now: datetime | None = None,
     later: Mapping[str, str] | None = None,
     told: Sequence[Told] = (),
+    speaker: str = "",
 ) -> Proposal:
     """Decides without a model: proposes to update a contradicted memory, and to add anything else.
 
@@ -76,10 +83,37 @@ def decided_by_rules(
     that these have said. Where one contradicts the fact, an UPDATE of it is proposed all the same,
     which stores the fact as ended by the first of what was told.
 
-    What may contradict the fact is proposed to a person."""
+    What may contradict the fact is proposed to a person. The facts of a turn name its
+    `speaker`."""
+    plain = plainly_named(speaker)
+    if plain is unchanged:
+        return _decided(occurred_at, fact, candidates, near, source, now, later or {}, told)
+    found = _decided(
+        occurred_at,
+        fact.model_copy(update={"content": plain(fact.content)}),
+        tuple(c.model_copy(update={"content": plain(c.content)}) for c in candidates),
+        near,
+        source,
+        now,
+        {memory_id: plain(text) for memory_id, text in (later or {}).items()},
+        [each._replace(text=plain(each.text)) for each in told],
+    )
+    return found.model_copy(update={"fact": fact, "candidates": candidates})
+
+
+def _decided(
+    occurred_at: datetime,
+    fact: Fact,
+    candidates: tuple[ScoredCandidate, ...],
+    near: float,
+    source: str | None,
+    now: datetime | None,
+    later: Mapping[str, str],
+    told: Sequence[Told],
+) -> Proposal:
     stated = fact.content if source is None else as_stated(source, fact.content)
     excluded = _excluded(occurred_at, fact, stated, candidates, near, now)
-    past = _ending(occurred_at, fact, candidates, near, later or {})
+    past = _ending(occurred_at, fact, candidates, near, later)
     if past is not None:
         found = proposed(fact, "UPDATE", candidates, SAID_BEFORE, past)
         today = occurred_at.date()
@@ -101,7 +135,7 @@ def decided_by_rules(
         found = proposed(fact, "UPDATE", candidates, reason, target, risk=True)
         others = _ids(each for each in excluded if each is not target)
         return found.model_copy(update={"ends": others})
-    opposed = _opposed(occurred_at, fact, stated or fact.content, candidates, near, later or {})
+    opposed = _opposed(occurred_at, fact, stated or fact.content, candidates, near, later)
     if opposed is not None:
         return proposed(fact, "UPDATE", candidates, MAY_EXCLUDE, opposed, risk=True)
     return proposed(fact, "ADD", candidates, "similar, yet not the same")
