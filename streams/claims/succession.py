@@ -138,11 +138,13 @@ def _share_nothing(new: Claim, known: Claim) -> bool:
 
 
 def _is_moved(new: Claim, known: Claim) -> bool:
-    """A move between places of which one is in no list: one may still lie in the other."""
-    if new.slot != "home" or new.key or known.key or _MOVED.search(new.text) is None:
+    """A move between places of which one is in no list: one may still lie in the other. With "now"
+    alone ("lives in Neukölln now") between places of which none is."""
+    if new.slot != "home" or new.key or known.key:
         return False
     values = [each.value.casefold() for each in (new, known)]
-    return (
+    is_told = _MOVED.search(new.text) is not None
+    return (is_told or (new.is_news and not any(map(is_known, values)))) and (
         is_name(new.value)
         and is_name(known.value)
         and not all(map(is_known, values))

@@ -57,6 +57,8 @@ WAITING = [
     ("I decided to quit my job.", "I decided not to quit my job."),
     ("I'm moving to Spain next month.", "I'm not moving to Spain."),
     ("I live in Bonn.", "I moved to Aalen."),
+    ("I live in Chur.", "I live in Visp now."),
+    ("I live in Hobart.", "I now live in Launceston."),
     ("I have a dog named Rex.", "Rex died."),  # too short for a fact as it is
     ("I have a cat.", "We had to put our cat down."),
     ("I have a cat.", "I had to give my cat away."),
