@@ -257,7 +257,7 @@ Intent = Annotated[
 ]
 
 
-EDITION: Final = 2
+EDITION: Final = 3
 """The edition of new records: a change of what apply-writes makes of a record raises it."""
 
 
@@ -267,7 +267,9 @@ class MemoryWrite(Frozen):
     none, and are carried out by those of the program. `edition`: by which edition of its rules
     apply-writes executes it; older records carry none, and a rebuild makes of them what was made
     then. Since 1, the event of a deletion has no new content; since 2, a text that is stored on
-    request ends when it says so, and has the categories of all that it states."""
+    request ends when it says so, and has the categories of all that it states; since 3, a memory
+    that is stated again settles what may not hold beside it, and an approved change that is older
+    than its memory becomes past."""
 
     write: Intent
     settings: dict[str, dict[str, JsonValue]] | None = None

@@ -28,7 +28,7 @@ from palimpsest.streams.apply.command_work import (
 )
 from palimpsest.streams.claims.conflict import contradicts
 from palimpsest.streams.claims.contradiction import same_fact
-from palimpsest.streams.claims.grammar import plainly_named
+from palimpsest.streams.claims.grammar import plainly_named, unchanged
 from palimpsest.streams.claims.polarity import opposes
 from palimpsest.streams.claims.succession import may_succeed
 from palimpsest.streams.decide.proposal_policy import (
@@ -230,7 +230,7 @@ def _begin_earlier(work: _Work, target: MemoryRow, origin: Origin) -> None:
 def _settle_older(work: _Work, row: MemoryRow, proposal: Proposal, origin: Origin) -> None:
     """Settles the pending changes of a memory that was stated again after them: what they say is
     stored as what held until then."""
-    plain = plainly_named(work.intent.turn.speaker)
+    plain = plainly_named(work.intent.turn.speaker) if work.edition >= 3 else unchanged
     said = plain(proposal.fact.content)
     for held in work.loaded.held.values():
         is_open = held.target_id == row.memory_id and held.item_id not in work.settled
@@ -238,9 +238,10 @@ def _settle_older(work: _Work, row: MemoryRow, proposal: Proposal, origin: Origi
             continue
         other = plain(held.content)
         is_against = contradicts(said, other, held.occurred_at.date())
-        # What may not hold beside the memory was not said again, and the memory was.
-        is_against |= opposes(said, other) or opposes(other, said)
-        if not is_against and not may_succeed(said, other):
+        if work.edition >= 3:
+            # What may not hold beside the memory was not said again, and the memory was.
+            is_against |= opposes(said, other) or opposes(other, said) or may_succeed(said, other)
+        if not is_against:
             continue
         work.settled.add(held.item_id)
         of_held = Origin(held.scope, held.occurred_at, origin.at, held.model, origin.order)
@@ -444,7 +445,7 @@ def _apply(
         ),
         forced=command.force,
         # A statement that the memory was stated after becomes one that held until then.
-        by_date=not command.force,
+        by_date=work.edition >= 3 and not command.force,
     )
     origin = Origin(
         held.scope, held.occurred_at, work.at, held.model, by=work.intent.actor.id or "local"
