@@ -95,3 +95,25 @@ def test_those_of_another_person_stay_theirs(tmp_path: Path) -> None:
             pipeline.run()
         assert len(pipeline.memories()) == 3
         assert pipeline.values("SELECT content FROM held_proposals") == []
+
+
+@pytest.mark.parametrize(
+    "namesake",
+    [
+        "My friend Ana lives in Rome.",
+        "My daughter is also called Ana.",
+        "My boss Ana lives in Oslo.",
+        "My wife's name is Ana.",
+    ],
+)
+def test_who_has_a_namesake_changes_their_own_only_as_a_person_says(
+    tmp_path: Path, namesake: str
+) -> None:
+    with Pipeline(tmp_path, pipeline_settings(CAREFUL, near=FAR, min_score=1.0)) as pipeline:
+        for year, text in ((2020, namesake), (2021, "I'm a vegan."), (2023, "I eat meat now.")):
+            when = datetime(year, 1, 1, tzinfo=UTC)
+            pipeline.publish(published(turn(text, year, speaker="Ana"), occurred_at=when))
+            pipeline.run()
+        assert "Ana is a vegan." in pipeline.memories()
+        held = pipeline.values("SELECT content FROM held_proposals")
+        assert held == ["Ana eats meat."]
