@@ -56,7 +56,12 @@ class Naming:
     one if this and what was published under that name begin with the same utterances. `is_dated`:
     the utterance has a time, and which number of its date is the day is not just assumed.
     `is_edited`: whether it was edited at a time that is not told, which changes its key; None if
-    the source does not say so."""
+    the source does not say so.
+
+    `untimed_as` returns the key without the time of the utterance, as it was when keys had none,
+    with a name and the number of what has the same content; `number` is its own in its source.
+    `is_late`: its time was not read then, and the turn got its file's. `is_relative`: times count
+    from a beginning that may be another one in the next import."""
 
     name: str
     key_as: Callable[[str], str]
@@ -65,6 +70,22 @@ class Naming:
     is_file: bool = False
     is_dated: bool = True
     is_edited: bool | None = None
+    untimed_as: Callable[[str, int], str] | None = None
+    number: int = 0
+    is_late: bool = False
+    is_relative: bool = False
+
+    def fixed(self) -> Naming:
+        """Returns the same for an utterance whose name does not change with the file's."""
+        name, key_as, untimed_as = self.name, self.key_as, self.untimed_as
+        return replace(
+            self,
+            name="",
+            key_as=lambda _: key_as(name),
+            untimed_as=untimed_as and (lambda _, number: untimed_as(name, number)),
+            is_file=False,
+            is_dated=False,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +166,35 @@ class Keys:
     def key(self, *parts: str) -> str:
         return derived_id(*self._prefix, *parts, self.count(*parts))
 
-    def of_file(self, *parts: str | int, is_dated: bool) -> Naming:
+    def of_id(self, own: str, is_dated: bool) -> Naming:
         """Returns how an utterance is named whose key has the file's name, the last of the prefix,
-        before `parts`."""
+        and an id of its own."""
         *form, name = self._prefix
         return Naming(
-            name, lambda other: derived_id(*form, other, *parts), is_file=True, is_dated=is_dated
+            name, lambda other: derived_id(*form, other, own), is_file=True, is_dated=is_dated
+        )
+
+    def of_content(self, *parts: str, told: str, is_dated: bool) -> Naming:
+        """Returns how an utterance is named whose key has the file's name, its content and the time
+        that the source tells of it, empty if none: said again later, it is another one."""
+        *form, name = self._prefix
+        number = self.count(*parts)
+
+        def untimed_as(other: str, number: int) -> str:
+            return derived_id(*form, other, *parts, number)
+
+        if not told:
+            return Naming(
+                name, lambda other: untimed_as(other, number), is_file=True, is_dated=is_dated
+            )
+        then = self.count(*parts, told)
+        return Naming(
+            name,
+            lambda other: derived_id(*form, other, *parts, told, then),
+            is_file=True,
+            is_dated=is_dated,
+            untimed_as=untimed_as,
+            number=number,
         )
 
     def count(self, *parts: str) -> int:
@@ -274,6 +318,13 @@ def iso_time(value: object, zone: ZoneInfo) -> datetime | None:
         return with_offset(datetime.fromisoformat(value.strip()), zone)
     except ValueError:
         return None
+
+
+def told_time(at: datetime) -> str:
+    """Returns a time as it is told in keys: the same in any notation, which may leave out what is
+    less than a second; of one without a zone, as it is written."""
+    utc = at.astimezone(UTC).replace(tzinfo=None) if at.tzinfo else at
+    return utc.isoformat(" ", "seconds")
 
 
 def edit_time(edited: datetime | None, said: datetime | None) -> datetime | None:

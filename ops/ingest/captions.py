@@ -28,6 +28,7 @@ from palimpsest.ops.ingest.base import (
     later,
     named,
     said,
+    told_time,
 )
 from palimpsest.ops.ingest.stamps import stamp_of
 
@@ -137,13 +138,15 @@ def read_captions(document: Document, options: ReadOptions) -> Iterator[Item]:
         yield Note("the transcript names no speakers")
     session = options.session or document.stem
     keys = Keys("captions", session)
+    told = told_time(options.since) if options.since else ""
     for cue in cues:
         said_now = (str(cue.begins), cue.speaker, cue.text)
-        naming = keys.of_file(*said_now, keys.count(*said_now), is_dated=False)
+        named_so = keys.of_content(*said_now, told=told, is_dated=False)
+        naming = replace(named_so, is_relative=True)
         yield Utterance(
             place=f"{document.name}:{cue.line}",
             key=naming.key_as(session),
-            naming=None if options.session else naming,
+            naming=naming.fixed() if options.session else naming,
             text=cue.text,
             at=later(options.now, cue.begins),
             session=session[:256],
