@@ -27,6 +27,9 @@ UTC_ZONE: Final = ZoneInfo("UTC")
 DEFAULT_POLICY: Final = Policy.of(PiiSettings())
 
 
+EMPTY: Final = "empty: there is nothing to publish"
+
+
 class Unreadable(Exception):
     """A source that no parser can read; the text says what the source is and what to do."""
 
@@ -204,14 +207,33 @@ class Keys:
 
 
 def parsed(document: Document) -> object:
-    """Returns the parsed JSON of a document. Raises Unreadable."""
+    """Returns the parsed JSON of a document; NaN and Infinity, which some programs write where they
+    have no number, as null. Raises Unreadable."""
     try:
-        found: object = json.loads(document.text, parse_constant=no_constant)
+        found: object = json.loads(document.text, parse_constant=lambda _: None)
     except ValueError as error:
-        raise Unreadable(f"not JSON: {error}") from None
+        why = damage(document.text) if document.text.strip() else EMPTY
+        raise Unreadable(why or f"not JSON: {error}") from None
     except RecursionError:
         raise Unreadable("JSON that is nested too deeply") from None
     return found
+
+
+def damage(text: str) -> str:
+    """Returns where a text that begins like JSON is damaged; empty if it is not, or no JSON."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.pos <= len(text) - len(text.lstrip()) + 1:
+            return ""  # [00:01:02] Ana: Hello
+        ends = "it ends early" if error.pos >= len(text.rstrip()) - 1 else error.msg
+        return (
+            f"damaged JSON: {ends}, at line {error.lineno}, column {error.colno}; export it again,"
+            " or download it whole"
+        )
+    except (ValueError, RecursionError):
+        return ""
+    return ""
 
 
 def no_constant(name: str) -> float:

@@ -406,3 +406,68 @@ def test_a_reply_is_in_the_session_of_its_thread(tmp_path: Path) -> None:
         "general 2026-03-02",
         "general 2024-03-02",
     ]
+
+
+PROJECTS = [{"uuid": "p1", "name": "Move", "prompt_template": "Be brief.", "docs": []}]
+CHANNEL = {
+    "guild": {"id": "0"},
+    "channel": {"id": "1", "name": "ana"},
+    "messages": [
+        {
+            "id": "1",
+            "type": "Default",
+            "timestamp": "2024-03-02T09:00:00Z",
+            "content": "hello",
+            "author": {"name": "Ana"},
+        }
+    ],
+}
+CHAT = {
+    "name": "Ana",
+    "type": "personal_chat",
+    "id": 1,
+    "messages": [
+        {"id": 1, "type": "message", "date": "2024-03-02T09:00:00", "from": "Ana", "text": "hello"}
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("sound", "damaged", "content"),
+    [
+        (("projects.json", PROJECTS), "conversations.json", '[{"uuid": "c1", "na'),
+        (("projects.json", PROJECTS), "memories.json", ""),
+        (("conversations.json", None), "projects.json", '[{"uuid": "p1"'),
+        (("conversations.json", None), "memories.json", ""),
+        (("a.json", CHANNEL), "b.json", '{"guild":{"id"'),
+        (("x/result.json", CHAT), "y/result.json", '{"name": "Be'),
+        (("x/a.json", CHAT), "y/b.json", '{\n "name": "Ben",\n "type": "personal_chat",\n "id'),
+    ],
+)
+def test_a_damaged_file_of_an_export_is_bad_and_the_sound_ones_are_taken(
+    tmp_path: Path, sound: tuple[str, object], damaged: str, content: str
+) -> None:
+    name, value = sound
+    value = value or [claude([("human", "hello", "2024-03-02T09:00:00Z")])]
+    for file, text in ((name, json.dumps(value)), (damaged, content)):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text)
+    (tmp_path / "other.json").write_text('{"a"')
+    said, notes, bad = imported(tmp_path)
+    assert len(said) == 1
+    assert bad == ["empty: there is nothing to publish"] or (
+        len(bad) == 1 and bad[0].startswith("damaged JSON: ")
+    )
+    assert "1 other file in it is not read: other.json" in notes
+
+
+def test_no_number_is_null(tmp_path: Path) -> None:
+    conversation = chatgpt([("user", "hello", 1709370000.0)])
+    conversation["update_time"] = float("nan")
+    (tmp_path / "conversations.json").write_text(json.dumps([conversation]))
+    assert imported(tmp_path / "conversations.json")[0] == [("user", "hello")]
+    message = {"role": "user", "content": "hello", "timestamp": float("nan")}
+    (tmp_path / "log.jsonl").write_text(json.dumps(message))
+    said, notes, bad = imported(tmp_path / "log.jsonl")
+    assert (said, bad) == ([("user", "hello")], [])
+    assert "cannot be read" not in notes
