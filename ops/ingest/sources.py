@@ -41,6 +41,10 @@ _MAGIC: Final = {
 }
 
 
+_PER_NUL: Final = 64
+"""Bytes of a text among which one may be NUL, as damaged files and some programs have it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A named source. `time` is its last modification (UTC); for standard input it is now. It lies
@@ -113,7 +117,8 @@ def refuse_binary(head: bytes) -> None:
     for magic, what in _MAGIC.items():
         if head.startswith(magic):
             raise Unreadable(what)
-    if b"\0" in head and head[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+    is_utf_16 = head[:2] in (b"\xff\xfe", b"\xfe\xff")
+    if head.count(b"\0") > 1 + len(head) // _PER_NUL and not is_utf_16:
         raise Unreadable("a binary file; ingest takes conversations as text")
 
 

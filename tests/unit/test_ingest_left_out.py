@@ -471,3 +471,18 @@ def test_no_number_is_null(tmp_path: Path) -> None:
     said, notes, bad = imported(tmp_path / "log.jsonl")
     assert (said, bad) == ([("user", "hello")], [])
     assert "cannot be read" not in notes
+
+
+def test_a_few_nul_bytes_are_removed(tmp_path: Path) -> None:
+    text = "[02/03/2026, 21:01:10] Ana: hel\0lo\n[02/03/2026, 21:02:10] Ben: hi\n"
+    said, _, bad = imported(written(tmp_path / "_chat.txt", text))
+    assert (said, bad) == ([("Ana", "hello"), ("Ben", "hi")], [])
+
+
+@pytest.mark.parametrize("name", ["createdAt", "sent_at", "datetime"])
+def test_further_names_of_times_are_read(tmp_path: Path, name: str) -> None:
+    message = {"role": "user", "content": "hello", name: "2024-03-02T09:00:00Z"}
+    path = written(tmp_path / "a.json", [message])
+    (record,) = [item for item in read(path)[1] if isinstance(item, Outgoing)]
+    assert json.loads(record.value or b"")["occurred_at"] == "2024-03-02T09:00:00Z"
+    assert "tell no time" not in imported(path)[1]
