@@ -243,14 +243,15 @@ def no_constant(name: str) -> float:
 
 def decoded(data: bytes) -> str:
     """Decodes UTF-8, with or without a byte order mark, or UTF-16 with one, without NULs, which no
-    text needs. Raises Unreadable."""
+    text needs; lines that end with CR alone, as of old programs, end with LF. Raises Unreadable."""
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
-        return data.decode(encoding).replace("\0", "")
+        text = data.decode(encoding).replace("\0", "")
     except UnicodeDecodeError as error:
         raise Unreadable(
             f"not text in UTF-8 (byte {error.start + 1}); save or export it as UTF-8"
         ) from None
+    return text if "\n" in text else text.replace("\r", "\n")
 
 
 Found: TypeAlias = Iterator[Item | LeftOut]

@@ -119,7 +119,7 @@ def format_of_text(first: bytes, whole: Callable[[], bytes]) -> str:
                 "a channel of a Discord data package; name the package (the zip or its folder),"
                 " which says what the channel and its owner are called"
             )
-        if value is not None and "\n" in text.strip():
+        if isinstance(value, list) or (value is not None and "\n" in text.strip()):
             raise Unreadable(_OTHER_JSON)
     if is_zoom(text):
         return "zoom"

@@ -146,20 +146,23 @@ class Archive:
             self._archive = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
             raise Unreadable(f"a damaged zip archive: {error}") from None
+        # Some programs of Windows part folders with backslashes.
+        self._names = {name.replace("\\", "/"): name for name in self._archive.namelist()}
 
     @property
     def names(self) -> list[str]:
         return sorted(
             name
-            for name in self._archive.namelist()
+            for name in self._names
             if not name.endswith("/") and not name.startswith("__MACOSX/")
         )
 
     def read(self, name: str) -> bytes:
         try:
-            if self._archive.getinfo(name).file_size > self._most:
+            member_name = self._names[name]
+            if self._archive.getinfo(member_name).file_size > self._most:
                 raise Unreadable(f"{name} takes more than {self._most >> 20} MiB unpacked")
-            with self._archive.open(name) as member:
+            with self._archive.open(member_name) as member:
                 return member.read(self._most)
         except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, OSError) as error:
             raise Unreadable(f"{name} in it is damaged: {error}") from None

@@ -486,3 +486,17 @@ def test_further_names_of_times_are_read(tmp_path: Path, name: str) -> None:
     (record,) = [item for item in read(path)[1] if isinstance(item, Outgoing)]
     assert json.loads(record.value or b"")["occurred_at"] == "2024-03-02T09:00:00Z"
     assert "tell no time" not in imported(path)[1]
+
+
+def test_lines_may_end_with_cr_alone(tmp_path: Path) -> None:
+    lines = ["[02/03/2026, 21:01:10] Ana: hello", "[02/03/2026, 21:02:10] Ben: hi"]
+    (tmp_path / "_chat.txt").write_bytes("\r".join(lines).encode())
+    assert imported(tmp_path / "_chat.txt")[0] == [("Ana", "hello"), ("Ben", "hi")]
+
+
+def test_folders_in_an_archive_may_be_parted_by_backslashes(tmp_path: Path) -> None:
+    day = [{"type": "message", "user": "U1", "text": "hello", "ts": "1772442061.000200"}]
+    with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
+        archive.writestr("users.json", "[]")
+        archive.writestr("general\\2026-03-02.json", json.dumps(day))
+    assert [text for _, text in imported(tmp_path / "export.zip")[0]] == ["hello"]
