@@ -27,6 +27,9 @@ UTC_ZONE: Final = ZoneInfo("UTC")
 DEFAULT_POLICY: Final = Policy.of(PiiSettings())
 
 
+EMPTY: Final = "empty: there is nothing to publish"
+
+
 class Unreadable(Exception):
     """A source that no parser can read; the text says what the source is and what to do."""
 
@@ -56,7 +59,12 @@ class Naming:
     one if this and what was published under that name begin with the same utterances. `is_dated`:
     the utterance has a time, and which number of its date is the day is not just assumed.
     `is_edited`: whether it was edited at a time that is not told, which changes its key; None if
-    the source does not say so."""
+    the source does not say so.
+
+    `untimed_as` returns the key without the time of the utterance, as it was when keys had none,
+    with a name and the number of what has the same content; `number` is its own in its source.
+    `is_late`: its time was not read then, and the turn got its file's. `is_relative`: times count
+    from a beginning that may be another one in the next import."""
 
     name: str
     key_as: Callable[[str], str]
@@ -65,6 +73,22 @@ class Naming:
     is_file: bool = False
     is_dated: bool = True
     is_edited: bool | None = None
+    untimed_as: Callable[[str, int], str] | None = None
+    number: int = 0
+    is_late: bool = False
+    is_relative: bool = False
+
+    def fixed(self) -> Naming:
+        """Returns the same for an utterance whose name does not change with the file's."""
+        name, key_as, untimed_as = self.name, self.key_as, self.untimed_as
+        return replace(
+            self,
+            name="",
+            key_as=lambda _: key_as(name),
+            untimed_as=untimed_as and (lambda _, number: untimed_as(name, number)),
+            is_file=False,
+            is_dated=False,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +169,35 @@ class Keys:
     def key(self, *parts: str) -> str:
         return derived_id(*self._prefix, *parts, self.count(*parts))
 
-    def of_file(self, *parts: str | int, is_dated: bool) -> Naming:
+    def of_id(self, own: str, is_dated: bool) -> Naming:
         """Returns how an utterance is named whose key has the file's name, the last of the prefix,
-        before `parts`."""
+        and an id of its own."""
         *form, name = self._prefix
         return Naming(
-            name, lambda other: derived_id(*form, other, *parts), is_file=True, is_dated=is_dated
+            name, lambda other: derived_id(*form, other, own), is_file=True, is_dated=is_dated
+        )
+
+    def of_content(self, *parts: str, told: str, is_dated: bool) -> Naming:
+        """Returns how an utterance is named whose key has the file's name, its content and the time
+        that the source tells of it, empty if none: said again later, it is another one."""
+        *form, name = self._prefix
+        number = self.count(*parts)
+
+        def untimed_as(other: str, number: int) -> str:
+            return derived_id(*form, other, *parts, number)
+
+        if not told:
+            return Naming(
+                name, lambda other: untimed_as(other, number), is_file=True, is_dated=is_dated
+            )
+        then = self.count(*parts, told)
+        return Naming(
+            name,
+            lambda other: derived_id(*form, other, *parts, told, then),
+            is_file=True,
+            is_dated=is_dated,
+            untimed_as=untimed_as,
+            number=number,
         )
 
     def count(self, *parts: str) -> int:
@@ -160,14 +207,33 @@ class Keys:
 
 
 def parsed(document: Document) -> object:
-    """Returns the parsed JSON of a document. Raises Unreadable."""
+    """Returns the parsed JSON of a document; NaN and Infinity, which some programs write where they
+    have no number, as null. Raises Unreadable."""
     try:
-        found: object = json.loads(document.text, parse_constant=no_constant)
+        found: object = json.loads(document.text, parse_constant=lambda _: None)
     except ValueError as error:
-        raise Unreadable(f"not JSON: {error}") from None
+        why = damage(document.text) if document.text.strip() else EMPTY
+        raise Unreadable(why or f"not JSON: {error}") from None
     except RecursionError:
         raise Unreadable("JSON that is nested too deeply") from None
     return found
+
+
+def damage(text: str) -> str:
+    """Returns where a text that begins like JSON is damaged; empty if it is not, or no JSON."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.pos <= len(text) - len(text.lstrip()) + 1:
+            return ""  # [00:01:02] Ana: Hello
+        ends = "it ends early" if error.pos >= len(text.rstrip()) - 1 else error.msg
+        return (
+            f"damaged JSON: {ends}, at line {error.lineno}, column {error.colno}; export it again,"
+            " or download it whole"
+        )
+    except (ValueError, RecursionError):
+        return ""
+    return ""
 
 
 def no_constant(name: str) -> float:
@@ -176,14 +242,16 @@ def no_constant(name: str) -> float:
 
 
 def decoded(data: bytes) -> str:
-    """Decodes UTF-8, with or without a byte order mark, or UTF-16 with one. Raises Unreadable."""
+    """Decodes UTF-8, with or without a byte order mark, or UTF-16 with one, without NULs, which no
+    text needs; lines that end with CR alone, as of old programs, end with LF. Raises Unreadable."""
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
-        return data.decode(encoding)
+        text = data.decode(encoding).replace("\0", "")
     except UnicodeDecodeError as error:
         raise Unreadable(
             f"not text in UTF-8 (byte {error.start + 1}); save or export it as UTF-8"
         ) from None
+    return text if "\n" in text else text.replace("\r", "\n")
 
 
 Found: TypeAlias = Iterator[Item | LeftOut]
@@ -274,6 +342,13 @@ def iso_time(value: object, zone: ZoneInfo) -> datetime | None:
         return with_offset(datetime.fromisoformat(value.strip()), zone)
     except ValueError:
         return None
+
+
+def told_time(at: datetime) -> str:
+    """Returns a time as it is told in keys: the same in any notation, which may leave out what is
+    less than a second; of one without a zone, as it is written."""
+    utc = at.astimezone(UTC).replace(tzinfo=None) if at.tzinfo else at
+    return utc.isoformat(" ", "seconds")
 
 
 def edit_time(edited: datetime | None, said: datetime | None) -> datetime | None:

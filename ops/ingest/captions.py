@@ -28,13 +28,22 @@ from palimpsest.ops.ingest.base import (
     later,
     named,
     said,
+    told_time,
 )
 from palimpsest.ops.ingest.stamps import stamp_of
 
 _CLOCK: Final = (
-    r"(?:(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{2})(?:[.,](?P<rest>\d{1,3}))?"
+    r"(?:(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,2})"
+    r":(?P<seconds>\d{2}|(?:(?<=:\d:)|(?<=:\d\d:))\d(?!\d))(?: ?[.,] ?(?P<rest>\d{1,3}))?"
 )
-_TIMING: Final = re.compile(rf"\s*{_CLOCK}\s*-->\s*(?:\d{{1,4}}:)?\d{{1,2}}:\d{{2}}.*")
+"""A time, whose seconds have one digit only after hours: `1:2` is rather a verse or a score."""
+_ARROW: Final = r"\s*(?:-{1,3}>|[—–]>|→)\s*"
+_SETTINGS: Final = r"(?:\s+\w{1,20}:\S*)*\s*"
+"""What WebVTT writes after the times of a cue."""
+_TIMING: Final = re.compile(
+    rf"\s*{_CLOCK}(?:\s*-->\s*(?:\d{{1,4}}:)?\d{{1,2}}:\d{{2}}.*"
+    rf"|{_ARROW}(?:\d{{1,4}}:)?\d{{1,2}}:\d{{1,2}}(?: ?[.,] ?\d{{1,3}})?{_SETTINGS})"
+)
 _LINE: Final = re.compile(
     rf"\s*(?:(?P<open>\[)|(?P<paren>\())?{_CLOCK}(?(open)\])(?(paren)\))\s*[-–]?\s*"
     r"(?P<name>[^:]{1,60}): (?P<text>.+)"
@@ -55,8 +64,14 @@ _PROGRAM: Final = re.compile(
     r"|This editable transcript was computer generated.{0,200}"
 )
 """Lines of the program."""
-_UNREAD: Final = re.compile(r"[\d:][^\s>]{0,20} *-->")
-"""A line that should tell when a cue begins."""
+_UNREAD: Final = re.compile(
+    r"[\d:][^\s>]{0,20} *-->"
+    rf"|(?:[\d:][^\s>]{{0,20}})?{_ARROW}\d{{1,4}}:\d{{1,2}}:\d[\d.,]*{_SETTINGS}$"
+    rf"|\d{{1,4}}:[^\s>]{{0,20}}{_ARROW}\d[^\s>]{{0,20}}{_SETTINGS}$"
+    r"|(?:\[\d[^\[\]\s:]{0,4}:[^\[\]\s]{1,12}\]|\(\d[^()\s:]{0,4}:[^()\s:]{1,4}:[^()\s]{1,8}\))"
+    r"\s*[-–]?\s*(?=(?P<name>[^:]{1,60}): (?P<text>.+))"
+)
+"""What should tell when a cue begins."""
 _BLOCKS: Final = re.compile(r"(?:NOTE|STYLE|REGION)(?:\s.*)?")
 """What begins a block of WebVTT that is no cue."""
 _VOICE: Final = re.compile(r"<v(?:\.[^ <>]*)?\s+([^<>]+)>")
@@ -137,13 +152,15 @@ def read_captions(document: Document, options: ReadOptions) -> Iterator[Item]:
         yield Note("the transcript names no speakers")
     session = options.session or document.stem
     keys = Keys("captions", session)
+    told = told_time(options.since) if options.since else ""
     for cue in cues:
         said_now = (str(cue.begins), cue.speaker, cue.text)
-        naming = keys.of_file(*said_now, keys.count(*said_now), is_dated=False)
+        named_so = keys.of_content(*said_now, told=told, is_dated=False)
+        naming = replace(named_so, is_relative=True)
         yield Utterance(
             place=f"{document.name}:{cue.line}",
             key=naming.key_as(session),
-            naming=None if options.session else naming,
+            naming=naming.fixed() if options.session else naming,
             text=cue.text,
             at=later(options.now, cue.begins),
             session=session[:256],
@@ -169,19 +186,16 @@ def _cues(text: str) -> Iterator[_Found]:
     for number, raw in enumerate(lines, 1):
         line = raw.rstrip("\r")
         begins = _beginning(line, lines[number : number + 1] if has_heads else None)
-        if begins is not None or _UNREAD.match(line.lstrip()):
+        unread = _UNREAD.match(line.lstrip()) if begins is None else None
+        if begins is not None or unread is not None:
             block = False
             if cue is not None:
                 yield cue.whole()
             if begins is None:
                 yield number, f"a time that cannot be read: {line.strip()[:60]}"
-                cue = _Cue(number, cue.begins if cue else timedelta(), "", "")
-                continue
-            cue = _Cue(number, _offset(begins), "", "")
-            cue.is_of_several = begins.re is _ALONE
-            parts = begins.groupdict()
-            cue.text = (parts.get("text") or "").strip()
-            cue.speaker = named(parts.get("name") or parts.get("bracketed"))
+                cue = _begun(number, cue.begins if cue else timedelta(), unread)
+            else:
+                cue = _begun(number, _offset(begins), begins)
         elif block or _is_block(lines, number):
             block = bool(line.strip())
             if block and number > 1:
@@ -195,6 +209,14 @@ def _cues(text: str) -> Iterator[_Found]:
                 cue.more.append(line)
     if cue is not None:
         yield cue.whole()
+
+
+def _begun(number: int, at: timedelta, begins: re.Match[str] | None) -> _Cue:
+    """Returns the cue that begins on the line of that number."""
+    parts = begins.groupdict() if begins else {}
+    speaker = named(parts.get("name") or parts.get("bracketed"))
+    is_of_several = begins is not None and begins.re is _ALONE
+    return _Cue(number, at, speaker, (parts.get("text") or "").strip(), is_of_several=is_of_several)
 
 
 def _beginning(line: str, following: list[str] | None) -> re.Match[str] | None:
@@ -224,7 +246,10 @@ def _is_block(lines: list[str], number: int) -> bool:
 def _is_identifier(lines: list[str], number: int) -> bool:
     """Whether the line of that number names the cue that begins with the next one: after a blank
     line, or just a number as those of SubRip."""
-    if number == len(lines) or "-->" not in lines[number]:
+    if number == len(lines):
+        return False
+    following = lines[number].strip()
+    if _TIMING.fullmatch(following) is None and _UNREAD.match(following) is None:
         return False
     return number == 1 or not lines[number - 2].strip() or lines[number - 1].strip().isdecimal()
 

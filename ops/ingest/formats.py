@@ -6,10 +6,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from palimpsest.ops.ingest import chatgpt, claude
-from palimpsest.ops.ingest.base import Document, Item, ReadOptions, Unreadable, decoded, is_export
+from palimpsest.ops.ingest.base import (
+    EMPTY,
+    Document,
+    Item,
+    ReadOptions,
+    Unreadable,
+    damage,
+    decoded,
+    is_export,
+)
 from palimpsest.ops.ingest.captions import is_captions, read_captions
 from palimpsest.ops.ingest.discord import is_discord, read_discord
 from palimpsest.ops.ingest.discord_package import is_package_channel, package_files
@@ -55,6 +65,12 @@ PARSERS: Final[dict[str, Parser]] = {
 CONVERSATIONS: Final = re.compile(r"(?:.*/)?conversations(?:-\d+)?\.json")
 """Name of the file in the archives of ChatGPT and Claude."""
 _JSON: Final = re.compile(r".*\.json", re.DOTALL | re.IGNORECASE)
+_RESULT: Final = re.compile(r"(?:.*/)?result(?: ?\(\d{1,3}\))?\.json", re.DOTALL)
+"""Name of a Telegram export."""
+_CHAT: Final = re.compile(r"\s*\{\s*\"name\"\s*:\s*(?:null|\"[^\"\n]{0,300}\")\s*,\s*\"type\"\s*:")
+"""The beginning of a chat of Telegram."""
+_CHANNEL: Final = re.compile(r"\s*\{\s*\"guild\"\s*:")
+"""The beginning of a channel of DiscordChatExporter."""
 _TEXTS: Final = (".jsonl", ".ndjson", ".json", ".vtt", ".srt", ".txt")
 """Endings of files that may be read one by one."""
 _PAGE: Final = re.compile(r"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
@@ -92,7 +108,7 @@ def format_of_text(first: bytes, whole: Callable[[], bytes]) -> str:
         return found or "turns"
     text = decoded(whole())
     if not text.strip():
-        raise Unreadable("empty: there is nothing to publish")
+        raise Unreadable(EMPTY)
     if text.lstrip()[:1] in "{[":
         value = _json(text.encode())
         found = format_of_value(value)
@@ -103,7 +119,7 @@ def format_of_text(first: bytes, whole: Callable[[], bytes]) -> str:
                 "a channel of a Discord data package; name the package (the zip or its folder),"
                 " which says what the channel and its owner are called"
             )
-        if value is not None and "\n" in text.strip():
+        if isinstance(value, list) or (value is not None and "\n" in text.strip()):
             raise Unreadable(_OTHER_JSON)
     if is_zoom(text):
         return "zoom"
@@ -120,8 +136,8 @@ def format_of_text(first: bytes, whole: Callable[[], bytes]) -> str:
 
 def _seems(text: str, lines: list[str]) -> str:
     """Returns what a text without a conversation seems to be, and what to do."""
-    if text.lstrip()[:1] in "{[" and (damage := _damage(text)):
-        return damage
+    if text.lstrip()[:1] in "{[" and (found := damage(text)):
+        return found
     if _PAGE.match(text):
         return (
             "a web page (HTML); export the conversation as JSON (Telegram: machine-readable JSON)"
@@ -155,23 +171,6 @@ def _json(data: bytes | str) -> object:
     return found
 
 
-def _damage(text: str) -> str:
-    """Returns where a text that begins like JSON is damaged; empty if it is not, or no JSON."""
-    try:
-        json.loads(text)
-    except json.JSONDecodeError as error:
-        if error.pos <= len(text) - len(text.lstrip()) + 1:
-            return ""  # [00:01:02] Ana: Hello
-        ends = "it ends early" if error.pos >= len(text.rstrip()) - 1 else error.msg
-        return (
-            f"damaged JSON: {ends}, at line {error.lineno}, column {error.colno}; export it again,"
-            " or download it whole"
-        )
-    except (ValueError, RecursionError):
-        return ""
-    return ""
-
-
 def is_table(lines: list[str]) -> bool:
     """Whether the lines look like rows of a table: each has as many separators as the first."""
     for separator in (",", ";", "\t"):
@@ -183,62 +182,94 @@ def is_table(lines: list[str]) -> bool:
 
 
 def members(bundle: Bundle) -> tuple[str, list[str]]:
-    """Returns the format of a folder or archive, and its files to read. Raises Unreadable."""
+    """Returns the format of a folder or archive, and its files to read: also the damaged ones of
+    its export, which are named when they are read. Raises Unreadable."""
     names = bundle.names
-    exports = [name for name in names if CONVERSATIONS.fullmatch(name)]
-    unread = ""
-    for name in exports:
-        try:
-            found = format_of_text(b"", lambda name=name: bundle.read(name))  # type: ignore[misc]
-        except Unreadable as error:  # one damaged part of an export hides no other
-            unread = unread or f"; {name}: {error}"
-            continue
-        if found in ("chatgpt", "claude"):
-            return found, [*exports, *_kept(bundle, found)]
-    if kept := _kept(bundle, "claude"):
-        return "claude", kept
+    damaged: dict[str, str] = {}
+    form = _form_of_exports(bundle, damaged)
+    kept = _json_files(
+        bundle, is_list_of_memories if form == "chatgpt" else is_kept, KEPT.fullmatch
+    )
+    if form is not None or kept.sound:
+        exports = [name for name in names if CONVERSATIONS.fullmatch(name)]
+        taken = exports if form else [name for name in exports if name in damaged]
+        return form or "claude", [*taken, *kept.in_order]
+    damaged |= kept.damaged
     days = day_files(names)
     if days:
         return "slack", days
     if channels := package_files(names):
         return "discord", channels
-    for form, is_of_form in (("telegram", is_telegram), ("discord", is_discord)):
-        if found_files := _json_files(bundle, is_of_form):
-            return form, found_files
+    for form, is_of_form, is_one in (
+        ("telegram", is_telegram, lambda name, text: _RESULT.fullmatch(name) or _CHAT.match(text)),
+        ("discord", is_discord, lambda _, text: _CHANNEL.match(text)),
+    ):
+        found = _json_files(bundle, is_of_form, _JSON.fullmatch, is_one)
+        if found.sound:
+            return form, found.in_order
+        damaged |= found.damaged
     chats = [name for name in names if name.lower().endswith(".txt")]
     for name in chats:
         try:
             if is_whatsapp(decoded(bundle.read(name))):
                 return "whatsapp", chats
         except Unreadable as error:
-            unread = unread or f"; {name}: {error}"
+            damaged.setdefault(name, str(error))
     lines = [name for name in names if name.lower().endswith(_TEXTS)]
     some = f"; name its files one by one ({', '.join(lines[:3])}, …)" if lines else ""
+    unread = "".join(f"; {name}: {why}" for name, why in list(damaged.items())[:1])
     raise Unreadable(
         "there is no export of ChatGPT, Claude, Slack, WhatsApp, Telegram or Discord in"
         f" it{unread}{some}"
     )
 
 
-def _kept(bundle: Bundle, form: str) -> list[str]:
-    """Returns the files of memories and projects of a program in a folder or archive."""
-    is_of_form = is_kept if form == "claude" else is_list_of_memories
-    return _json_files(bundle, is_of_form, KEPT.fullmatch)
+def _form_of_exports(bundle: Bundle, damaged: dict[str, str]) -> str | None:
+    """Returns the program whose conversations a folder or archive has, if it has any. Those that
+    cannot be read go into `damaged`, with the reason: they hide no others."""
+    for name in bundle.names:
+        if CONVERSATIONS.fullmatch(name):
+            try:
+                found = format_of_text(b"", lambda name=name: bundle.read(name))  # type: ignore[misc]
+            except Unreadable as error:
+                damaged[name] = str(error)
+                continue
+            if found in ("chatgpt", "claude"):
+                return found
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Files of one form in a folder or archive. Those that are damaged, with the reason, are of it
+    by their name or by how they begin."""
+
+    sound: list[str]
+    damaged: dict[str, str]
+
+    @property
+    def in_order(self) -> list[str]:
+        return sorted([*self.sound, *self.damaged])
 
 
 def _json_files(
     bundle: Bundle,
     is_of_form: Callable[[object], bool],
-    called: Callable[[str], object] = _JSON.fullmatch,
-) -> list[str]:
-    """Returns the JSON files of a name and a form in a folder or archive."""
-    found = []
-    for name in bundle.names:
-        if called(name):
-            try:
-                value = _json(bundle.read(name))
-            except Unreadable:  # named as not read
-                continue
-            if is_of_form(value):
-                found.append(name)
+    called: Callable[[str], object],
+    is_one: Callable[[str, str], object] = lambda *_: True,
+) -> _Files:
+    """Returns the JSON files of a form among those that are `called` so. A damaged one is of the
+    form if `is_one` holds for its name and its text, which is empty if it cannot be read."""
+    found = _Files([], {})
+    for name in filter(called, bundle.names):
+        text, why = "", EMPTY
+        try:
+            text = decoded(bundle.read(name))
+        except Unreadable as error:
+            why = str(error)
+        value = _json(text)
+        if is_of_form(value):
+            found.sound.append(name)
+        elif value is None and is_one(name, text):
+            found.damaged[name] = (damage(text) or "not JSON") if text.strip() else why
     return found

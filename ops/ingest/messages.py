@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -26,6 +26,7 @@ from palimpsest.ops.ingest.base import (
     iso_time,
     named,
     said,
+    told_time,
     unix_time,
     unread_time,
 )
@@ -39,6 +40,8 @@ ROLES: Final[dict[str, Role]] = {
 }
 TEXT_PARTS: Final = ("text", "input_text", "output_text")
 TIMES: Final = ("occurred_at", "timestamp", "created_at", "create_time", "time", "date", "ts")
+LATE_TIMES: Final = ("createdAt", "sent_at", "datetime")
+"""Further names of times, which were not read at first: turns of that time have their file's."""
 EDITS: Final = ("revised_at", "edited_at", "updated_at", "update_time", "edit_date")
 SPEAKERS: Final = ("speaker", "name", "author")
 SESSIONS: Final = ("session_id", "conversation_id", "thread_id")
@@ -117,7 +120,7 @@ def _values(document: Document) -> Iterator[tuple[str, object] | Bad]:
     """Yields the JSON values of a document with their places: a single one, those of a list of
     conversations, or one per line."""
     try:
-        whole = json.loads(document.text)
+        whole = json.loads(document.text, parse_constant=_none)
     except RecursionError:
         raise Unreadable("JSON that is nested too deeply") from None
     except ValueError:
@@ -133,9 +136,13 @@ def _values(document: Document) -> Iterator[tuple[str, object] | Bad]:
         if line.strip():
             place = f"{document.name}:{number}"
             try:
-                yield place, json.loads(line)
+                yield place, json.loads(line, parse_constant=_none)
             except (ValueError, RecursionError) as error:
                 yield Bad(place, f"not JSON: {error}")
+
+
+def _none(_: str) -> None:
+    """Takes NaN and Infinity, which are no JSON, as null."""
 
 
 def _begins(loose: list[tuple[str, object]]) -> str:
@@ -165,15 +172,18 @@ def _messages(conversation: _Conversation, options: ReadOptions) -> Found:
         own = _own(message, IDS)
         session = options.session or _own(message, SESSIONS) or conversation.session
         speaker = _own(message, SPEAKERS)
-        at, unread = _time(message, options)
+        at, told, is_late, unread = _time(message, options)
         by_text = keys.setdefault(session, Keys("messages", session))
-        parts = (own,) if own else (role, speaker, text, by_text.count(role, speaker, text))
-        naming = by_text.of_file(*parts, is_dated=at is not None)
+        if own:
+            naming = by_text.of_id(own, at is not None)
+        else:
+            content = by_text.of_content(role, speaker, text, told=told, is_dated=at is not None)
+            naming = replace(content, is_late=is_late)
         is_of_file = conversation.is_of_file and session == conversation.session
         yield Utterance(
             place=place,
             key=naming.key_as(session),
-            naming=naming if is_of_file else None,
+            naming=naming if is_of_file else naming.fixed(),
             text=text,
             at=at,
             unread=unread,
@@ -190,16 +200,25 @@ def _own(value: dict[str, object], names: tuple[str, ...]) -> str:
     return next((found for name in names if (found := named(value.get(name)))), "")
 
 
-def _time(message: dict[str, object], options: ReadOptions) -> tuple[datetime | None, str]:
-    """Returns the first time that can be read; if none can, also the first that cannot."""
+def _time(
+    message: dict[str, object], options: ReadOptions
+) -> tuple[datetime | None, str, bool, str]:
+    """Returns the first time that can be read, as it is told in a key, and whether it was not read
+    at first; if none can, the first that cannot."""
     unread = ""
-    for name in TIMES:
+    for name in (*TIMES, *LATE_TIMES):
         value = message.get(name)
         at = iso_time(value, options.zone) or unix_time(value)
         if at is not None:
-            return at, ""
+            return at, _told(value, at), name in LATE_TIMES, ""
         unread = unread or unread_time(value)
-    return None, unread
+    return None, "", False, unread
+
+
+def _told(value: object, at: datetime) -> str:
+    if isinstance(value, str) and unix_time(value) is None:
+        return told_time(datetime.fromisoformat(value.strip()))
+    return told_time(at)
 
 
 def _edited(message: dict[str, object], options: ReadOptions) -> datetime | None:

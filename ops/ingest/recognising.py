@@ -33,6 +33,7 @@ from palimpsest.ops.ingest.records import (
     turn_id_of_message,
     words_of,
 )
+from palimpsest.ops.ingest.repeats import Repeats
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import Outgoing
@@ -68,6 +69,7 @@ class _Names:
         self, records: list[Named], before: Published, now: datetime, note: Callable[[str], None]
     ) -> None:
         self._before, self._now, self._note = before, now, note
+        self._repeats = Repeats(records, before)
         self._present = {(each.scope, each.naming.name) for each in records}
         self._shared: defaultdict[str, set[str]] = defaultdict(set)
         """By scope the chats that the source has in common with what was published."""
@@ -85,7 +87,8 @@ class _Names:
             if first != body["session_id"]:
                 self._first_session[place] = first
             group = name_in_id(body)[0]
-            known = before.known(each.scope, str(body["turn_id"]))
+            turn_id = self._repeats.id_of(each) or str(body["turn_id"])
+            known = before.known(each.scope, turn_id)
             if each.naming.is_anywhere:
                 self._shared[each.scope].add(group if known is None else known.group)
             if known is None:
@@ -94,6 +97,10 @@ class _Names:
                 self._known_files.add((each.scope, each.naming.name))
         self._names = self._matched(unknown)
         self._names |= self._files([each for each, _ in unknown if each.naming.is_file])
+        for each, _ in unknown:
+            name = self._names.get((each.scope, each.naming.name))
+            if name is not None and each.naming.is_file:
+                self._repeats.look_for(each, name)
         self._edits = self._edited([each for each, _ in unknown], records)
 
     def _matched(self, records: list[tuple[Named, str]]) -> dict[tuple[str, str], str]:
@@ -144,7 +151,7 @@ class _Names:
         end of the shorter one, and where they have times at the same: at least two messages, or one
         with a time."""
         scope = file[0].scope
-        ids = [each.naming.key_as(name) for each in file]
+        ids = [self._id_as(each, name) for each in file]
         turns = [hash_of(scope, turn_id) for turn_id in ids]
         published = self._before.of_file(scope, form, name, {*turns})
         both = min(len(turns), len(published))
@@ -158,6 +165,15 @@ class _Names:
                 for known in [self._before.known(scope, turn_id)]
             )
         )
+
+    def _id_as(self, record: Named, name: str) -> str:
+        """Returns the id of a message with another name of its file; the one without a time if it
+        was published so."""
+        naming, now = record.naming, record.naming.key_as(name)
+        if naming.untimed_as is None or self._before.known(record.scope, now) is not None:
+            return now
+        untimed = naming.untimed_as(name, naming.number)
+        return now if self._before.known(record.scope, untimed) is None else untimed
 
     def _edited(self, unknown: list[Named], records: list[Named]) -> dict[str, str]:
         """Returns by id of an unknown message the one under which it was published before it was
@@ -185,6 +201,8 @@ class _Names:
     def _turn_id(self, record: Named) -> str:
         """Returns the id of a message under the name that its own had before."""
         own = str(_body(record)["turn_id"])
+        if (found := self._repeats.id_of(record)) is not None:
+            return found
         name = self._names.get((record.scope, record.naming.name))
         if name is None or self._before.known(record.scope, own) is not None:
             return own

@@ -162,6 +162,8 @@ class KnownTurn(NamedTuple):
     group: str
     at: datetime
     is_noticed: bool = False
+    offset: int = 0
+    """Minutes that the local time is ahead of UTC."""
 
 
 class Published:
@@ -189,6 +191,8 @@ class Published:
         """Hashes of the texts that a turn had before."""
         self._minutes: dict[tuple[str, str, Minute], list[str]] = {}
         """By scope, speaker and `minute_of` their time the ids of turns of chats without ids."""
+        self._moments: dict[int, list[str]] = {}
+        """By scope, text with all that identifies it, and second the ids of turns of files."""
         self._looked: set[int] = set()
         self.complete = log is not None
         """Whether all published turns were read."""
@@ -213,6 +217,27 @@ class Published:
         """Returns the ids of what a speaker said in chats without ids in a minute, in order; or of
         erased turns of a session."""
         return self._minutes.get((scope, who, minute_of(at)), ())
+
+    def of_moment(self, record: Outgoing, earlier: timedelta) -> Sequence[str]:
+        """Returns the ids of turns of files with the session, the speaker and the text of the
+        record that were said so much earlier, by whole seconds."""
+        found = _identity(record.value)
+        if found is None:
+            return ()
+        _, scope, *_, turn = found
+        return self._moments.get(_moment(scope, turn, earlier), ())
+
+    def shifts(self, records: Sequence[Outgoing]) -> list[list[timedelta]]:
+        """Returns how much earlier each of the records, which are of one session, was said before;
+        not all times, if they are many."""
+        found = [each[-1] for record in records if (each := _identity(record.value))]
+        times: dict[int, list[datetime]] = {turn.text: [] for turn in found}
+        session = found[0].session if found else ""
+        for turn in self._files.get((records[0].scope, session), ()):
+            known = self._turns[turn]
+            if len(listed := times.get(known.text, [])) < _SESSIONS_OF_TEXT:
+                listed.append(utc_of(known))
+        return [[utc_of(turn) - at for at in times[turn.text]] for turn in found]
 
     def is_new_text(self, record: Outgoing) -> bool:
         """Whether a published turn never had the text of the record under its id."""
@@ -241,7 +266,9 @@ class Published:
         before = self._turns.get(turn)
         if before is None:
             self._turns[turn] = found
-            if turn_id:
+            if found.group in FILES:
+                self._moments.setdefault(_moment(scope, found), []).append(turn_id)
+            if turn_id and (found.group not in FILES or found.text == _ERASED):
                 # Of an erased turn the session is left, not the speaker.
                 who = found.session if found.text == _ERASED else found.speaker
                 self._minutes.setdefault((scope, who, minute_of(found.at)), []).append(turn_id)
@@ -293,8 +320,9 @@ def not_erased(batch: Sequence[Outgoing], standings: Sequence[Standing]) -> list
 
 def _identity(value: bytes | None) -> tuple[int, str, str, int, str, KnownTurn] | None:
     """Returns a hash of a turn's identity, its scope, the name in its id, `words_of` it, its id if
-    it is of a chat without ids or erased, and what else identifies it: its text with speaker, role,
-    session and privacy, and when it was edited. None for a record that is not a turn."""
+    it is of a chat without ids, of a file or erased, and what else identifies it: its text with
+    speaker, role, session and privacy, and when it was edited. None for a record that is not a
+    turn."""
     try:
         raw = from_json(value or b"")
         body = raw["body"]
@@ -310,12 +338,22 @@ def _identity(value: bytes | None) -> tuple[int, str, str, int, str, KnownTurn] 
             group=intern(group),
             at=local_time(raw),
             is_noticed=NOTICED in (body.get("metadata") or {}),
+            offset=body.get("utc_offset_minutes") or 0,
         )
-        has_minute = found.text == _ERASED or body.get("source_type") == "whatsapp"
-        turn_id = body["turn_id"] if has_minute else ""
+        is_without_id = body.get("source_type") in ("whatsapp", *FILES)
+        turn_id = body["turn_id"] if is_without_id or found.text == _ERASED else ""
         return turn, raw["scope"], name, _words(text, body), turn_id, found
     except (ValueError, TypeError, KeyError):
         return None
+
+
+def utc_of(known: KnownTurn) -> datetime:
+    """Returns when a published turn was said."""
+    return known.at - timedelta(minutes=known.offset)
+
+
+def _moment(scope: str, turn: KnownTurn, earlier: timedelta = timedelta()) -> int:
+    return hash((scope, turn.text, (utc_of(turn) - earlier).replace(microsecond=0)))
 
 
 def minute_of(at: datetime) -> Minute:

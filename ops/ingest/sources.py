@@ -41,6 +41,10 @@ _MAGIC: Final = {
 }
 
 
+_PER_NUL: Final = 64
+"""Bytes of a text among which one may be NUL, as damaged files and some programs have it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A named source. `time` is its last modification (UTC); for standard input it is now. It lies
@@ -113,7 +117,8 @@ def refuse_binary(head: bytes) -> None:
     for magic, what in _MAGIC.items():
         if head.startswith(magic):
             raise Unreadable(what)
-    if b"\0" in head and head[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+    is_utf_16 = head[:2] in (b"\xff\xfe", b"\xfe\xff")
+    if head.count(b"\0") > 1 + len(head) // _PER_NUL and not is_utf_16:
         raise Unreadable("a binary file; ingest takes conversations as text")
 
 
@@ -141,20 +146,23 @@ class Archive:
             self._archive = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
             raise Unreadable(f"a damaged zip archive: {error}") from None
+        # Some programs of Windows part folders with backslashes.
+        self._names = {name.replace("\\", "/"): name for name in self._archive.namelist()}
 
     @property
     def names(self) -> list[str]:
         return sorted(
             name
-            for name in self._archive.namelist()
+            for name in self._names
             if not name.endswith("/") and not name.startswith("__MACOSX/")
         )
 
     def read(self, name: str) -> bytes:
         try:
-            if self._archive.getinfo(name).file_size > self._most:
+            member_name = self._names[name]
+            if self._archive.getinfo(member_name).file_size > self._most:
                 raise Unreadable(f"{name} takes more than {self._most >> 20} MiB unpacked")
-            with self._archive.open(name) as member:
+            with self._archive.open(member_name) as member:
                 return member.read(self._most)
         except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, OSError) as error:
             raise Unreadable(f"{name} in it is damaged: {error}") from None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from pathlib import PurePosixPath
 from typing import Final
@@ -24,6 +24,7 @@ from palimpsest.ops.ingest.base import (
     later,
     named,
     said,
+    told_time,
     with_offset,
 )
 
@@ -125,11 +126,12 @@ def _found(document: Document, options: ReadOptions) -> Iterator[Item | LeftOut]
             yield Bad(place, f"a time that does not exist: {entry.clock}")
             continue
         parts = (str(entry.clock), entry.speaker, text)
-        naming = keys.of_file(*parts, keys.count(*parts), is_dated=False)
+        named_so = keys.of_content(*parts, told=_told(entry, options), is_dated=False)
+        naming = replace(named_so, is_relative=entry.day is None)
         yield Utterance(
             place=place,
             key=naming.key_as(session),
-            naming=None if options.session else naming,
+            naming=naming.fixed() if options.session else naming,
             text=text,
             at=at,
             session=session[:256],
@@ -172,6 +174,17 @@ def _moment(entry: _Entry, day: date, options: ReadOptions) -> datetime | None:
         return later(options.now, entry.clock)
     midnight = datetime.combine(entry.day or day, datetime.min.time())
     return with_offset(later(midnight, entry.clock), options.zone)
+
+
+def _told(entry: _Entry, options: ReadOptions) -> str:
+    """Returns what is told of the day of a message, or of the beginning that it counts from."""
+    if entry.day is not None:
+        return entry.day.isoformat()
+    if options.since is None:
+        return ""
+    if entry.is_offset:
+        return told_time(options.since)
+    return options.since.astimezone(options.zone).date().isoformat()
 
 
 def _session(document: Document) -> str:

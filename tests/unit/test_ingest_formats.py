@@ -92,6 +92,7 @@ def test_an_example_is_recognised_and_read_as_expected(name: str) -> None:
         ("talk.zip", b"PK\x03\x04 damaged", "damaged zip"),
         ("prose.txt", b"Dear diary,\ntoday it rained.\n", "no conversation"),
         ("other.json", b'{\n "a": 1\n}', "JSON, but no conversation"),
+        ("list.json", b'[{"a": 1, "b": 2}, {"a": 3, "b": 4}]', "JSON, but no conversation"),
         ("latin.txt", "Ana: se\xf1or\n".encode("latin-1"), "UTF-8"),
         ("deep.json", b"[" * 100_000, "no conversation"),
     ],

@@ -406,3 +406,97 @@ def test_a_reply_is_in_the_session_of_its_thread(tmp_path: Path) -> None:
         "general 2026-03-02",
         "general 2024-03-02",
     ]
+
+
+PROJECTS = [{"uuid": "p1", "name": "Move", "prompt_template": "Be brief.", "docs": []}]
+CHANNEL = {
+    "guild": {"id": "0"},
+    "channel": {"id": "1", "name": "ana"},
+    "messages": [
+        {
+            "id": "1",
+            "type": "Default",
+            "timestamp": "2024-03-02T09:00:00Z",
+            "content": "hello",
+            "author": {"name": "Ana"},
+        }
+    ],
+}
+CHAT = {
+    "name": "Ana",
+    "type": "personal_chat",
+    "id": 1,
+    "messages": [
+        {"id": 1, "type": "message", "date": "2024-03-02T09:00:00", "from": "Ana", "text": "hello"}
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("sound", "damaged", "content"),
+    [
+        (("projects.json", PROJECTS), "conversations.json", '[{"uuid": "c1", "na'),
+        (("projects.json", PROJECTS), "memories.json", ""),
+        (("conversations.json", None), "projects.json", '[{"uuid": "p1"'),
+        (("conversations.json", None), "memories.json", ""),
+        (("a.json", CHANNEL), "b.json", '{"guild":{"id"'),
+        (("x/result.json", CHAT), "y/result.json", '{"name": "Be'),
+        (("x/a.json", CHAT), "y/b.json", '{\n "name": "Ben",\n "type": "personal_chat",\n "id'),
+    ],
+)
+def test_a_damaged_file_of_an_export_is_bad_and_the_sound_ones_are_taken(
+    tmp_path: Path, sound: tuple[str, object], damaged: str, content: str
+) -> None:
+    name, value = sound
+    value = value or [claude([("human", "hello", "2024-03-02T09:00:00Z")])]
+    for file, text in ((name, json.dumps(value)), (damaged, content)):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text)
+    (tmp_path / "other.json").write_text('{"a"')
+    said, notes, bad = imported(tmp_path)
+    assert len(said) == 1
+    assert bad == ["empty: there is nothing to publish"] or (
+        len(bad) == 1 and bad[0].startswith("damaged JSON: ")
+    )
+    assert "1 other file in it is not read: other.json" in notes
+
+
+def test_no_number_is_null(tmp_path: Path) -> None:
+    conversation = chatgpt([("user", "hello", 1709370000.0)])
+    conversation["update_time"] = float("nan")
+    (tmp_path / "conversations.json").write_text(json.dumps([conversation]))
+    assert imported(tmp_path / "conversations.json")[0] == [("user", "hello")]
+    message = {"role": "user", "content": "hello", "timestamp": float("nan")}
+    (tmp_path / "log.jsonl").write_text(json.dumps(message))
+    said, notes, bad = imported(tmp_path / "log.jsonl")
+    assert (said, bad) == ([("user", "hello")], [])
+    assert "cannot be read" not in notes
+
+
+def test_a_few_nul_bytes_are_removed(tmp_path: Path) -> None:
+    text = "[02/03/2026, 21:01:10] Ana: hel\0lo\n[02/03/2026, 21:02:10] Ben: hi\n"
+    said, _, bad = imported(written(tmp_path / "_chat.txt", text))
+    assert (said, bad) == ([("Ana", "hello"), ("Ben", "hi")], [])
+
+
+@pytest.mark.parametrize("name", ["createdAt", "sent_at", "datetime"])
+def test_further_names_of_times_are_read(tmp_path: Path, name: str) -> None:
+    message = {"role": "user", "content": "hello", name: "2024-03-02T09:00:00Z"}
+    path = written(tmp_path / "a.json", [message])
+    (record,) = [item for item in read(path)[1] if isinstance(item, Outgoing)]
+    assert json.loads(record.value or b"")["occurred_at"] == "2024-03-02T09:00:00Z"
+    assert "tell no time" not in imported(path)[1]
+
+
+def test_lines_may_end_with_cr_alone(tmp_path: Path) -> None:
+    lines = ["[02/03/2026, 21:01:10] Ana: hello", "[02/03/2026, 21:02:10] Ben: hi"]
+    (tmp_path / "_chat.txt").write_bytes("\r".join(lines).encode())
+    assert imported(tmp_path / "_chat.txt")[0] == [("Ana", "hello"), ("Ben", "hi")]
+
+
+def test_folders_in_an_archive_may_be_parted_by_backslashes(tmp_path: Path) -> None:
+    day = [{"type": "message", "user": "U1", "text": "hello", "ts": "1772442061.000200"}]
+    with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
+        archive.writestr("users.json", "[]")
+        archive.writestr("general\\2026-03-02.json", json.dumps(day))
+    assert [text for _, text in imported(tmp_path / "export.zip")[0]] == ["hello"]

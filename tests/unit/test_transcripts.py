@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from palimpsest.ops.ingest.base import Bad
+from palimpsest.streams.logs.base import Outgoing
+from tests.unit.test_ingest_formats import read
 from tests.unit.test_ingest_parts import turns
 
 ZOOM = """WEBVTT
@@ -143,3 +147,65 @@ def test_cues_that_are_shown_word_by_word_are_said_once(tmp_path: Path) -> None:
     )
     assert [each["content"] for each in found] == ["hello and welcome to the show"]
     assert "3 repeated lines" in told
+
+
+FIRST = "1\n00:00:01,000 --> 00:00:02,000\nAna: One\n\n2\n"
+
+
+@pytest.mark.parametrize(
+    "timing",
+    [
+        "00:00:04,000 -> 00:00:05,000",
+        "00:00:04,000 —> 00:00:05,000",
+        "00:00:04 , 000 --> 00:00:05 , 000",
+        "0:0:4.0 -> 0:0:5",
+    ],
+)
+def test_a_time_in_a_loose_notation_is_read(tmp_path: Path, timing: str) -> None:
+    (tmp_path / "a.srt").write_text(f"{FIRST}{timing}\nBen: I am allergic to nuts.\n")
+    items = read(tmp_path / "a.srt")[1]
+    assert [item for item in items if isinstance(item, Bad)] == []
+    said = [json.loads(item.value or b"") for item in items if isinstance(item, Outgoing)]
+    assert [(each["body"]["speaker"], each["body"]["content"]) for each in said] == [
+        ("Ana", "One"),
+        ("Ben", "I am allergic to nuts."),
+    ]
+    assert said[1]["occurred_at"] == "2026-03-01T12:00:04Z"
+
+
+@pytest.mark.parametrize(
+    "timing", ["--> 00:00:09,000", "00:00:xx -> 00:00:05", "00:00:04 —>00:0x:05", "00:00:04 -->"]
+)
+def test_a_cue_whose_time_cannot_be_read_is_bad_and_not_the_words_of_another(
+    tmp_path: Path, timing: str
+) -> None:
+    (tmp_path / "a.srt").write_text(f"{FIRST}{timing}\nBen: I am allergic to nuts.\n")
+    bad = [item for item in read(tmp_path / "a.srt")[1] if isinstance(item, Bad)]
+    assert [(each.place.rpartition(":")[2], each.reason) for each in bad] == [
+        ("6", f"a time that cannot be read: {timing}")
+    ]
+    assert ("Ana", "One") in spoken(tmp_path / "a.srt")
+
+
+def test_lines_with_times_that_are_loose_or_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(
+        "[00:00:01] Ana: Hello\n[00:00:02] Ben: Hi\n[1:2:3] Cy: hey\n[00:00:xx] Dora: lost?\n"
+    )
+    assert spoken(tmp_path / "a.txt") == [
+        ("Ana", "Hello"),
+        ("Ben", "Hi"),
+        ("Cy", "hey"),
+        ("Dora", "lost?"),
+    ]
+    bad = [item.reason for item in read(tmp_path / "a.txt")[1] if isinstance(item, Bad)]
+    assert bad == ["a time that cannot be read: [00:00:xx] Dora: lost?"]
+
+
+@pytest.mark.parametrize("text", ["5 -> 6", "10:30 -> 11:00 moved to: Friday", "1:2 for us"])
+def test_words_that_begin_with_numbers_are_words(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.srt").write_text(f"{FIRST}00:00:04,000 --> 00:00:05,000\nBen: It is\n{text}\n")
+    assert spoken(tmp_path / "a.srt")[1] == ("Ben", f"It is {text}")
+
+
+def spoken(path: Path) -> list[tuple[object, object]]:
+    return [(each["speaker"], each["content"]) for each in turns(path, path.read_text())[0]]
