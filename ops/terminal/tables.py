@@ -167,6 +167,9 @@ def print_balance(out: Console, balance: Json) -> None:
         out.print(
             f"{without} of {turns} turns of people gave no fact; they are found as they were said"
         )
+    if balance.get("failed_turns"):
+        failed = counted(balance["failed_turns"], "turns")
+        out.print(f"{failed} failed; see `palimpsest dead-letters list`")
     if balance.get("facts_over_limit"):
         from palimpsest.streams.prompting.prompts import MAX_FACTS
 
