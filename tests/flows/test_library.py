@@ -8,6 +8,7 @@ import inspect
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -161,8 +162,22 @@ def test_a_long_question_is_searched_by_its_beginning(memory: Memory, rest: str)
     assert "zebra" in found.results[0].content
     block = memory.context(asked, scope="long")
     assert "Oslo" in (block.text or "")
+    words = memory.search(asked, scope="long")
+    assert words.query == asked
+    assert "zebra" in words.results[0].content
     far = rest + " zebra"
     assert not any(each.scores.keyword for each in memory.recall(far, scope="long").results)
+    assert memory.search(far, scope="long").results == ()
+
+
+def test_search_takes_as_long_a_query_as_recall_and_is_quick_with_it(memory: Memory) -> None:
+    words = " ".join(f"word{number}" for number in range(20_000))
+    began = time.process_time()
+    assert memory.search(words[:100_000]).method == "keyword"
+    assert time.process_time() - began < 2
+    for ask in (memory.search, memory.recall):
+        with pytest.raises(RequestError, match="characters"):
+            ask(words[:100_001])
 
 
 def test_threads_share_a_memory(memory: Memory) -> None:
