@@ -221,6 +221,12 @@ def test_nothing_to_add_is_no_fault(memory: Memory) -> None:
 
 BAD: dict[str, tuple[Callable[[Memory], object], str]] = {
     "another name": (lambda m: m.add({"text": "x"}), "turn 0: .*did you mean `content` for `text`"),
+    "a misspelt name": (
+        lambda m: m.add([{"role": "user", "content": "x", "occured_at": "2024-01-01T00:00:00Z"}]),
+        "turn 0: did you mean `occurred_at`. `occured_at` is no field",
+    ),
+    "no turn": (lambda m: m.add(5), "turns: give a text, the fields of a turn, or a list of them"),  # type: ignore[arg-type]
+    "no turn in a list": (lambda m: m.add(["x", 5]), "turn 1: give a text or the fields of a turn"),  # type: ignore[list-item]
     "no text": (lambda m: m.add([{"content": "ok"}, {"content": 5}]), "turn 1: content"),
     "NUL": (lambda m: m.add("a\0b"), "NUL character"),
     "surrogate": (lambda m: m.add("\ud83d"), "half a surrogate pair"),
@@ -252,6 +258,11 @@ def test_what_is_wrong_is_told(memory: Memory, name: str) -> None:
     with pytest.raises(RequestError, match=expected):
         ask(memory)
     assert memory.stats() == before
+
+
+def test_an_empty_scope_is_not_the_default_one(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="scope: must not be blank"):
+        Memory(tmp_path, scope="")
 
 
 def test_no_id_of_another_scope_is_known(memory: Memory) -> None:
