@@ -119,7 +119,7 @@ async def test_what_no_stage_can_read_is_not_read_again_by_who_repeats_the_recor
     tmp_path: Path,
 ) -> None:
     """A model that gave nothing usable in all attempts has been mended: it is asked."""
-    other = Text(json.dumps({"facts": [{"text": "Ana adopted a dog."}]}))
+    other = Text(json.dumps({"facts": [{"fact": "Ana adopted a dog."}]}))
     good = Text(json.dumps({"facts": [{"content": "Ana adopted a dog."}], "entities": []}))
     async with ScriptedProvider([other]) as server:
         settings = settings_of(tmp_path, server, "worker.max_attempts=2")
