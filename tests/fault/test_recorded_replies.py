@@ -128,7 +128,7 @@ async def test_what_no_stage_can_read_is_not_read_again_by_who_repeats_the_recor
             await app.run(until_drained=True)
             assert kept(tmp_path) == 0
             [(reason,)] = app.shards[0].fetch("SELECT reason FROM dead_letter_rows")
-            assert "of the reply has content; they have 'text'" in reason
+            assert "of the reply has a text as content or text; they have 'fact'" in reason
         server.script = [good]
         async with application(settings) as app:
             say(app, "I adopted a dog.", first=1)
