@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final, Literal, cast, get_args
 
 ERRORS: Final[dict[str, type[RequestError]]] = {}
@@ -70,7 +71,8 @@ class ForbiddenError(RequestError, code="forbidden"):
 
 # ---- commands ----
 LEFT_AS_IT_WAS: Final = frozenset(
-    {"not_found", "version_conflict", "pinned", "forbidden", "duplicate_content_hash"}
+    {"not_found", "version_conflict", "pinned", "forbidden", "duplicate_content_hash", "not_held"}
+    | {"invalid_request"}
 )
 """What became of one memory, where nothing did."""
 Kind = Literal[
@@ -100,8 +102,27 @@ def was_applied(error: object, result: object) -> bool:
     """Whether a command did anything: it was not refused, as a whole or for each memory that it
     names."""
     each = result if isinstance(result, list) else [result]
-    statuses = [one.get("status") for one in each if isinstance(one, dict)]
-    return error is None and not (statuses and LEFT_AS_IT_WAS.issuperset(statuses))
+    told = [one for one in each if isinstance(one, dict)]
+    return error is None and not (told and all(map(_is_left, told)))
+
+
+def reasons_of(changes: Sequence[Mapping[str, object]]) -> str:
+    """Why memories were left as they were, from what became of each."""
+    return "; ".join(
+        f"{each.get('id', '')}: {each['status']}" + (f" ({each['why']})" if each.get("why") else "")
+        for each in changes
+    )
+
+
+def _is_left(change: Mapping[str, object]) -> bool:
+    status = change.get("status")
+    return status in LEFT_AS_IT_WAS or (status == "deleted" and was_deleted_before(change))
+
+
+def was_deleted_before(change: Mapping[str, object]) -> bool:
+    """Whether `deleted` is what a change found and not what it did, as for a document and for the
+    memory of a proposal."""
+    return "forgotten" not in change and "memory_id" not in change
 
 
 class CommandError(RequestError):

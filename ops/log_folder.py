@@ -19,6 +19,27 @@ def has_log(settings: Settings) -> bool:
     return (log_folder(settings) / "log.sqlite").exists()
 
 
+def is_begun(settings: Settings) -> bool:
+    """Whether the log has any content; a file that was only just created has none."""
+    path = log_folder(settings) / "log.sqlite"
+    return path.exists() and path.stat().st_size > 0
+
+
+def lost_log(settings: Settings) -> tuple[str, str] | None:
+    """What is wrong where stores are there and the log that they were made from is not, and what to
+    do; else None. A new log in its place would belong to none of them."""
+    stores = settings.data_dir / "shards"
+    if settings.log.kind == "kafka" or is_begun(settings) or not any(stores.glob("[0-9]*/*")):
+        return None
+    state = "is empty" if has_log(settings) else "is missing"
+    return (
+        f"log {log_folder(settings) / 'log.sqlite'} {state}, but the stores in {stores} were made"
+        " from it",
+        "restore it from a copy of the data folder, or restore log and snapshot in a new folder"
+        " (`palimpsest restore --help`)",
+    )
+
+
 def log_lock(settings: Settings) -> Path:
     """Returns the file that a worker of the folder locks."""
     return log_folder(settings) / LOCK_NAME

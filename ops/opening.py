@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from palimpsest.ops.folder_swap import unexchanged
-from palimpsest.ops.log_folder import log_folder, make_private
+from palimpsest.ops.log_folder import is_begun, log_folder, lost_log, make_private
 from palimpsest.ops.parts import SetupError, embedding_model, open_shard, shard_options, utc_now
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_CHANGES
 from palimpsest.stores.settings import ShardOptions
-from palimpsest.streams.logs.base import LogReader, Outgoing
+from palimpsest.streams.logs.base import LogError, LogReader, Outgoing
 from palimpsest.streams.logs.embedded import EmbeddedLog, Mode
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 def open_log(
     settings: Settings, mode: Mode, clock: Callable[[], datetime] = utc_now
 ) -> EmbeddedLog:
-    """Opens the embedded log. Raises LogError, and SetupError for a log that is not embedded."""
+    """Opens the embedded log. Raises LogError, also for one that is gone while its stores are
+    there, and SetupError for a log that is not embedded."""
     if settings.log.kind != "embedded":
         raise SetupError(
             "log.kind is kafka: this command needs the embedded log; unset it, or use the Kafka"
@@ -37,7 +38,9 @@ def open_log(
         if mode != "read":
             with contextlib.suppress(OSError):  # creating the log reports it
                 make_private(settings.data_dir)
-        if partitions is None and mode != "read" and not (folder / "log.sqlite").exists():
+        if (lost := lost_log(settings)) is not None:
+            raise LogError(": ".join(lost))
+        if partitions is None and mode != "read" and not is_begun(settings):
             partitions = 1
         return EmbeddedLog(folder, partitions, clock, mode)
 

@@ -14,6 +14,9 @@ WORDS: Final = {
     "extra_forbidden": "there is no such field",
     "missing": "is missing",
     "string_unicode": HALF_A_PAIR,
+    "int_parsing": "Input should be a whole number",
+    "int_from_float": "Input should be a whole number",
+    "float_parsing": "Input should be a number",
     "none_required": "Input should be null",
     "dict_type": "Input should be a valid object",
     "model_type": "Input should be a valid object",
@@ -30,6 +33,7 @@ WORDS: Final = {
 }
 """Replaces texts of pydantic that are meant for programmers, by type of failure."""
 _NO_TIME: Final = ("datetime_parsing", "datetime_from_date_parsing", "datetime_object_invalid")
+_OF_FIELDS: Final = ("extra_forbidden", "missing")
 _TYPE_NAMES: Final = frozenset(
     (
         *("str", "int", "float", "bool", "bytes", "none", "decimal", "date", "datetime", "time"),
@@ -56,7 +60,10 @@ def failures(errors: Iterable[ErrorDetails]) -> list[tuple[str, str]]:
     for each in errors:
         if each["type"] == "default_factory_not_called":
             continue  # it follows from another failure, which is told
-        where = ".".join(map(str, place(each["loc"])))
+        loc = each["loc"]
+        # The last name is that of a field, however it is written.
+        names = (*place(loc[:-1]), *loc[-1:]) if each["type"] in _OF_FIELDS else place(loc)
+        where = ".".join(map(str, names))
         whys = found.setdefault(where, [])
         if (why := says(each)) not in whys:
             whys.append(why)
@@ -86,6 +93,8 @@ def says(failure: ErrorDetails) -> str:
         if kind in ("too_short", "too_long") and limit in context:
             count = context[limit]
             return f"Input should have {name} {count} item{'' if count == 1 else 's'}"
+    if kind == "string_too_long":
+        return f"Input should have at most {context['max_length']:,} characters"
     if kind in _NO_TIME:
         why = str(context.get("error", ""))
         reason = f": {why}" if "range" in why or "zone" in why else ""

@@ -16,7 +16,7 @@ from pathlib import Path
 from palimpsest.ops.distribution import install_hint
 from palimpsest.ops.embedding.tracker import missing
 from palimpsest.ops.health.domains import FULL_BYTES, LEAST_FREE_BYTES
-from palimpsest.ops.log_folder import has_log, log_folder, worker_is_there
+from palimpsest.ops.log_folder import is_begun, log_folder, lost_log, worker_is_there
 from palimpsest.ops.maintenance.full_disk import full_disk
 from palimpsest.ops.opening import check_shard, open_log
 from palimpsest.ops.parts import (
@@ -158,7 +158,9 @@ def _log(settings: Settings) -> str:
         return (
             f"kafka at {settings.kafka.bootstrap_servers}, {len(states)} topics as they should be"
         )
-    if not has_log(settings):
+    if (lost := lost_log(settings)) is not None:
+        raise _WrongError(*lost)
+    if not is_begun(settings):
         return "none yet; `palimpsest ingest FILE` makes it"
     try:
         with open_log(settings, "read") as log:
@@ -241,7 +243,7 @@ def _graph(settings: Settings) -> str:
 
 def _lost(settings: Settings, there: set[int]) -> list[int]:
     """Returns the partitions of an embedded log whose store is missing."""
-    if settings.log.kind == "kafka" or not has_log(settings):
+    if settings.log.kind == "kafka" or not is_begun(settings):
         return []
     try:
         with open_log(settings, "read") as log:
@@ -255,7 +257,7 @@ def _lost(settings: Settings, there: set[int]) -> list[int]:
 def _read_through(settings: Settings, shard: Shard, partition: int) -> str | None:
     """Reads the whole store; returns the model of its vectors. Raises StoreError and
     StoreDamaged."""
-    if settings.log.kind != "kafka" and has_log(settings):
+    if settings.log.kind != "kafka" and is_begun(settings):
         with open_log(settings, "read") as log:
             check_shard(log, partition, shard)
             cursors = [

@@ -16,8 +16,10 @@ from palimpsest.ops.terminal.common import AsJson, Cli, command, on_terminal, pr
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
+    from datetime import datetime
 
     from palimpsest.ops.maintenance.process import Process
+    from palimpsest.ops.reading.sources import Sources
     from palimpsest.ops.requests import JsonObject
     from palimpsest.ops.settings.sections import Settings
     from palimpsest.streams.runtime.model_port import Outage
@@ -78,6 +80,7 @@ def run(
 async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
     import asyncio
 
+    from palimpsest.ops.operations.answers import refused_since
     from palimpsest.ops.operations.lifecycle.pipeline import balance as balance_of
     from palimpsest.ops.operations.lifecycle.pipeline import not_drawn
     from palimpsest.ops.parts import embedding_choice
@@ -109,13 +112,27 @@ async def _run(settings: Settings, once: bool, only: list[str]) -> JsonObject:
                     balance.update(await asyncio.to_thread(balance_of, sources))
                     balance.update(await asyncio.to_thread(not_drawn, sources))
 
+            since = await asyncio.to_thread(_waiting_since, sources) if once else None
             app.on_drained = weigh
             app.models.on_outage = on_outage(app, once)
             with watched(app) if on_terminal() else contextlib.nullcontext():
                 await app.run(until_drained=once)
             result = _summary(app, time.perf_counter() - began, balance)
+            refused = (
+                [] if since is None else await asyncio.to_thread(refused_since, sources, since)
+            )
+            result["refused"] = [*refused]
             left: JsonObject = {**app.left()}
             return {**result, "stopped": app.gate.stopping and not app.finished, "left": left}
+
+
+def _waiting_since(sources: Sources) -> datetime | None:
+    """When the oldest record that waits for any stage was appended; None if nothing waits."""
+    from palimpsest.ops.reading.stage_lags import stage_lags
+
+    lags = stage_lags(sources.settings, sources.shards, sources.log)
+    waiting = (each.waiting_since(sources.log) for each in lags)
+    return min(filter(None, waiting), default=None)
 
 
 @contextlib.asynccontextmanager

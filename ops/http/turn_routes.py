@@ -29,7 +29,7 @@ from palimpsest.ops.http.routing import (
 from palimpsest.ops.http.service import Rememberer, Service, ServiceOf
 from palimpsest.ops.http.tokens import Caller
 from palimpsest.ops.ingest.base import Bad, Note, ReadOptions, Unreadable
-from palimpsest.ops.ingest.lines import FIELDS, Watch, near_miss, turn_of
+from palimpsest.ops.ingest.lines import FIELDS, Watch, near_miss, turn_of, without_effect
 from palimpsest.ops.ingest.opening import Found, open_source, options_of
 from palimpsest.ops.ingest.recognising import recognised
 from palimpsest.ops.ingest.records import Published, in_batches, not_erased
@@ -180,9 +180,7 @@ class _Read:
                 meant = None if name in (*FIELDS, "schema") else near_miss(name, fields)
                 # Beside a body lie the fields of its envelope, as `id`.
                 if meant == "scope" or (meant is not None and (fields is body or body is None)):
-                    raise RequestError(
-                        f"did you mean `{meant}`? `{name}` is no field that has an effect"
-                    )
+                    raise RequestError(without_effect(name, meant))
         named = raw.get("scope")
         if named is None or isinstance(named, str):
             raw["scope"] = self.caller.scope(named or None)

@@ -74,6 +74,11 @@ class Watch:
             )
 
 
+def without_effect(name: str, meant: str) -> str:
+    """Why a field is refused that probably stands for another."""
+    return f"did you mean `{meant}`? `{name}` is no field that has an effect"
+
+
 def near_miss(name: str, present: Iterable[str]) -> str | None:
     """Returns the field that `name` probably stands for, unless that field is present."""
     plain = name.lower().replace("-", "_")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import fields, replace
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
+from palimpsest.ops.errors import RequestError
 from palimpsest.ops.library.examples import EXAMPLES
 from palimpsest.ops.operations.checking import checked
 from palimpsest.ops.operations.operation import (
@@ -33,6 +34,8 @@ class MemoryBase:
     space of operations; changes must be applied within `wait_seconds`."""
 
     def __init__(self, transport: Transport, scope: str, wait_seconds: float) -> None:
+        if not scope.strip():
+            raise RequestError("scope: must not be blank; leave it out for the default one")
         self.transport = transport
         self.scope = scope
         self.wait_seconds = wait_seconds

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
+from palimpsest.ops.errors import reasons_of, was_applied
 from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface, Texts
 from palimpsest.ops.reading.rows import Row, all_rows, rows
@@ -245,6 +246,25 @@ WHERE list_contains($ids, id) AND id NOT IN (
 )"""
 """The results of the commands `$ids` that have one: a result that a later stage will give is null,
 and commands that failed at apply-writes leave only their dead letters."""
+
+_RECENT = """
+SELECT command_id, scope, command, error, result FROM command_results
+WHERE recorded_at >= $since AND (error IS NOT NULL OR result LIKE '%"status"%')
+ORDER BY recorded_at, command_id"""
+
+
+def refused_since(sources: Sources, since: datetime) -> list[Row]:
+    """Returns the commands of records appended since then that changed nothing because they were
+    refused, with `why`."""
+    refused = []
+    for row in all_rows(sources, _RECENT, {"since": since}):
+        result = json.loads(row.pop("result"))
+        error = row.pop("error")
+        if not was_applied(error, result):
+            changes = result if isinstance(result, list) else [result]
+            refused.append(row | {"why": error or reasons_of(changes)})
+    return refused
+
 
 _STORED = """
 SELECT memory_id AS id, importance, categories, temporal_kind, valid_until FROM memory_rows

@@ -132,9 +132,7 @@ class Search(Read[RecallAnswer]):
     Example: palimpsest search "coffee" --scope support
     """
 
-    query: Annotated[
-        str, Doc("words to look for", min_length=1, max_length=2_000, not_blank=True, argument=True)
-    ]
+    query: Annotated[str, shared.text_doc("words to look for", argument=True)]
     scope: shared.Scope = ""
     limit: shared.Limit = 10
     types: shared.Types = ()

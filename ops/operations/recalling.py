@@ -97,11 +97,12 @@ async def search(sources: Sources, query: Query) -> JsonObject:
     from palimpsest.stores.recall.retriever import Retriever
 
     settings = sources.settings.recall.model_copy(update={"fusion": "keyword", "rerank": "off"})
-    wider = replace(query, limit=query.limit * WIDER)
+    wider = replace(_bounded(query), limit=query.limit * WIDER)
     space = sources.shard_of(query.scope).space
     found = await Retriever(space, settings).retrieve(wider, None)
     hits = tuple(result for result in found.answer.results if result.scores.keyword)
-    return _as_json(_weighed(sources, replace(found.answer, results=hits[: query.limit])))
+    answer = replace(found.answer, query=query.query, results=hits[: query.limit])
+    return _as_json(_weighed(sources, answer))
 
 
 async def context(

@@ -20,7 +20,9 @@ from palimpsest.ops.errors import (
     kind_of,
     no_document,
     no_memory,
+    reasons_of,
     was_applied,
+    was_deleted_before,
 )
 from palimpsest.ops.lifecycle.accesses import asker
 from palimpsest.ops.operations.answers import DONE, CommandResult
@@ -330,15 +332,18 @@ def refusal(answer: Json) -> CommandError | None:
     refused = [each for each in changes if each.get("status") and not _is_done(each)]
     if not refused:
         return None
-    reasons = [
-        f"{each.get('id', '')}: {each['status']}" + (f" ({each['why']})" if each.get("why") else "")
-        for each in refused
-    ]
     kind = cast("Kind", refused[0]["status"])
-    return CommandError(kind, "; ".join(reasons), answer["command_id"], answer)
+    return CommandError(kind, reasons_of(refused), answer["command_id"], answer)
+
+
+def is_refused_alike(answer: Json) -> bool:
+    """Whether every change of a command was refused, and all for the same reason."""
+    changes = answer.get("changes", [answer])
+    statuses = {each.get("status") for each in changes}
+    return len(statuses) == 1 and refusal(answer) is not None
 
 
 def _is_done(change: Json) -> bool:
-    if change["status"] == "deleted":  # a document, or the memory of a proposal
-        return "forgotten" in change or "memory_id" in change
+    if change["status"] == "deleted":
+        return not was_deleted_before(change)
     return change["status"] in DONE

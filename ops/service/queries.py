@@ -47,7 +47,7 @@ LOOK_AGAIN_SECONDS = 0.05
 async def queries(settings: Settings) -> AsyncIterator[Queries]:
     """Opens the current owner of the folder for queries. Raises RequestError if there is nothing to
     read, and the errors of opening log and stores."""
-    from palimpsest.ops.log_folder import has_log, log_lock
+    from palimpsest.ops.log_folder import has_log, log_lock, lost_log
     from palimpsest.streams.logs.file_lock import is_held
 
     async with contextlib.AsyncExitStack() as undo:
@@ -58,6 +58,8 @@ async def queries(settings: Settings) -> AsyncIterator[Queries]:
             undo.push_async_callback(routed.close)
             yield routed
             return
+        if (lost := lost_log(settings)) is not None:
+            raise RequestError(": ".join(lost))
         if not has_log(settings):
             raise RequestError(
                 f"there is no memory in {settings.data_dir} yet; publish turns with `palimpsest"

@@ -37,7 +37,7 @@ from palimpsest.ops.operations.operation import (
     parameters,
     without_none,
 )
-from palimpsest.ops.service.executing import NotYetAppliedError, refusal
+from palimpsest.ops.service.executing import NotYetAppliedError, is_refused_alike, refusal
 from palimpsest.ops.surfaces.catalogue import OPERATIONS
 from palimpsest.schemas.envelope import ActorType
 
@@ -109,9 +109,9 @@ def _endpoint(kind: Kind, method: str, path: str) -> Callable[..., Awaitable[Res
         operation = built(kind, request, **values)
         answer = await _answer(service, caller, operation, actor_type)
         if isinstance(operation, Write) and isinstance(answer, dict):
-            # A refused row among others is told in its row: the others were changed.
-            refused = refusal(answer) if len(answer.get("changes", [answer])) == 1 else None
-            if refused is not None:
+            # A refused row among others is told in its row.
+            refused = refusal(answer)
+            if refused is not None and is_refused_alike(answer):
                 raise refused
         if isinstance(operation, CommandResult) and answer is None:
             # The state of a command without a result, known only to the service that accepted it.

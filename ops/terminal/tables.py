@@ -22,6 +22,9 @@ Json: TypeAlias = dict[str, Any]
 PIPED_WIDTH = 160
 TEXT_WIDTH = 30
 """Least width of a column of texts, which are wrapped; ids, without spaces, are not."""
+REFUSED_SHOWN: Final = 10
+"""Refused commands that `run` names."""
+REASON_WIDTH: Final = 300
 
 
 class _Console(Console):
@@ -154,6 +157,16 @@ def print_run(result: Json) -> None:
     out.print(f"\n{result['seconds']} s in all")
     if result["balance"]:  # a worker on Kafka has closed its stores by now, unless it was --once
         print_balance(out, result["balance"])
+    refused = result["refused"]
+    if refused:
+        out.print(f"{counted(len(refused), 'commands were refused')}:")
+    for each in refused[:REFUSED_SHOWN]:
+        look = f"see `palimpsest result {each['command_id']}`"
+        out.print(
+            text(f"- {each['command']}: {each['why'][:REASON_WIDTH]}; {look}"), soft_wrap=True
+        )
+    if len(refused) > REFUSED_SHOWN:
+        out.print(f"- and {len(refused) - REFUSED_SHOWN:,} more; `--json` names them all")
 
 
 def print_balance(out: Console, balance: Json) -> None:
@@ -167,6 +180,9 @@ def print_balance(out: Console, balance: Json) -> None:
         out.print(
             f"{without} of {turns} turns of people gave no fact; they are found as they were said"
         )
+    if balance.get("failed_turns"):
+        failed = counted(balance["failed_turns"], "turns")
+        out.print(f"{failed} failed; see `palimpsest dead-letters list`")
     if balance.get("facts_over_limit"):
         from palimpsest.streams.prompting.prompts import MAX_FACTS
 

@@ -83,6 +83,7 @@ def without_thoughts(text: str) -> str:
 def find_object(text: str, wanted: Sequence[str]) -> FoundObject | None:
     """The outermost object of `text` that has one of the `wanted` keys; None when there is none.
 
+    Keys in capitals are the same: those of the object and of its lists' items come in lower case.
     Read in turn: the object as it is; with trailing commas, bare line breaks and broken escapes
     repaired; and, where that fails too, the items of its `wanted` lists that are whole.
     """
@@ -100,6 +101,7 @@ def find_object(text: str, wanted: Sequence[str]) -> FoundObject | None:
         if whole is None:
             found = _salvage(text, scan)
         else:
+            whole = _lower(whole)
             found = FoundObject(whole) if any(key in whole for key in wanted) else None
         if found is not None:
             return FoundObject(found.value, warnings + found.warnings)
@@ -131,7 +133,7 @@ def _scan(text: str, start: int, wanted: Sequence[str]) -> _Scan:
                 scan.end = token.end()
                 return scan
         elif len(stack) == 1:
-            key = mark[1:-1]
+            key = mark[1:-1].lower()
     return scan
 
 
@@ -142,13 +144,25 @@ def _salvage(text: str, scan: _Scan) -> FoundObject | None:
     lost = 0
     for key, spans in scan.items.items():
         parsed = [_parse(text[begin:end]) for begin, end in spans]
-        whole: list[JsonValue] = [item for item in parsed if item is not None]
+        whole: list[JsonValue] = [_lower(item) for item in parsed if item is not None]
         lost += len(parsed) - len(whole)
         value[key] = whole
     if not any(value.values()):
         return None
     cut = "reply is cut or not valid JSON: only its whole items are used"
     return FoundObject(value, (cut, f"{lost} items unreadable") if lost else (cut,))
+
+
+def _lower(value: JsonObject) -> JsonObject:
+    """`value` with its keys, and those of its lists' items, in lower case; of two that are then the
+    same, the one that was so goes before."""
+    found: JsonObject = {}
+    for key in sorted(value, key=lambda key: key == key.lower()):
+        each = value[key]
+        if isinstance(each, list):
+            each = [_lower(item) if isinstance(item, dict) else item for item in each]
+        found[key.lower()] = each
+    return found
 
 
 def _parse(text: str) -> JsonObject | None:

@@ -33,11 +33,15 @@ MAX_NAMED: Final = 8
 """Names of fields of another form that are told."""
 MAX_ITEMS_READ: Final = 500
 """Items of one list that are looked at, valid or not."""
-DEFAULT_CONFIDENCE: Final = 0.5
-"""Of what has a confidence that is no number."""
 UNRATED_CONFIDENCE: Final = 0.8
-"""Of what has no confidence: a model that rates nothing states it, so that it passes
-`pipeline.min_fact_confidence`."""
+"""Of what has no confidence, or one that cannot be read: a model that rates nothing states it, so
+that it passes `pipeline.min_fact_confidence`."""
+CONFIDENCE_WORDS: Final = {
+    **dict.fromkeys(("very high", "high", "very likely", "certain", "very certain"), 0.9),
+    **dict.fromkeys(("medium", "moderate", "likely"), 0.7),
+    **dict.fromkeys(("low", "very low", "unlikely", "very unlikely"), 0.3),
+}
+"""What a confidence that is told in words counts as."""
 LEAST_COPIED: Final = 16
 """Characters of a sentence that also stands in a turn from which on it was copied."""
 
@@ -45,6 +49,10 @@ _ACTIONS: Final = ("ADD", "UPDATE", "DELETE", "NONE")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 _NOT_SNAKE: Final = re.compile(r"[\W_]+")
+_SHARE: Final = re.compile(r"(?P<number>[0-9]{1,4}(?:\.[0-9]{1,9})?)\s?(?P<percent>%|percent)?")
+_CONTENT_NAMES: Final = ("content", "text")
+"""Names under which the statement of a fact is read, the one that is asked for first."""
+_TRIPLE_NAMES: Final = ("source", "relationship", "target")
 
 
 class MalformedReply(ValueError):
@@ -60,7 +68,7 @@ class FactDraft:
 
     content: str
     type: FactType = "fact"
-    confidence: float = DEFAULT_CONFIDENCE
+    confidence: float = UNRATED_CONFIDENCE
     importance: float | None = None
     temporal_kind: TemporalKind = "persistent"
     valid_until: datetime | None = None
@@ -123,31 +131,32 @@ def read_extraction(text: str, said_at: datetime) -> ExtractionDraft:
     """The facts and triples in a reply to an extraction prompt about a turn of `said_at`, with the
     offset from UTC of who said it: "next Friday" is counted from there.
 
-    Raises MalformedReply when there is no object with a list `facts` or `entities`, when such lists
-    are there and hold nothing but what is no object, and when nothing can be used of what they
-    hold, for want of a content or of names: that is another form, not a turn without facts.
+    A fact may be a plain text, or have its statement as `text`. Raises MalformedReply when there is
+    no object with a list `facts` or `entities`, when there are facts and none of them has a
+    statement, and when, without a fact, no entity has a name: that is another form, not a turn
+    without facts.
     """
     found = find_object(text, ("facts", "entities"))
     if found is None:
         raise MalformedReply('no JSON object with "facts" or "entities" in the reply')
     notes = _Warnings(list(found.warnings))
-    facts = _list_of_objects(found.value, "facts", notes)
+    facts = _list_of_objects(found.value, "facts", notes, plain_as="content")
     entities = _list_of_objects(found.value, "entities", notes)
-    if facts is None and entities is None:
-        raise MalformedReply('neither "facts" nor "entities" of the reply is a usable list')
+    if facts is None and (entities is None or found.value.get("facts") is not None):
+        raise MalformedReply('"facts" of the reply is no list of objects')
+    _check_form("facts", _CONTENT_NAMES, facts or ())
     kept, triples = _facts(facts or (), said_at, notes), _triples(entities or (), notes)
     if not kept and not triples:
-        _check_form("facts", ("content",), facts or ())
-        _check_form("entities", ("source", "relationship", "target"), entities or ())
+        _check_form("entities", _TRIPLE_NAMES, entities or ())
     return ExtractionDraft(kept, triples, notes.all())
 
 
 def _check_form(key: str, names: Sequence[str], items: Sequence[tuple[int, JsonObject]]) -> None:
-    """Raises MalformedReply for a list of objects of which none has one of these names."""
-    if items and not any(name in item for _, item in items for name in names):
+    """Raises MalformedReply for a list of objects of which none has a text under these names."""
+    if items and not any(isinstance(item.get(name), str) for _, item in items for name in names):
         given = ", ".join(sorted({name for _, item in items for name in item})[:MAX_NAMED])
         raise MalformedReply(
-            f'none of the "{key}" of the reply has {" or ".join(names)};'
+            f'none of the "{key}" of the reply has a text as {" or ".join(names)};'
             f" they have {_shown(given) if given else 'nothing'}"
         )
 
@@ -164,8 +173,8 @@ def read_consolidation(
     notes = _Warnings(list(found.warnings))
     items = _list_of_objects(found.value, "facts", notes)
     if items is None:
-        raise MalformedReply('"facts" of the reply is no usable list')
-    _check_form("facts", ("content",), items)
+        raise MalformedReply('"facts" of the reply is no list of objects')
+    _check_form("facts", _CONTENT_NAMES, items)
     said = _plain("\n".join(text for _, text in shown.values()))
     valid = []
     for number, item in items:
@@ -189,7 +198,7 @@ def _not_drawn(item: JsonObject, shown: Mapping[int, tuple[str, str]]) -> str | 
         why = f"names turn {unknown[0]}, which was not shown" if unknown else "names no turn"
     elif len(turns) >= MAX_TURNS:
         why = f"names {len(turns)} turns, so none in particular"
-    elif kind == "opinion" and not (holder and holder in _text(item.get("content"))):
+    elif kind == "opinion" and not (holder and holder in _content(item)):
         why = "an opinion that does not say whose it is"
     elif kind == "opinion" and not any(holder in said for n in turns for said in shown[n]):
         why = "an opinion of somebody whom its turns do not name"
@@ -201,7 +210,7 @@ def _not_drawn(item: JsonObject, shown: Mapping[int, tuple[str, str]]) -> str | 
 def _is_copied(item: JsonObject, said: str) -> bool:
     """Whether a sentence of a fact stands word by word in what was said (`_plain`); all of them of
     a procedure, whose steps may well be told as they were said."""
-    sentences = map(_plain, _SENTENCE_END.split(_text(item.get("content"))))
+    sentences = map(_plain, _SENTENCE_END.split(_content(item)))
     copied = [each in said for each in sentences if len(each) >= LEAST_COPIED]
     is_procedure = _text(item.get("type")).lower() == "procedural"
     return bool(copied) and (all(copied) if is_procedure else any(copied))
@@ -219,9 +228,10 @@ def _turns(item: JsonObject) -> tuple[int, ...]:
 
 
 def _list_of_objects(
-    value: JsonObject, key: str, notes: _Warnings
+    value: JsonObject, key: str, notes: _Warnings, plain_as: str | None = None
 ) -> list[tuple[int, JsonObject]] | None:
-    """The objects under `key`, numbered from 1; None when there is no usable list."""
+    """The objects under `key`, numbered from 1; None when there is no usable list. With `plain_as`,
+    a text of the length of a fact is an object that has it under that name."""
     items = value.get(key)
     if not isinstance(items, list):
         notes.add(f"{key} is not a list" if key in value else f"{key} is missing")
@@ -232,6 +242,8 @@ def _list_of_objects(
     for number, item in enumerate(items[:MAX_ITEMS_READ], start=1):
         if isinstance(item, dict):
             objects.append((number, item))
+        elif plain_as is not None and len(_text(item)) >= MIN_FACT_CHARACTERS:
+            objects.append((number, {plain_as: item}))
         else:
             notes.add(f"{key} {number} rejected: not an object")
     return objects if objects or not items else None
@@ -243,7 +255,7 @@ def _facts(
     kept: dict[str, FactDraft] = {}
     over = 0
     for number, item in items:
-        content = _text(item.get("content"))
+        content = _content(item)
         if len(content) < MIN_FACT_CHARACTERS:
             notes.add(f"fact {number} rejected: shorter than {MIN_FACT_CHARACTERS} characters")
         elif len(kept) == MAX_FACTS and content[:MAX_FACT_CHARACTERS] not in kept:
@@ -300,9 +312,7 @@ def _triples(items: Sequence[tuple[int, JsonObject]], notes: _Warnings) -> tuple
     kept: dict[tuple[str, str, str], Triple] = {}
     over = 0
     for number, item in items:
-        source, relationship, target = (
-            _text(item.get(name)) for name in ("source", "relationship", "target")
-        )
+        source, relationship, target = (_text(item.get(name)) for name in _TRIPLE_NAMES)
         key = (source, relationship, target)
         if not all(key):
             notes.add(f"entity {number} rejected: source, relationship or target is empty")
@@ -339,7 +349,7 @@ def read_decision(text: str, candidate_ids: Sequence[str]) -> DecisionDraft:
     if found is None:
         raise MalformedReply('no JSON object with "action" in the reply')
     value, notes = found.value, _Warnings(list(found.warnings))
-    named = value.get("targetId", value.get("target_id"))
+    named = value.get("targetid", value.get("target_id"))
     target = _target(named, candidate_ids)
     action = _text(value.get("action")).upper()
     reason = _text(value.get("reason"))[:MAX_REASON_CHARACTERS]
@@ -408,6 +418,11 @@ def _text(value: JsonValue) -> str:
     return " ".join(_CONTROL.sub(" ", value).split()) if isinstance(value, str) else ""
 
 
+def _content(item: JsonObject) -> str:
+    """The statement of a fact."""
+    return next(filter(None, (_text(item.get(name)) for name in _CONTENT_NAMES)), "")
+
+
 def _shown(value: JsonValue) -> str:
     """A short quotation for a warning; only texts and small numbers are quoted."""
     if isinstance(value, str):
@@ -434,10 +449,23 @@ def _confidence(where: str, value: JsonValue, notes: _Warnings) -> float:
     if value is None:
         notes.add(f"{where}: no confidence, {UNRATED_CONFIDENCE} taken")
         return UNRATED_CONFIDENCE
-    number = _number(where, "confidence", value, (0, 1), notes)
+    share = _share(value)
+    number = _number(where, "confidence", value if share is None else share, (0, 1), notes)
     if number is None:
-        notes.add(f"{where}: confidence is not a number, {DEFAULT_CONFIDENCE} taken")
-    return DEFAULT_CONFIDENCE if number is None else number
+        notes.add(f"{where}: confidence cannot be read, {UNRATED_CONFIDENCE} taken")
+        return UNRATED_CONFIDENCE
+    if share is not None:
+        notes.add(f"{where}: confidence {_shown(value)} read as {number:g}")
+    return number
+
+
+def _share(value: JsonValue) -> float | None:
+    """A confidence that is told as a text: in words, as a percentage or as a number."""
+    told = _text(value).lower()
+    written = _SHARE.fullmatch(told)
+    if written is None:
+        return CONFIDENCE_WORDS.get(told)
+    return float(written["number"]) / (100 if written["percent"] else 1)
 
 
 def _type(where: str, value: JsonValue, notes: _Warnings) -> FactType:

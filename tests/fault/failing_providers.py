@@ -41,6 +41,7 @@ GARBAGE = {
     "no-answer-of-an-api": Raw(200, b"<html>Bad gateway</html>"),
     "a-megabyte": Text("tea " * 262_144),
     "wrong-schema": Text('{"answer": {"tea": "green"}}'),
+    "facts-without-a-text": Text('{"facts": [{"content": null}], "entities": []}'),
     "only-thinking": Text("<think>Ana likes tea, so"),
 }
 

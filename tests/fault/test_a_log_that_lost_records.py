@@ -104,3 +104,45 @@ def test_a_store_ahead_of_its_log_is_made_again_as_all_say(behind: Settings) -> 
     assert texts(behind) == ["Ana lives in Oslo", "Ana works at Node.js"]
     with open_log(behind, "read") as log:
         assert log.end_offset(MEMORY_WRITES.name, 0) > 0
+
+
+@pytest.mark.parametrize("loss", ["truncated", "removed"])
+def test_a_log_that_is_gone_while_its_stores_are_there_is_told_by_all(
+    loss: str, tmp_path: Path
+) -> None:
+    says(tmp_path, "Ana lives in Oslo")
+    settings = settings_of(tmp_path)
+    whole = tmp_path / "copy"
+    shutil.copytree(tmp_path / "log", whole)
+    if loss == "truncated":
+        os.truncate(tmp_path / "log" / "log.sqlite", 0)
+    else:
+        shutil.rmtree(tmp_path / "log")
+    lost = "is empty" if loss == "truncated" else "is missing"
+    told = f"log.sqlite {lost}, but .*stores.*: restore it from a copy"
+    found = {each.check: each for each in asyncio.run(examine(settings))}
+    assert not found["log"].ok
+    with pytest.raises(LogError, match=told) as refused:
+        run_once(settings)
+    assert f"{found['log'].found}: {found['log'].advice}" == str(refused.value)
+    for mode in ("publish", "read"):
+        with pytest.raises(LogError, match=told):
+            open_log(settings, mode)
+    with pytest.raises((LogError, RequestError), match=told):
+        texts(settings)
+    if loss == "removed":
+        assert not (tmp_path / "log" / "log.sqlite").exists()
+    shutil.copytree(whole, tmp_path / "log", dirs_exist_ok=True)
+    run_once(settings)
+    assert texts(settings) == ["Ana lives in Oslo"]
+
+
+def test_an_empty_log_without_stores_is_a_new_one(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "log.sqlite").touch()
+    says(tmp_path, "Ana lives in Oslo")
+    assert texts(settings_of(tmp_path)) == ["Ana lives in Oslo"]
+    (tmp_path / "new" / "log").mkdir(parents=True)
+    (tmp_path / "new" / "log" / "log.sqlite").touch()
+    with open_log(settings_of(tmp_path / "new"), "publish") as log:
+        assert log.partitions(MEMORY_WRITES.name) == 1

@@ -80,7 +80,7 @@ async def test_more_than_any_model_says_is_refused_for_good(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("confidence", "stored"),
-    [(1e15, 1.0), ("sure", None), (-3, None), (10**400, 1.0), (None, 0.8)],
+    [(1e15, 1.0), ("90%", 0.9), ("sure", 0.8), ("low", None), (-3, None), (10**400, 1.0)],
 )
 async def test_odd_confidences_are_mended_with_a_warning(
     confidence: Any, stored: float | None, tmp_path: Path

@@ -119,7 +119,7 @@ async def test_what_no_stage_can_read_is_not_read_again_by_who_repeats_the_recor
     tmp_path: Path,
 ) -> None:
     """A model that gave nothing usable in all attempts has been mended: it is asked."""
-    other = Text(json.dumps({"facts": [{"text": "Ana adopted a dog."}]}))
+    other = Text(json.dumps({"facts": [{"fact": "Ana adopted a dog."}]}))
     good = Text(json.dumps({"facts": [{"content": "Ana adopted a dog."}], "entities": []}))
     async with ScriptedProvider([other]) as server:
         settings = settings_of(tmp_path, server, "worker.max_attempts=2")
@@ -128,7 +128,7 @@ async def test_what_no_stage_can_read_is_not_read_again_by_who_repeats_the_recor
             await app.run(until_drained=True)
             assert kept(tmp_path) == 0
             [(reason,)] = app.shards[0].fetch("SELECT reason FROM dead_letter_rows")
-            assert "of the reply has content; they have 'text'" in reason
+            assert "of the reply has a text as content or text; they have 'fact'" in reason
         server.script = [good]
         async with application(settings) as app:
             say(app, "I adopted a dog.", first=1)

@@ -70,13 +70,30 @@ def mute_model() -> Iterator[str]:
         server.server_close()
 
 
+def mute_run(url: str) -> list[str]:
+    settings = ("llm.provider=openai", f"llm.base_url={url}", "llm.model=mute")
+    return ["run", "--once", *(word for each in settings for word in ("--set", each))]
+
+
+def test_a_turn_with_a_dead_letter_is_not_told_as_one_without_a_fact(program: Program) -> None:
+    program.ok("ingest", program.turns("Well, well."))
+    program.ok("run", "--once")
+    program.ok("ingest", program.turns("I live in Lisbon."), "--scope", "home")
+    with mute_model() as url:
+        balance = program.json(*mute_run(url))["balance"]
+    assert (balance["without_facts"], balance["failed_turns"]) == ([1, 2], 1)
+    dead_letter_id = program.json("dead-letters", "list")["dead_letters"][0]["id"]
+    program.ok("dead-letters", "discard", dead_letter_id)
+    balance = program.json("run", "--once")["balance"]
+    assert (balance["without_facts"], balance["failed_turns"]) == ([2, 2], 0)
+
+
 def test_a_redriven_turn_is_extracted_after_all(program: Program) -> None:
     program.ok("ingest", program.turns("I live in Lisbon."), "--scope", "home")
     with mute_model() as url:
-        program.ok(
-            "run", "--once", "--set", "llm.provider=openai", "--set", f"llm.base_url={url}",
-            "--set", "llm.model=mute",
-        )  # fmt: skip
+        told = program.ok(*mute_run(url))
+    assert "1 turn failed; see `palimpsest dead-letters list`" in told
+    assert "gave no fact" not in told
     dead_letters = program.json("dead-letters", "list")["dead_letters"]
     assert [dead_letter["stage"] for dead_letter in dead_letters] == ["extract"]
     assert "1 sent again" in program.ok("dead-letters", "redrive", "--all")

@@ -167,6 +167,27 @@ def test_many_are_changed_each_for_itself(client: httpx.Client) -> None:
     assert statuses == ["updated", "version_conflict", "deleted", "not_found"]
 
 
+def test_several_of_which_none_changed_are_answered_as_one_is(
+    client: httpx.Client,
+) -> None:
+    gone = remembered(client)
+
+    def sent(route: str, *ids: str) -> httpx.Response:
+        body = {"memory_ids": [*ids], "reason": "asked"}
+        return client.post(f"/api/memory/{route}", json=body)
+
+    other = NOBODY.replace("0000-5", "0001-5")
+    for route in ("forget", "erase"):
+        said = problem(sent(route, NOBODY, other), 404, "not_found")
+        assert [each["id"] for each in said["changes"]] == [NOBODY, other]
+    assert sent("forget", gone).json()["applied"] is True
+    problem(sent("forget", gone), 409, "deleted")
+    mixed = sent("forget", gone, NOBODY)
+    assert (mixed.status_code, mixed.json()["applied"]) == (200, False)
+    state = client.get(f"/api/commands/{mixed.json()['command_id']}").json()
+    assert state["applied"] is False
+
+
 @pytest.mark.parametrize("route", ["forget", "erase"])
 def test_a_row_that_is_refused_is_the_error_if_it_is_the_only_one(
     client: httpx.Client, route: str
@@ -187,6 +208,7 @@ def test_a_row_that_is_refused_is_the_error_if_it_is_the_only_one(
     assert said["applied"]
     done = {"forget": "forgotten", "erase": "erased"}[route]
     assert [each["status"] for each in said["changes"]] == [done, "not_found"]
+    assert said["applied"] is True
 
 
 def test_many_are_forgotten_after_a_look(client: httpx.Client) -> None:
@@ -297,7 +319,7 @@ def test_changes_are_counted_however_they_come_and_looks_are_not(
         for _ in range(3):
             shown = client.post("/api/memory/forget", json={**many, "mode": "preview"})
             assert shown.status_code == 200
-        assert client.post("/api/memory/forget", json=many).status_code == 200
+        problem(client.post("/api/memory/forget", json=many), 404, "not_found")
         problem(client.post("/api/rpc/forget", json=many), 429, "rate_limited")
 
 

@@ -8,6 +8,7 @@ import inspect
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -161,8 +162,22 @@ def test_a_long_question_is_searched_by_its_beginning(memory: Memory, rest: str)
     assert "zebra" in found.results[0].content
     block = memory.context(asked, scope="long")
     assert "Oslo" in (block.text or "")
+    words = memory.search(asked, scope="long")
+    assert words.query == asked
+    assert "zebra" in words.results[0].content
     far = rest + " zebra"
     assert not any(each.scores.keyword for each in memory.recall(far, scope="long").results)
+    assert memory.search(far, scope="long").results == ()
+
+
+def test_search_takes_as_long_a_query_as_recall_and_is_quick_with_it(memory: Memory) -> None:
+    words = " ".join(f"word{number}" for number in range(20_000))
+    began = time.process_time()
+    assert memory.search(words[:100_000]).method == "keyword"
+    assert time.process_time() - began < 2
+    for ask in (memory.search, memory.recall):
+        with pytest.raises(RequestError, match="characters"):
+            ask(words[:100_001])
 
 
 def test_threads_share_a_memory(memory: Memory) -> None:
@@ -206,6 +221,12 @@ def test_nothing_to_add_is_no_fault(memory: Memory) -> None:
 
 BAD: dict[str, tuple[Callable[[Memory], object], str]] = {
     "another name": (lambda m: m.add({"text": "x"}), "turn 0: .*did you mean `content` for `text`"),
+    "a misspelt name": (
+        lambda m: m.add([{"role": "user", "content": "x", "occured_at": "2024-01-01T00:00:00Z"}]),
+        "turn 0: did you mean `occurred_at`. `occured_at` is no field",
+    ),
+    "no turn": (lambda m: m.add(5), "turns: give a text, the fields of a turn, or a list of them"),  # type: ignore[arg-type]
+    "no turn in a list": (lambda m: m.add(["x", 5]), "turn 1: give a text or the fields of a turn"),  # type: ignore[list-item]
     "no text": (lambda m: m.add([{"content": "ok"}, {"content": 5}]), "turn 1: content"),
     "NUL": (lambda m: m.add("a\0b"), "NUL character"),
     "surrogate": (lambda m: m.add("\ud83d"), "half a surrogate pair"),
@@ -237,6 +258,11 @@ def test_what_is_wrong_is_told(memory: Memory, name: str) -> None:
     with pytest.raises(RequestError, match=expected):
         ask(memory)
     assert memory.stats() == before
+
+
+def test_an_empty_scope_is_not_the_default_one(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="scope: must not be blank"):
+        Memory(tmp_path, scope="")
 
 
 def test_no_id_of_another_scope_is_known(memory: Memory) -> None:

@@ -75,7 +75,7 @@ BAD: list[tuple[Any, str]] = [
     ({"": "c"}, "metadata.0: '=c' must be key=value"),
     ({"a": ["c"]}, "metadata: a: give a text, a number, true or false"),
     ({"a": None}, "metadata: a: give a text, a number, true or false"),
-    (["a=" + "b" * 1_024], "metadata.0: String should have at most 1024 characters"),
+    (["a=" + "b" * 1_024], "metadata.0: Input should have at most 1,024 characters"),
     ([f"k{n}=v" for n in range(21)], "metadata: Input should have at most 20 items"),
     (7, "metadata: Input should be a valid array"),
 ]

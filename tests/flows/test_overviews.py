@@ -64,7 +64,7 @@ def ask(pipeline: Pipeline, request: Read[Any]) -> Any:
 def test_a_worker_without_partitions_counts_no_turns(pipeline: Pipeline) -> None:
     """As `run --once` on Kafka, where others have all partitions."""
     nothing = Sources(Settings(), pipeline.log, {}, 1, pipeline.embedding, lambda _: None)
-    assert not_drawn(nothing) == {"without_facts": [0, 0], "facts_over_limit": 0}
+    assert not_drawn(nothing) == {"without_facts": [0, 0], "failed_turns": 0, "facts_over_limit": 0}
 
 
 def contents(answer: Any) -> list[str]:

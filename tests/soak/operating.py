@@ -170,7 +170,7 @@ async def serve_model() -> None:
     async def reply(body: bytes) -> JsonValue:
         if UNREADABLE.encode() not in body:
             return await instant_provider.reply(body)
-        text = json.dumps({"facts": [{"text": "this is not the form that was asked for"}]})
+        text = json.dumps({"facts": [{"said": "this is not the form that was asked for"}]})
         message: JsonValue = {"role": "assistant", "content": text}
         return {"choices": [{"index": 0, "message": message}], "usage": {}}
 

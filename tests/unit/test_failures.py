@@ -28,7 +28,7 @@ HINTS = (
 )
 
 
-class Cat(BaseModel):
+class Cat(BaseModel, extra="forbid"):
     kind: Literal["cat"]
     lives: int
 
@@ -41,7 +41,7 @@ class Home(BaseModel):
     pet: Annotated[Cat | Dog, Field(discriminator="kind")] | None = None
     rooms: tuple[int, ...] = Field(default=(), max_length=2)
     labels: str | list[str] | dict[str, int] = ""
-    name: str = Field(default="x", pattern=r"\S")
+    name: str = Field(default="x", pattern=r"\S", max_length=2_000)
     shown: str = Field(default_factory=lambda given: given["name"])
     since: datetime | int = 0
     cat: Cat | None = None
@@ -55,7 +55,11 @@ class Home(BaseModel):
         ({"pet": {"kind": "cat"}}, "pet.cat.lives: is missing"),
         ({"pet": 5}, "pet: Input should be a valid object"),
         ({"rooms": 5}, "rooms: Input should be a valid array"),
-        ({"rooms": ["x"]}, "rooms.0: Input should be a valid integer, unable to parse string"),
+        ({"rooms": ["x"]}, "rooms.0: Input should be a whole number"),
+        ({"rooms": [1.5]}, "rooms.0: Input should be a whole number"),
+        ({"name": "x" * 2_001}, "name: Input should have at most 2,000 characters"),
+        ({"cat": {"kind": "cat", "lives": 9, "Scope": "a"}}, "cat.Scope: there is no such field"),
+        ({"cat": {"kind": "cat", "lives": 9, "str": "a"}}, "cat.str: there is no such field"),
         ({"rooms": [1, 2, 3]}, "rooms: Input should have at most 2 items"),
         (
             {"labels": 5},

@@ -94,20 +94,51 @@ def test_nothing_to_keep_is_no_failure() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"facts": [{"text": "Ana adopted a dog."}]},
         {"facts": [{}], "entities": []},
         {"facts": [], "entities": [{"from": "Ana", "to": "Oscar"}]},
         {"facts": [{"fact": "Ana adopted a dog."}], "entities": [{"subject": "Ana"}]},
+        {"facts": [{"fact": "Ana adopted a dog."}], "entities": [TRIPLE]},
+        {"facts": [{"content": None}], "entities": []},
+        {"facts": [{"content": ["Ana adopted a dog."]}, {"content": {"text": "so"}}]},
+        {"facts": {"content": "Ana adopted a dog."}, "entities": []},
+        {"facts": ["none", 5], "entities": []},
     ],
 )
 def test_a_reply_in_another_form_is_no_turn_without_facts(other: object) -> None:
-    with pytest.raises(MalformedReply, match="of the reply has"):
+    with pytest.raises(MalformedReply, match="of the reply"):
         read_extraction(json.dumps(other))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"Facts": [{"content": "Ana adopted a dog."}], "entities": []},
+        {"FACTS": [{"Content": "Ana adopted a dog."}]},
+        {"facts": [{"CONTENT": "Ana adopted a dog."}]},
+        {"facts": ["Ana adopted a dog."], "entities": []},
+        {"facts": [{"text": "Ana adopted a dog."}], "entities": []},
+        {"facts": [{"content": None, "Text": "Ana adopted a dog."}], "entities": [TRIPLE]},
+    ],
+)
+def test_a_fact_that_can_plainly_be_read_is_read(said: object) -> None:
+    [fact] = read_extraction(json.dumps(said)).facts
+    assert fact.content == "Ana adopted a dog."
+    assert fact.confidence >= PipelineSettings().min_fact_confidence
+
+
+def test_a_cut_reply_with_its_keys_in_capitals_keeps_its_whole_items() -> None:
+    text = reply(FACT, FACT).replace('"facts"', '"Facts"')[:-30]
+    assert len(read_extraction(text).facts) == 1
+
+
+def test_a_key_as_it_was_asked_for_goes_before_one_in_capitals() -> None:
+    [fact] = read_extraction(json.dumps({"facts": [FACT], "Facts": ["Ana has a cat."]})).facts
+    assert fact.content == FACT["content"]
 
 
 def test_what_is_usable_of_a_reply_in_two_forms_is_taken() -> None:
     entities = [{"from": "Ana", "to": "Oscar"}]
-    assert len(read_extraction(reply(FACT, {"text": "x"}, entities=entities)).facts) == 1
+    assert len(read_extraction(reply(FACT, {"fact": "x"}, entities=entities)).facts) == 1
     assert read_extraction(json.dumps({"facts": [{"content": "Ok."}]})).facts == ()
 
 
@@ -148,11 +179,23 @@ def test_ill_nested_brackets_keep_what_came_before() -> None:
         (-0.1, 0.0, True),
         (95, 1.0, True),
         (10**4_000, 1.0, True),
-        ("0.9", 0.5, True),
+        ("0.9", 0.9, True),
+        ("90%", 0.9, True),
+        ("85.5 %", 0.855, True),
+        ("900%", 1.0, True),
+        ("high", 0.9, True),
+        ("Very likely", 0.9, True),
+        ("certain", 0.9, True),
+        ("medium", 0.7, True),
+        ("likely", 0.7, True),
+        ("low", 0.3, True),
+        ("unlikely", 0.3, True),
+        ("who knows", 0.8, True),
+        ("9" * 5_000, 0.8, True),
         (None, 0.8, True),
-        (True, 0.5, True),
-        ([0.9], 0.5, True),
-        (float("nan"), 0.5, True),
+        (True, 0.8, True),
+        ([0.9], 0.8, True),
+        (float("nan"), 0.8, True),
         (float("inf"), 1.0, True),
     ],
 )
@@ -266,7 +309,7 @@ def test_length_limits() -> None:
     long = one(content="x" * 2_001)
     assert long.facts[0].content == "x" * 2_000
     assert "cut" in long.warnings[0]
-    assert one(content=17).facts == ()
+    assert len(read_extraction(reply(FACT, {**FACT, "content": 17})).facts) == 1
     assert one(content="a \0 b \x1b[31m c\n\n d long enough").facts[0].content.isprintable()
 
 

@@ -127,5 +127,5 @@ def test_what_is_kept_or_asked_for_is_not_blank(blank: str) -> None:
 
 def test_the_length_of_an_id_is_told_in_characters() -> None:
     assert refused(Get, memory_id="a" * 65) == (
-        "memory_id: String should have at most 64 characters"
+        "memory_id: Input should have at most 64 characters"
     )

@@ -139,10 +139,18 @@ def balance(sources: Sources) -> Json:
     return {"turns": {**total.turns}, "facts": {**total.facts}, "holds": total.holds}
 
 
+_FAILED = """
+SELECT scope, try(json_extract_string(decode(from_base64(value_base64)), '$.body.turn_id')) AS turn
+FROM internal.dead_letter_rows WHERE stage = 'extract' AND status = 'dead'"""
 _WITHOUT_FACTS = """
-SELECT count(*) AS turns, count(*) FILTER (memory_id NOT IN (
-    SELECT turn_memory_id FROM fact_rows)) AS without
-FROM memory_rows WHERE type = 'episodic' AND role = 'user' AND NOT is_deleted"""
+SELECT count(*) FILTER (role = 'user') AS turns,
+    count(*) FILTER (role = 'user' AND is_without AND NOT has_failed) AS without,
+    count(*) FILTER (is_without AND has_failed) AS failed
+FROM (
+    SELECT role, memory_id NOT IN (SELECT turn_memory_id FROM fact_rows) AS is_without,
+        memory_id IN (SELECT unnest($failed)) AS has_failed
+    FROM memory_rows WHERE type = 'episodic' AND NOT is_deleted
+)"""
 
 
 _OVER_LIMIT = """
@@ -152,11 +160,20 @@ WHERE warning LIKE '% facts over the limit of %'"""
 
 
 def not_drawn(sources: Sources) -> Row:
-    """Counts the turns of people without a fact, all turns of people, and the facts left out
-    because their turn had too many; zeros where no partition is open here."""
-    turns = all_rows(sources, _WITHOUT_FACTS)
+    """Counts the turns of people without a fact, all turns of people, the turns whose extraction
+    left a dead letter (not counted among those without a fact), and the facts left out because
+    their turn had too many; zeros where no partition is open here."""
+    from palimpsest.schemas.identity import turn_memory_id
+
+    failed = [
+        turn_memory_id(row["scope"], row["turn"])
+        for row in all_rows(sources, _FAILED)
+        if row["turn"] is not None
+    ]
+    turns = all_rows(sources, _WITHOUT_FACTS, {"failed": failed})
     return {
         "without_facts": [sum(row[name] for row in turns) for name in ("without", "turns")],
+        "failed_turns": sum(row["failed"] for row in turns),
         "facts_over_limit": sum(row["facts"] for row in all_rows(sources, _OVER_LIMIT)),
     }
 
