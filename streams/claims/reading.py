@@ -21,6 +21,7 @@ from palimpsest.streams.claims.language import (
     expression,
     rewritings,
     word_set,
+    words,
 )
 from palimpsest.streams.claims.subjects import PETS, PLURALS, relative_claim, subject_of
 from palimpsest.streams.claims.times import time_at_end
@@ -122,10 +123,16 @@ def _outside_fiction(text: str) -> list[str]:
 
 
 _RETOLD: Final = rewritings(ENGLISH["retold"])
+_RETOLD_FIRST: Final = rewritings(ENGLISH["retold_first"])
+_RETOLD_HINTS: Final = tuple(hint.replace("_", " ") for hint in words("retold_hints"))
+"""Without one of them nothing of `_RETOLD_FIRST` is there."""
 
 
 def _retold(text: str) -> str:
     """The sentence with a retraction in other words ("outgrew my allergy to") as a denial."""
+    if any(map(text.__contains__, _RETOLD_HINTS)):
+        for pattern, written in _RETOLD_FIRST:
+            text = pattern.sub(written, text)
     if expression("retold_by").search(text):
         for pattern, written in _RETOLD:
             text = pattern.sub(written, text)
