@@ -249,8 +249,7 @@ def _of_kin(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
     if not holds:
         return
     if claim.slot == "pet":
-        # Of two cats one may have died.
-        if claim.key.rpartition(" ")[2] not in PLURALS or _SEVERAL.match(claim.value):
+        if claim.key.rpartition(" ")[2] not in PLURALS:
             yield Side(holder, "had", frozenset((key,)), True, when)
         named = _NAMED.search(claim.value)
         name = claim.value if is_name(claim.value) else "" if named is None else named["name"]
@@ -287,7 +286,6 @@ def _of_table(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
 
 
 _OWNER: Final = expression("owner_of_kin")
-_SEVERAL: Final = re.compile(r"(?i)(?:two|three|four|five|six|seven|eight|nine|ten|\d+) ")
 _ALIVE: Final = frozenset(("alive",))
 _DIED: Final = ("die", "pass", "away", "died", "passed")
 _NAMED: Final = re.compile(r" (?:named|called) (?P<name>[^\W\d_a-z][\w'-]*)$")

@@ -21,7 +21,6 @@ from palimpsest.streams.claims.language import (
     expression,
     rewritings,
     word_set,
-    words,
 )
 from palimpsest.streams.claims.subjects import PETS, PLURALS, relative_claim, subject_of
 from palimpsest.streams.claims.times import time_at_end
@@ -124,13 +123,14 @@ def _outside_fiction(text: str) -> list[str]:
 
 _RETOLD: Final = rewritings(ENGLISH["retold"])
 _RETOLD_FIRST: Final = rewritings(ENGLISH["retold_first"])
-_RETOLD_HINTS: Final = tuple(hint.replace("_", " ") for hint in words("retold_hints"))
+_BETWEEN: Final = re.compile(r"[,;.!]")
+_RETOLD_HINTS: Final = word_set("retold_hints")
 """Without one of them nothing of `_RETOLD_FIRST` is there."""
 
 
 def _retold(text: str) -> str:
     """The sentence with a retraction in other words ("outgrew my allergy to") as a denial."""
-    if any(map(text.__contains__, _RETOLD_HINTS)):
+    if not _RETOLD_HINTS.isdisjoint(_BETWEEN.sub(" ", text).split()):
         for pattern, written in _RETOLD_FIRST:
             text = pattern.sub(written, text)
     if expression("retold_by").search(text):
