@@ -274,10 +274,13 @@ def _form(helpers: list[str], word: str) -> tuple[Tense, str] | None:
 
 _STRONG: Final = word_set("english_words")
 _WEAK: Final = word_set("weak_words")
-_FOREIGN: Final = word_set("foreign_words") - _STRONG - _WEAK
+_BORROWED: Final = word_set("borrowed_words")
+_FOREIGN: Final = (word_set("foreign_words") | _BORROWED) - _STRONG - _WEAK
 _PROOF: Final = _STRONG | (FINITE - _WEAK - _FOREIGN)
 _WORD: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
 _ELISION: Final = re.compile(r"\b(?:[jlcdnmst]|qu)'[^\W\d_]{2,}")
+_SURE: Final = frozenset("I He he She she of to is".split())
+"""Weak words that prove enough where nothing but a word like "soy" speaks against."""
 _LATIN_ENDS: Final = "\u024f"
 """The last character of the Latin blocks: what comes after it is another script."""
 
@@ -302,19 +305,25 @@ def is_english(text: str) -> bool:
 
 
 def _outweighs(text: str) -> bool:
-    """Whether more words of `text` speak for English than for another language."""
-    strong = weak = foreign = 0
+    """Whether more words of `text` speak for English than for another language. Words that English
+    has, too ("soy"), speak for another only beside one that it has not."""
+    strong = weak = foreign = borrowed = sure = 0
     for number, word in enumerate(_WORD.findall(text)):
         known = word.lower()
+        sure += word in _SURE
         if known in _PROOF:
             strong += 1
         elif known in _WEAK or known.endswith("'s"):
             weak += 1
         elif number and word[0].isupper():
             continue
+        elif known in _BORROWED:
+            borrowed += 1
         elif known in _FOREIGN or (_ELISION.fullmatch(known) and known not in ("c'mon", "s'more")):
             foreign += 1
-    return strong > foreign if foreign else strong > 0 or weak > 0
+    if foreign:
+        return strong > foreign + borrowed
+    return strong > 0 or (sure > 0 if borrowed else weak > 0)
 
 
 def _another_script(text: str) -> bool:

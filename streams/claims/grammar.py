@@ -269,7 +269,8 @@ def _is_left_out(reading: _Reading, today: date | None) -> bool:
         return True
     if subject.kind == "plural" and pattern.slot not in word_set("we_slots"):
         return True
-    if pattern.dated and not reading.has(*_DATES.get(pattern.slot, _HABITUAL)):
+    needs_date = pattern.dated and not (said.ended and pattern.slot == "plan")
+    if needs_date and not reading.has(*_DATES.get(pattern.slot, _HABITUAL)):
         return True
     if said.negated and _says_little(said, pattern):
         return True

@@ -58,7 +58,7 @@ _LATELY: Final = re.compile(r" (?:now|again)$")
 _USED_TO: Final = re.compile(r"(?P<verb>[a-z]+)(?P<rest>(?: .+)?)")
 
 
-_ENDS: Final = frozenset("had owned employed studied".split())
+_ENDS: Final = frozenset("had owned employed studied expects project training".split())
 """What ends once and may begin again: who sold a car, and bought one later, says nothing
 contrary."""
 
@@ -151,7 +151,8 @@ def sides(statement: str) -> tuple[Side, ...]:
     ended = None if claim.qualified else _ended_deed(claim)
     if ended is not None and not ended.qualified and _ends_with(plain, ended.value):
         implied += tuple(_sides(ended, when))
-    if claim.qualified or not _ends_with(plain, claim.value):
+    is_limited = claim.qualified and (claim.slot, claim.key) != _ON_A_DAY
+    if is_limited or not _ends_with(plain, claim.value):
         return implied
     return (*implied, *_sides(claim, when))
 
@@ -289,7 +290,9 @@ _ALIVE: Final = frozenset(("alive",))
 _DIED: Final = ("die", "pass", "away", "died", "passed")
 _NAMED: Final = re.compile(r" (?:named|called) (?P<name>[^\W\d_a-z][\w'-]*)$")
 _STUDENT: Final = re.compile(r" student at (?P<at>[^,;]{1,60})$")
-_HOW_WELL: Final = re.compile(r" (?:fluently|well|natively|at home)$")
+_HOW_WELL: Final = re.compile(r" (?:fluently|well|natively|at home|(?<!a )diet)$")
+_ON_A_DAY: Final = ("plan", "appointment")
+"""It has a day, which limits it to nothing less."""
 _GENERALS: Final[dict[str, frozenset[str]]] = {}
 for _general, _listed in ENGLISH["consumed"].items():
     for _each in _listed.replace("_", " ").split(", "):

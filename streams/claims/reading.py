@@ -122,10 +122,17 @@ def _outside_fiction(text: str) -> list[str]:
 
 
 _RETOLD: Final = rewritings(ENGLISH["retold"])
+_RETOLD_FIRST: Final = rewritings(ENGLISH["retold_first"])
+_BETWEEN: Final = re.compile(r"[,;.!]")
+_RETOLD_HINTS: Final = word_set("retold_hints")
+"""Without one of them nothing of `_RETOLD_FIRST` is there."""
 
 
 def _retold(text: str) -> str:
     """The sentence with a retraction in other words ("outgrew my allergy to") as a denial."""
+    if not _RETOLD_HINTS.isdisjoint(_BETWEEN.sub(" ", text).split()):
+        for pattern, written in _RETOLD_FIRST:
+            text = pattern.sub(written, text)
     if expression("retold_by").search(text):
         for pattern, written in _RETOLD:
             text = pattern.sub(written, text)

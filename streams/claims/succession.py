@@ -31,7 +31,7 @@ _ONE_PERSON: Final = word_set("one_person")
 _NEVER_TWO: Final = frozenset(("boss", "husband", "wife"))
 _LATELY: Final = re.compile(r" (?:now|again)$")
 _MOVED: Final = re.compile(r" (?:moved|relocated) to ")
-_NOW: Final = re.compile(r"(?i)\bnow\b")
+_NOW: Final = re.compile(r"(?i)\bnow\b|'s new employer is ")
 _ALONGSIDE: Final = re.compile(
     r" (?:teaches|volunteers|volunteering|coaches|coaching) | (?:part|member) of | part-time"
     r"|\b(?:lesson|class|classes|course|workshop)s?\b"

@@ -62,18 +62,22 @@ def claims_of_turn(
     """
     today = said_at.date()
     found = agreed(content, before, speaker, today) if before and not in_a_part else []
-    invents, plays = False, in_a_part
+    invents, plays, is_another, last = False, in_a_part, False, ""
     for line in prose(content, speaker):
         about, invents = "", False
         said: list[Claim] = []
         for sentence in sentences(line)[:MAX_SENTENCES]:
             text = sentence.replace("\u2019", "'")
             plays = plays and expression("stops_playing").search(text) is None
+            plays = plays or _casts_both(last, text)
+            is_another = _is_written_by_another(text, speaker, is_another)
+            last = text
             goes_on = invents and expression("goes_on_inventing").search(text) is not None
             invents = (
                 goes_on or is_fiction(text) or expression("tells_fiction").search(text) is not None
             )
-            unsaid = goes_on or plays or expression("corrected_within").search(text) is not None
+            unsaid = goes_on or plays or is_another
+            unsaid = unsaid or expression("corrected_within").search(text) is not None
             claims = [] if unsaid else claims_in(sentence, speaker, today, about)
             plays = plays or expression("begins_playing").search(text) is not None
             corrects = expression("corrects").match(text)
@@ -85,6 +89,33 @@ def claims_of_turn(
             said = claims
             about = next((claim.holder for claim in claims if claim.holder != speaker), "")
     return list(dict.fromkeys(found))
+
+
+def _casts_both(before: str, text: str) -> bool:
+    """Whether the sentence, or it after the one before, gives a part to each of the two who talk:
+    "You play the doctor and I'm the patient"."""
+    casts = expression("casts_both")
+    told = f"{before[-MAX_CAST_CHARACTERS:]} {text}" if len(before) <= MAX_CAST_CHARACTERS else text
+    return "you" in told[:20].lower() and casts.match(told.lstrip()) is not None
+
+
+MAX_CAST_CHARACTERS: Final = 80
+
+
+def _is_written_by_another(text: str, speaker: str, is_another: bool) -> bool:
+    """Whether somebody else writes from this sentence on ("This is Ben on Ana's phone"), until the
+    speaker is back."""
+    found = expression("another_writes").match(text)
+    if found is not None:
+        return not _is_speaker((found["who"] or found["signed"]), speaker)
+    if not is_another:
+        return False
+    again = expression("writes_again").match(text)
+    return again is None or not _is_speaker(again["who"], speaker)
+
+
+def _is_speaker(name: str, speaker: str) -> bool:
+    return name.casefold() in speaker.casefold().split()
 
 
 _OF_PLAYS: Final = re.compile(r"(?i)role|pretend|believe|play")

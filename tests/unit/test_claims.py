@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from palimpsest.streams.claims.claim import Claim
+from palimpsest.streams.claims.english import is_english
 from palimpsest.streams.claims.grammar import categories_of, claim_of
 from palimpsest.streams.claims.reading import claims_in
 from palimpsest.streams.claims.triples import triples_of
@@ -290,6 +291,21 @@ def test_what_becomes_none() -> None:
         ("No", "You live in Rome?", []),
         ("I don't know", "You live in Rome?", []),
         ("Yes", "", []),
+        ("Yes... I quit in May.", "Do you smoke?", []),
+        ("Yes. I quit in May.", "Do you smoke?", []),
+        ("Yes, I stopped last year.", "Do you smoke?", []),
+        ("Yes, we quit in May.", "Do you smoke?", []),
+        ("Yes. Until last year.", "Do you smoke?", []),
+        ("Yes. Years ago.", "Do you smoke?", []),
+        ("Yes! I gave it up.", "Do you smoke?", []),
+        ("Yes... once.", "Do you smoke?", []),
+        ("Yes. Then I quit.", "Do you smoke?", []),
+        ("Yes, but I stopped.", "Do you smoke?", []),
+        ("I did, but not anymore", "Do you smoke?", []),
+        ("Yes. Once a week.", "Do you smoke?", ["Ana smokes."]),
+        ("Yes, and I love it.", "Do you smoke?", ["Ana smokes."]),
+        ("Yes, I started in May.", "Do you smoke?", ["Ana smokes."]),
+        ("Yes. We moved here in May.", "Do you smoke?", ["Ana smokes."]),
     ],
 )
 def test_what_somebody_agrees_to_is_their_claim(said: str, before: str, facts: list[str]) -> None:
@@ -535,3 +551,48 @@ def test_what_is_said_beside_a_statement_is_no_part_of_it(aside: str, said: str,
     if rest:
         written += [f"{subject} live, {aside}, {rest}.", f"{subject}, {aside}, live {rest}."]
     assert [texts(each) for each in written] == [[fact]] * len(written)
+
+
+@pytest.mark.parametrize(
+    ("said", "claim"),
+    [
+        ("I'm allergic to soy.", "Ana is allergic to soy."),
+        ("I am allergic to soy and eggs.", "Ana is allergic to soy and eggs."),
+        ("My son is allergic to soy.", "Ana's son is allergic to soy."),
+        ("Ben is allergic to soy.", "Ben is allergic to soy."),
+        ("I have a soy allergy.", "Ana has a soy allergy."),
+        ("I drink soy milk.", "Ana drinks soy milk."),
+        ("I like soy", "Ana likes soy."),
+        ("I eat dal.", "Ana eats dal."),
+        ("I like lo mein.", "Ana likes lo mein."),
+        ("I like chili con carne.", "Ana likes chili con carne."),
+        ("I like uno.", "Ana likes uno."),
+        ("Um, I'm vegan.", "Ana is vegan."),
+        ("Yo, I'm vegan.", "Ana is vegan."),
+        ("Mia is my sister.", "Ana's sister is called Mia."),
+        ("Ed is my brother.", "Ana's brother is called Ed."),
+    ],
+)
+def test_a_word_that_english_has_too_makes_nothing_foreign(said: str, claim: str) -> None:
+    assert texts(said) == [claim]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Soy al\u00e9rgico a la soya",
+        "Yo soy vegano",
+        "Soy vegano",
+        "Soy vegan",
+        "Soy de Madrid",
+        "No soy al\u00e9rgico",
+        "Yo vivo con Ana",
+        "Er ist Arzt",
+        "Ed io sono vegano",
+        "Mia sorella vive a Roma",
+        "Elle est vegan",
+        "Mein Mann ist allergic to soy",
+    ],
+)
+def test_beside_a_word_that_english_has_not_it_is_foreign(said: str) -> None:
+    assert not is_english(said)

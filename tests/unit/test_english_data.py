@@ -13,7 +13,12 @@ NAMED = set(re.findall(r'\(\s*"([a-z_]+)"', CLAIMS))
 IN_KINDS = set(re.findall(r"[a-z_]+", " ".join(ENGLISH["kinds"].values())))
 IN_EXPRESSIONS = {
     name
-    for text in chain(ENGLISH["patterns"].values(), *ENGLISH["retold"], *ENGLISH["sides"])
+    for text in chain(
+        ENGLISH["patterns"].values(),
+        *ENGLISH["retold"],
+        *ENGLISH["retold_first"],
+        *ENGLISH["sides"],
+    )
     for braced in re.findall(r"\{([a-z_+]+)\}", text)
     for name in braced.split("+")
 }
