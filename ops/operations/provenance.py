@@ -261,10 +261,12 @@ def _unread(sources: Sources, partition: int, memory_id: str) -> dict[str, Row]:
     topic = MEMORY_CHANGES.name
     with sources.shard(partition).reading() as reader:
         cursors, outbox = progress_of(reader)
-    known: list[tuple[bytes | None, datetime | None]] = []
-    known += [(value, None) for name, value in outbox if name == topic]
     read = cursors.get(("audit", topic), 0)
-    known += [(each.value, each.timestamp) for each in tail(sources.log, topic, partition, read)]
+    # Read after the outbox, which is sent to it; what is only there came later.
+    sent = tail(sources.log, topic, partition, read)
+    known: list[tuple[bytes | None, datetime | None]] = []
+    known += [(each.value, each.timestamp) for each in sent]
+    known += [(value, None) for name, value in outbox if name == topic]
     found: dict[str, Row] = {}
     for value, recorded in known:
         message = decode(value, MEMORY_CHANGES, recorded)

@@ -76,8 +76,6 @@ def as_function(kind: AnyOperation, answered: Answered = Cli.execute) -> Callabl
 
 def _read(parameter: Parameter, value: Any) -> Any:
     """The value of a parameter; for `-`, where a text is meant, what standard input has."""
-    if parameter.name == "scope" and value == "":
-        raise usage_error("--scope: must not be blank; leave it out for the default one")
     is_text = parameter.plain_type is str and (parameter.doc.max_length or 0) >= TEXT_LENGTH
     if value != STDIN or not is_text or parameter.name == "reason":
         return value

@@ -18,10 +18,3 @@ def test_run_once_tells_which_waiting_commands_were_refused_and_why(program: Pro
         f"1 command was refused:\n- forget: {memory_id}: deleted; see `palimpsest result " in told
     )
     assert program.json("run", "--once")["refused"] == []
-
-
-def test_an_empty_scope_is_refused_and_not_taken_for_the_default_one(program: Program) -> None:
-    program.ok("ingest", program.turns("I live in Lisbon."))
-    program.ok("run", "--once")
-    for asked in (["recall", "Lisbon"], ["list"], ["remember", "Ana bakes."]):
-        assert "--scope: must not be blank" in program.fails(*asked, "--scope", "", code=2)

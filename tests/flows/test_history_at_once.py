@@ -7,6 +7,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from palimpsest import Memory
 from palimpsest.ops.operations.memories import List
 from palimpsest.ops.operations.operation import Read
@@ -15,7 +17,7 @@ from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.service.direct_queries import DirectQueries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import MemoryPatch, ModifyCommand, RememberCommand
-from tests.harness import Pipeline
+from tests.harness import Crash, Pipeline
 
 SETTINGS = {"embedding.provider": "hashing"}
 UNREAD = ("normalize", "apply-writes")
@@ -49,6 +51,22 @@ def test_history_tells_what_audit_has_not_read(tmp_path: Path) -> None:
         before = ask(pipeline, History(memory["id"]))
         pipeline.run("audit")
         assert ask(pipeline, History(memory["id"])) == before
+
+
+def test_what_is_not_sent_yet_comes_after_what_audit_has_not_read(tmp_path: Path) -> None:
+    with Pipeline(tmp_path) as pipeline:
+        pipeline.command(RememberCommand(content="Tea at four"))
+        pipeline.run(*UNREAD)
+        [memory] = ask(pipeline, List(scope="ana"))["memories"]
+        patch = MemoryPatch(memory_id=memory["id"], content="Tea at five")
+        pipeline.command(ModifyCommand(patches=[patch], reason="late"), first=2)
+        pipeline.crash_at("apply-writes", "commit")
+        with pytest.raises(Crash):
+            pipeline.run(*UNREAD)
+        assert told(pipeline, memory["id"]) == [
+            ("created", "Tea at four"),
+            ("updated", "Tea at five"),
+        ]
 
 
 TIMES = 2
