@@ -301,8 +301,10 @@ async def test_whoever_stops_waiting_for_an_event_waits_no_more(served: Served) 
 
 
 async def test_following_what_is_anothers_is_refused(served: Served) -> None:
-    async with AsyncClient(served.address, scope=" ") as memory:
+    with pytest.raises(RequestError, match="scope: must not be blank"):
+        AsyncClient(served.address, scope=" ")
+    async with AsyncClient(served.address) as memory:
         with pytest.raises(RequestError, match="scope"):
-            await anext(memory.events())
+            await anext(memory.events(scope=" "))
         with pytest.raises(RequestError, match="there was no event 999999"):
             await anext(memory.events(after="999999", scope="ana"))
