@@ -210,7 +210,7 @@ def parsed(document: Document) -> object:
     """Returns the parsed JSON of a document; NaN and Infinity, which some programs write where they
     have no number, as null. Raises Unreadable."""
     try:
-        found: object = json.loads(document.text, parse_constant=lambda _: None)
+        found: object = json.loads(document.text, parse_constant=as_null)
     except ValueError as error:
         why = damage(document.text) if document.text.strip() else EMPTY
         raise Unreadable(why or f"not JSON: {error}") from None
@@ -234,6 +234,10 @@ def damage(text: str) -> str:
     except (ValueError, RecursionError):
         return ""
     return ""
+
+
+def as_null(_: str) -> None:
+    """Takes NaN and Infinity, which are not JSON, as null."""
 
 
 def no_constant(name: str) -> float:

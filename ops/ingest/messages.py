@@ -22,6 +22,7 @@ from palimpsest.ops.ingest.base import (
     ReadOptions,
     Unreadable,
     Utterance,
+    as_null,
     edit_time,
     iso_time,
     named,
@@ -120,7 +121,7 @@ def _values(document: Document) -> Iterator[tuple[str, object] | Bad]:
     """Yields the JSON values of a document with their places: a single one, those of a list of
     conversations, or one per line."""
     try:
-        whole = json.loads(document.text, parse_constant=_none)
+        whole = json.loads(document.text, parse_constant=as_null)
     except RecursionError:
         raise Unreadable("JSON that is nested too deeply") from None
     except ValueError:
@@ -136,13 +137,9 @@ def _values(document: Document) -> Iterator[tuple[str, object] | Bad]:
         if line.strip():
             place = f"{document.name}:{number}"
             try:
-                yield place, json.loads(line, parse_constant=_none)
+                yield place, json.loads(line, parse_constant=as_null)
             except (ValueError, RecursionError) as error:
                 yield Bad(place, f"not JSON: {error}")
-
-
-def _none(_: str) -> None:
-    """Takes NaN and Infinity, which are no JSON, as null."""
 
 
 def _begins(loose: list[tuple[str, object]]) -> str:

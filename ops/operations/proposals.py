@@ -165,13 +165,16 @@ class Reviewing(Write[ReviewedProposals]):
 
 
 class ApplyProposals(Reviewing):
-    """Apply pending changes. A memory that has changed since stays unchanged.
+    """Apply pending changes. A memory that has changed since stays unchanged; a statement that is
+    older than the memory becomes what held until then.
 
     Example: palimpsest proposals apply 5b1f22aa --reason "she did move"
     """
 
     reason: shared.RequiredReason = "applied by hand"
-    force: Annotated[bool, Doc("also change pinned memories", option="--force")] = False
+    force: Annotated[
+        bool, Doc("also change pinned memories, and by older statements", option="--force")
+    ] = False
 
     surface: ClassVar = _REVIEW(("POST", "/api/proposals/apply"), command="proposals apply")
 

@@ -28,7 +28,7 @@ from palimpsest.streams.apply.command_work import (
 )
 from palimpsest.streams.claims.conflict import contradicts
 from palimpsest.streams.claims.contradiction import same_fact
-from palimpsest.streams.claims.grammar import plainly_named, unchanged
+from palimpsest.streams.claims.grammar import plainly_named
 from palimpsest.streams.claims.polarity import opposes
 from palimpsest.streams.claims.succession import may_succeed
 from palimpsest.streams.decide.proposal_policy import (
@@ -230,7 +230,7 @@ def _begin_earlier(work: _Work, target: MemoryRow, origin: Origin) -> None:
 def _settle_older(work: _Work, row: MemoryRow, proposal: Proposal, origin: Origin) -> None:
     """Settles the pending changes of a memory that was stated again after them: what they say is
     stored as what held until then."""
-    plain = plainly_named(work.intent.turn.speaker) if work.edition >= 3 else unchanged
+    plain = plainly_named(work.intent.turn.speaker if work.edition >= 3 else "")
     said = plain(proposal.fact.content)
     for held in work.loaded.held.values():
         is_open = held.target_id == row.memory_id and held.item_id not in work.settled

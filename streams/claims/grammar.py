@@ -121,16 +121,12 @@ def claim_of(statement: str, speaker: str = USER) -> Claim | None:
     return None if found is None else found._replace(text=text)
 
 
-def unchanged(statement: str) -> str:
-    return statement
-
-
 def plainly_named(speaker: str) -> Callable[[str], str]:
     """Returns what gives a statement that begins with the speaker's name one that is read as a
     name, where theirs is not ("Ben 😀", "user 1", "sam@y.org", "Ana B."): claims about them could
     not be compared otherwise."""
     if not speaker or _is_read(speaker):
-        return unchanged
+        return str
 
     def named(statement: str) -> str:
         rest = statement.removeprefix(speaker)

@@ -43,6 +43,8 @@ def written_out(lines: list[str]) -> list[str]:
     return found
 
 
+MAX_CAST_CHARACTERS: Final = 80
+"""Of a sentence that may cast two who talk together with the next one."""
 MAX_SENTENCES: Final = 400
 
 _FENCED: Final = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
@@ -97,9 +99,6 @@ def _casts_both(before: str, text: str) -> bool:
     casts = expression("casts_both")
     told = f"{before[-MAX_CAST_CHARACTERS:]} {text}" if len(before) <= MAX_CAST_CHARACTERS else text
     return "you" in told[:20].lower() and casts.match(told.lstrip()) is not None
-
-
-MAX_CAST_CHARACTERS: Final = 80
 
 
 def _is_written_by_another(text: str, speaker: str, is_another: bool) -> bool:

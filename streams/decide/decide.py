@@ -157,7 +157,8 @@ def _candidates_of(
     text = storage_content(fact.content)
     limit = settings.candidates + (1 if body.turn.is_remembered else 0)
     plain = plainly_named(body.turn.speaker)
-    words = words_of_its_slot(plain(text)) or words_of_its_topics(plain(text))
+    said = plain(text)
+    words = words_of_its_slot(said) or words_of_its_topics(said)
     found = yield from FindCandidates(
         message.scope, text, vector, limit, settings.min_score, words, MAX_BY_WORDS
     )
@@ -165,9 +166,7 @@ def _candidates_of(
     nearest = tuple(c for c in found.found if c.memory_id != own)[: settings.candidates]
     seen = {own, *(c.memory_id for c in nearest)}
     met = tuple(
-        c
-        for c in found.by_words
-        if c.memory_id not in seen and may_meet(plain(text), plain(c.content))
+        c for c in found.by_words if c.memory_id not in seen and may_meet(said, plain(c.content))
     )
     return replace(found, found=nearest + met)
 

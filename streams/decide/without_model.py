@@ -15,7 +15,7 @@ from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows.enumerations import Action
 from palimpsest.streams.claims.conflict import are_of_one_slot, contradicts, is_ambiguous
 from palimpsest.streams.claims.contradiction import same_fact
-from palimpsest.streams.claims.grammar import STAND_IN, plainly_named, unchanged
+from palimpsest.streams.claims.grammar import plainly_named
 from palimpsest.streams.claims.polarity import opposes
 from palimpsest.streams.claims.source import as_stated
 from palimpsest.streams.claims.succession import may_succeed
@@ -86,10 +86,6 @@ def decided_by_rules(
     What may contradict the fact is proposed to a person. The facts of a turn name its
     `speaker`."""
     plain = plainly_named(speaker)
-    if plain is unchanged:
-        return _decided(
-            occurred_at, fact, candidates, near, source, now, later or {}, told, speaker
-        )
     found = _decided(
         occurred_at,
         fact.model_copy(update={"content": plain(fact.content)}),
@@ -99,7 +95,8 @@ def decided_by_rules(
         now,
         {memory_id: plain(text) for memory_id, text in (later or {}).items()},
         [each._replace(text=plain(each.text)) for each in told],
-        STAND_IN,
+        # Who speaks of themselves is known, whoever else has the name.
+        is_own=speaker != "" and fact.content.startswith(f"{speaker} "),
     )
     return found.model_copy(update={"fact": fact, "candidates": candidates})
 
@@ -113,8 +110,10 @@ def _decided(
     now: datetime | None,
     later: Mapping[str, str],
     told: Sequence[Told],
-    speaker: str,
+    is_own: bool,
 ) -> Proposal:
+    """Returns the same, of statements whose names can be read; `is_own`: the fact is about who
+    stated it."""
     stated = fact.content if source is None else as_stated(source, fact.content)
     excluded = _excluded(occurred_at, fact, stated, candidates, near, now)
     past = _ending(occurred_at, fact, candidates, near, later)
@@ -140,7 +139,7 @@ def _decided(
         others = _ids(each for each in excluded if each is not target)
         return found.model_copy(update={"ends": others})
     said = stated or fact.content
-    opposed = _opposed(occurred_at, fact, said, candidates, near, later, speaker)
+    opposed = _opposed(occurred_at, fact, said, candidates, near, later, is_own)
     if opposed is not None:
         return proposed(fact, "UPDATE", candidates, MAY_EXCLUDE, opposed, risk=True)
     return proposed(fact, "ADD", candidates, "similar, yet not the same")
@@ -183,7 +182,7 @@ def _opposed(
     candidates: tuple[ScoredCandidate, ...],
     near: float,
     later: Mapping[str, str],
-    speaker: str,
+    is_own: bool,
 ) -> ScoredCandidate | None:
     """Returns the first candidate that may not hold beside the fact as it was `stated`, whichever
     was said later; what was said later counts as its sources state it, where they do."""
@@ -199,8 +198,6 @@ def _opposed(
         is_against = opposes(new, known, on) or (
             _is_near(fact, candidate, near) and contradicts(new, known, on)
         )
-        # Who speaks of themselves is known, whoever else has the name.
-        is_own = speaker != "" and fact.content.startswith(f"{speaker} ")
         if is_against and (is_own or not is_ambiguous(new, others)):
             return candidate
     return None

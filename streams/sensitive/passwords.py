@@ -159,33 +159,33 @@ def _asian(text: str) -> Iterator[Span]:
 
 def _in_columns(text: str) -> Iterator[Span]:
     """Values below a name at the head of a column, in a table of cells with a sign between them."""
-    columns: dict[int, str] = {}
+    columns: dict[int, re.Match[str]] = {}
     separator, width, start = "", 0, 0
     for line in text.splitlines(keepends=True):
         cells = line.split(separator) if separator else []
         if len(cells) != width or not width:
             columns, separator, width = _head_of_columns(line)
         else:
-            for column, named in columns.items():
-                found = cells[column].strip(" \t\r\n\"'`")
+            for column, name in columns.items():
+                found, named = cells[column].strip(" \t\r\n\"'`"), str(name.lastgroup)
                 if _NO_VALUE.match(found) or not _is_value(found, named, "beside", found, 0):
                     continue
                 before = sum(map(len, cells[:column])) + column * len(separator)
                 at = start + before + cells[column].index(found)
-                yield Span(at, at + len(found), "password", GUESSED)
+                yield Span(at, at + len(found), _kind(name), GUESSED)
         start += len(line)
 
 
-def _head_of_columns(line: str) -> tuple[dict[int, str], str, int]:
-    """The columns that are called a password, a key or a token, the sign between the cells and
-    their number; nothing where the line is no such head."""
-    if len(line) <= MAX_HEAD:
+def _head_of_columns(line: str) -> tuple[dict[int, re.Match[str]], str, int]:
+    """The columns that are called a password, a key or a token, with the names, the sign between
+    the cells and their number; nothing where the line is no such head."""
+    if len(line) <= MAX_HEAD and _HINTED.search(line.lower()):
         for separator in "|\t,;":
             cells = line.split(separator) if separator in line else []
             names = {
                 at: _NAME.fullmatch(cell.strip(" \t\r\n\"'`*")) for at, cell in enumerate(cells)
             }
-            columns = {at: str(name.lastgroup) for at, name in names.items() if name is not None}
+            columns = {at: name for at, name in names.items() if name is not None}
             if columns:
                 return columns, separator, len(cells)
     return {}, "", 0
