@@ -24,7 +24,7 @@ _SENTENCES: Final = re.compile(r"(?<=[.!?…])\s+|\n+| and (?=(?:I|we|my)\b)")
 _LEAD: Final = expression("source_lead")
 _AND_THEN: Final = re.compile(r" and (?:then )?(?=(?:joined|started|got|bought|moved|went)\b)")
 """What someone did next: it takes nothing back of what was said before it."""
-_NOW: Final = re.compile(r"\b(?:now|new)\b", re.IGNORECASE)
+_NOW: Final = re.compile(r"\b(?:now|new|again)\b", re.IGNORECASE)
 _FIRST_PERSON: Final = re.compile(r"(?:I|My)(?=['\u2019 ])")
 _JOINED: Final = re.compile(r"[,;:?()\"“”„»«「」『』\u2013\u2014]| - |\.\.")
 _WORD: Final = re.compile(r"[\w@+][\w@.+'/-]*")

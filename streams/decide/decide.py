@@ -267,16 +267,19 @@ def _as_their_sources_state(
     for source in loaded.sources.values():
         for statement in source.statements:
             if statement.memory_id in sources:
-                sources[statement.memory_id].append(spoken(source.row.content))
-                told.append(Told(source.row.occurred_at, statement.text, statement.memory_id))
+                text = spoken(source.row.content)
+                sources[statement.memory_id].append(text)
+                as_said = as_stated(text, statement.text)
+                at, of = source.row.occurred_at, statement.memory_id
+                told.append(Told(at, statement.text, of, as_said or ""))
     stated: dict[str, str] = {}
     for memory_id, content in later.items():
         # A text that a person asked to remember is its own source.
         texts = sources[memory_id] or [content]
-        as_said = [said for text in texts if (said := as_stated(text, content)) is not None]
-        if as_said:
+        found = [said for text in texts if (said := as_stated(text, content)) is not None]
+        if found:
             # The one with its "now", where a source has it.
-            stated[memory_id] = max(as_said, key=lambda said: (len(said), said))
+            stated[memory_id] = max(found, key=lambda said: (len(said), said))
     return stated, tuple(sorted(told))
 
 

@@ -25,11 +25,13 @@ from palimpsest.streams.settings import StageSettings
 
 
 class Told(NamedTuple):
-    """A statement of a candidate, present or former, and when it was made."""
+    """A statement of a candidate, present or former, and when it was made. `stated`: as its source
+    has it, empty where that says more or less."""
 
     at: datetime
     text: str
     memory_id: str
+    stated: str
 
 
 def known_by_bands(
@@ -94,7 +96,7 @@ def decided_by_rules(
         source,
         now,
         {memory_id: plain(text) for memory_id, text in (later or {}).items()},
-        [each._replace(text=plain(each.text)) for each in told],
+        [each._replace(text=plain(each.text), stated=plain(each.stated)) for each in told],
         # Who speaks of themselves is known, whoever else has the name.
         is_own=speaker != "" and fact.content.startswith(f"{speaker} "),
     )
@@ -116,7 +118,7 @@ def _decided(
     stated it."""
     stated = fact.content if source is None else as_stated(source, fact.content)
     excluded = _excluded(occurred_at, fact, stated, candidates, near, now)
-    past = _ending(occurred_at, fact, candidates, near, later)
+    past = _ending(occurred_at, fact, candidates, near, later, told)
     if past is not None:
         found = proposed(fact, "UPDATE", candidates, SAID_BEFORE, past)
         today = occurred_at.date()
@@ -209,15 +211,23 @@ def _ending(
     candidates: tuple[ScoredCandidate, ...],
     near: float,
     later: Mapping[str, str],
+    told: Sequence[Told],
 ) -> ScoredCandidate | None:
-    """Returns the candidate, said later, that ends what the fact says: one that holds still, if
-    there is one, else the first of those that have ended themselves."""
+    """Returns the candidate that ended what the fact says, by what it says or by what it said
+    between the fact and that: one that holds still, if there is one, else the first of those that
+    have ended themselves."""
+    said = {memory_id: [text] for memory_id, text in later.items()}
+    for each in told:
+        if each.at > occurred_at:
+            said.setdefault(each.memory_id, []).append(each.stated)
     found = [
         candidate
         for candidate in candidates
-        if candidate.memory_id in later
-        and _is_near(fact, candidate, near)
-        and contradicts(later[candidate.memory_id], fact.content, occurred_at.date())
+        if _is_near(fact, candidate, near)
+        and any(
+            contradicts(text, fact.content, occurred_at.date())
+            for text in said.get(candidate.memory_id, ())
+        )
         and not is_ambiguous(candidate.content, _contents(candidates, candidate))
     ]
     return next((each for each in found if each.valid_until is None), next(iter(found), None))

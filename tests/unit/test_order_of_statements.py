@@ -215,6 +215,10 @@ SETS: dict[str, list[Said]] = {
     "several": [
         (2020, "I like coffee."), (2021, "I love coffee."), (2022, "I don't like coffee."),
     ],
+    "work again": [
+        (2019, "I work at Siemens."), (2021, "I work at Bosch now."),
+        (2023, "I work at Siemens again."),
+    ],
     "work": [(2023, "I work at Bosch."), (2024, "I now work at Siemens."), (2025, "I have a dog.")],
 }  # fmt: skip
 
@@ -227,6 +231,23 @@ def test_every_order_and_batching_gives_the_same(tmp_path: Path, name: str) -> N
             found = active(pipeline), dated_marks(pipeline), pending(pipeline)
         expected = expected or found
         assert found == expected, order
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [(2022, "I'm married."), (2024, "I'm divorced."), (2020, "I'm single.")],
+        [(2020, "I hate jazz."), (2022, "I like jazz."), (2019, "I love jazz.")],
+        [(2021, "I moved back to Rome."), (2022, "I live in Oslo."), (2020, "I moved to Oslo.")],
+    ],
+)
+def test_what_a_memory_said_before_ends_what_is_older(tmp_path: Path, said: list[Said]) -> None:
+    """Divorced does not exclude single, but the marriage did, which the divorce replaced."""
+    (middle, _), (newest, _), (oldest, _) = said
+    with loaded(tmp_path, said, FULL, [2]) as pipeline:
+        assert [row[2] for row in active(pipeline)] == [newest]
+        assert [row[1:] for row in past(pipeline)] == [(oldest, middle)]
+        assert pending(pipeline) == []
 
 
 def test_what_is_folded_from_the_log_is_the_same(tmp_path: Path) -> None:
