@@ -1,4 +1,4 @@
-"""Memories fade: the nightly job, what it would do, and how a memory is shown meanwhile."""
+"""Memories fade: the nightly job, and what it would do."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, Final, Literal
 from palimpsest.ops.lifecycle.retention import windows_of
 from palimpsest.ops.lifecycle.shared import command_record, is_frozen
 from palimpsest.ops.scheduling.jobs import JobContext
-from palimpsest.ops.settings.sections import DecaySettings, Settings
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import DecayCommand
 from palimpsest.schemas.envelope import Actor
-from palimpsest.schemas.rows.memories import FADING, SOURCE_TYPES, MemoryRow
+from palimpsest.schemas.rows.memories import FADING, MemoryRow
 from palimpsest.stores.database.tables import select
 from palimpsest.stores.shard import Shard
 from palimpsest.stores.writing.sweeps import GONE
-from palimpsest.streams.fading import DAY, EXPONENT, faded, fades_at, shown_importance
+from palimpsest.streams.fading import EXPONENT, faded, fades_at
 from palimpsest.streams.logs.base import Outgoing
 
 DECAY: Final = Actor(id="decay", type="system")
@@ -100,23 +100,6 @@ def preview(shard: Shard, scope: str, floor: float, at: datetime, limit: int) ->
             for confidence, row in changed[:limit]
         ],
     }
-
-
-def with_decay(row: dict[str, Any], settings: DecaySettings, now: datetime) -> None:
-    """Completes a memory as JSON by what time makes of it."""
-    begin = datetime.fromisoformat(row["last_accessed"] or row["created_at"])
-    decayed_at = row.pop("decayed_at")
-    shown = shown_importance(
-        row["importance"], settings.importance_rate, row["pinned"], (now - begin) / DAY
-    )
-    # Two answers within the same minutes are the same.
-    row["shown_importance"] = round(shown, 3)
-    fading = not (row["is_deleted"] or row["pinned"] or row["type"] in SOURCE_TYPES)
-    gone = None
-    if fading:
-        until = None if decayed_at is None else datetime.fromisoformat(decayed_at)
-        gone = fades_at(row["confidence"], row["decay_rate"], begin, until, settings.floor)
-    row["fades_at"] = None if gone is None else gone.isoformat()
 
 
 # ---- simulation ----

@@ -20,6 +20,7 @@ from palimpsest.stores.recall.query import METADATA_PASSES, Mark, RecallAnswer, 
 
 if TYPE_CHECKING:
     from palimpsest.ops.reading.sources import Sources
+    from palimpsest.ops.settings.sections import DecaySettings
     from palimpsest.stores.recall.query import Query
     from palimpsest.stores.shard import Shard
 
@@ -281,15 +282,33 @@ def last_recalls(shard: Shard, memory: Row) -> list[Row]:
     return rows(shard, _RECALLS, [memory["scope"], memory["id"]])
 
 
+def _add_decay(row: Row, settings: DecaySettings, now: datetime) -> None:
+    """Completes a row of MEMORY by its importance at a time, and by when it fades."""
+    from palimpsest.schemas.rows.memories import SOURCE_TYPES
+    from palimpsest.streams.fading import DAY, fades_at, shown_importance
+
+    begin = datetime.fromisoformat(row["last_accessed"] or row["created_at"])
+    decayed_at = row.pop("decayed_at")
+    shown = shown_importance(
+        row["importance"], settings.importance_rate, row["pinned"], (now - begin) / DAY
+    )
+    # Two answers within the same minutes are the same.
+    row["shown_importance"] = round(shown, 3)
+    gone = None
+    if not (row["is_deleted"] or row["pinned"] or row["type"] in SOURCE_TYPES):
+        until = None if decayed_at is None else datetime.fromisoformat(decayed_at)
+        gone = fades_at(row["confidence"], row["decay_rate"], begin, until, settings.floor)
+    row["fades_at"] = None if gone is None else gone.isoformat()
+
+
 def with_marks(sources: Sources, shard: Shard, found: list[Row]) -> list[Row]:
     """Completes rows of MEMORY: what no longer holds of each (`marks`), and how it fades."""
-    from palimpsest.ops.lifecycle.decay import with_decay
     from palimpsest.stores.recall.marks import marks_of
 
     by_scope: dict[str, list[Row]] = {}
     for row in found:
         row["metadata"] = json.loads(row["metadata"])
-        with_decay(row, sources.settings.decay, sources.now())
+        _add_decay(row, sources.settings.decay, sources.now())
         by_scope.setdefault(row["scope"], []).append(row)
     with shard.reading() as reader:
         for scope, rows_of in by_scope.items():

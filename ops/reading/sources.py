@@ -19,7 +19,6 @@ from palimpsest.streams.logs.base import LogReader, Outgoing, Record, partition_
 from palimpsest.streams.models.base import EmbeddingModel, ModelError
 from palimpsest.streams.models.cross_encoder import CrossEncoder
 from palimpsest.streams.runtime.model_port import Outage, Usage
-from palimpsest.streams.sensitive.policy import Policy
 
 if TYPE_CHECKING:
     from palimpsest.stores.recall.intent import Exemplars
@@ -88,6 +87,8 @@ class Sources:
 
     def admit(self, record: Record) -> Record:
         """A producer's record as the stages take it."""
+        from palimpsest.streams.sensitive.policy import Policy
+
         return Policy.of(self.settings.pii).record(record)
 
     def partition_of(self, scope: str) -> int:

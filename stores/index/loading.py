@@ -11,7 +11,6 @@ from types import MappingProxyType
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from palimpsest.stores.index.scope_graph import MENTIONS, NAMES, RELATIONS, fill_graph
 from palimpsest.stores.index.scope_index import DERIVED_FROM, ScopeIndex
@@ -115,6 +114,8 @@ def fill(
     """Put rows of `ROWS` into an empty index, with `kept` vectors by embedding key, postings and
     edges (relation, source, target); `gap` slots are left empty between turns of a session that
     no edges join. `deleted` are the sessions of deleted turns, which may be recovered."""
+    import pyarrow.compute as pc  # not by who reads no index: it takes a tenth of their start
+
     dimensions = index.turns.vectors.shape[1]
     is_turn = pc.equal(rows["kind"], "episodic")
     for segment, wanted in ((index.turns, is_turn), (index.facts, pc.invert(is_turn))):
@@ -154,6 +155,8 @@ def vectors_of(
 ) -> list[pa.Table]:
     """The copy's vectors, and from the store those of `keys` that it lacks; where there is no copy,
     all of the scope."""
+    import pyarrow.compute as pc
+
     if copied is None:
         query = VECTORS.format(keys=_ALL_KEYS)
         return [read(connection, query, {"scope": scope, "model": model})]
@@ -173,6 +176,8 @@ def read(
 
 
 def _block(rows: pa.Table, segment: Segment, kept: Sequence[pa.Table], dimensions: int) -> Block:
+    import pyarrow.compute as pc
+
     meta = np.zeros(rows.num_rows, dtype=META)
     for column in _NUMBERS:
         meta[column] = rows[column].to_numpy()
@@ -216,6 +221,8 @@ def keyed_vectors(batch: pa.RecordBatch, dimensions: int) -> tuple[list[str], Ha
 
 
 def _fitting(batch: pa.RecordBatch, dimensions: int) -> tuple[pa.Array, np.ndarray]:
+    import pyarrow.compute as pc
+
     values = batch.column("vector")
     fits = np.asarray(pc.list_value_length(values).fill_null(0)) == dimensions
     # Only lists of the right size: their values then lie in rows one after another.
