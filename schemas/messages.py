@@ -257,7 +257,7 @@ Intent = Annotated[
 ]
 
 
-EDITION: Final = 3
+EDITION: Final = 4
 """The edition of new records: a change of what apply-writes makes of a record raises it."""
 
 
@@ -269,7 +269,7 @@ class MemoryWrite(Frozen):
     then. Since 1, the event of a deletion has no new content; since 2, a text that is stored on
     request ends when it says so, and has the categories of all that it states; since 3, a memory
     that is stated again settles what may not hold beside it, and an approved change that is older
-    than its memory becomes past."""
+    than its memory becomes past; since 4, a fact has the clock of its source."""
 
     write: Intent
     settings: dict[str, dict[str, JsonValue]] | None = None

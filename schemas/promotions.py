@@ -53,6 +53,7 @@ class PromotedMemory(Frozen):
     valid_until: UtcTime | None = None
     occurred_at: UtcTime
     first_occurred_at: UtcTime | None = None
+    utc_offset_minutes: int | None = None
     project: str | None = None
     session_id: str = ""
     source_id: str | None = None

@@ -53,6 +53,7 @@ STATEMENT = (
     "valid_from",
     "valid_until",
     "occurred_at",
+    "utc_offset_minutes",
 )
 """The columns of a memory that say what was stated, by whom it was drawn and when it holds."""
 
@@ -81,7 +82,8 @@ def answer_row(
 class Origin:
     """Where a proposal comes from, for the row that it makes: `occurred_at` is when the fact was
     stated, `at` when the change is recorded, `by` who changes, `model` what drew the fact,
-    `order` the place in the order of decisions (None for a command's)."""
+    `order` the place in the order of decisions (None for a command's). `utc_offset_minutes` is that
+    of the source, since edition 4 of the rules."""
 
     scope: str
     occurred_at: datetime
@@ -91,10 +93,17 @@ class Origin:
     project: str | None = None
     session_id: str = ""
     by: str = "pipeline"
+    utc_offset_minutes: int | None = None
 
 
-def origin_of(message: Envelope[Frozen], turn: TurnReference, model: str, order: int) -> Origin:
-    """The origin of what is drawn from a turn."""
+def origin_of(
+    message: Envelope[Frozen],
+    turn: TurnReference,
+    model: str,
+    order: int,
+    source: MemoryRow | None,
+) -> Origin:
+    """The origin of what is drawn from a turn, of which `source` is the memory."""
     return Origin(
         message.scope,
         message.occurred_at,
@@ -103,6 +112,7 @@ def origin_of(message: Envelope[Frozen], turn: TurnReference, model: str, order:
         order,
         turn.project,
         turn.session_id,
+        utc_offset_minutes=None if source is None else source.utc_offset_minutes,
     )
 
 
@@ -155,6 +165,7 @@ def fact_memory(origin: Origin, proposal: Proposal) -> MemoryRow:
         source_id=fact.item_id,
         extraction_model=origin.model,
         occurred_at=origin.occurred_at,
+        utc_offset_minutes=origin.utc_offset_minutes,
         created_at=origin.at,
         updated_at=origin.at,
         updated_by=origin.by,

@@ -14,7 +14,17 @@ from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import StoredMemory
 from palimpsest.ops.operations.notices import notices
 from palimpsest.ops.operations.operation import Answer, Doc, Json, Read, Surface, Texts
-from palimpsest.ops.reading.rows import Parameters, Row, by_id, cursor, page, paged, rows, where
+from palimpsest.ops.reading.rows import (
+    Parameters,
+    Row,
+    at_own_clock,
+    by_id,
+    cursor,
+    page,
+    paged,
+    rows,
+    where,
+)
 from palimpsest.ops.sql.values import plain
 from palimpsest.stores.recall.query import METADATA_PASSES, Mark, RecallAnswer, WhyNot
 
@@ -269,7 +279,10 @@ class Get(Read[StoredMemory]):
 
 _COMPUTED = frozenset({"id", "marks", "shown_importance", "fades_at", "recalls"})
 _COLUMNS = (each.name for each in fields(StoredMemory) if each.name not in _COMPUTED)
-MEMORY = f"SELECT memory_id AS id, {', '.join(_COLUMNS)}, decayed_at FROM memory_rows"
+MEMORY = (
+    f"SELECT memory_id AS id, {', '.join(_COLUMNS)}, decayed_at, utc_offset_minutes"
+    " FROM memory_rows"
+)
 _RECALLS = """
 SELECT r.kind, r.question, r.session_id, r.asked_by, f.rank, f.score, r.asked_at
 FROM recall_results f JOIN recalls r USING (recall_id)
@@ -308,6 +321,7 @@ def with_marks(sources: Sources, shard: Shard, found: list[Row]) -> list[Row]:
     by_scope: dict[str, list[Row]] = {}
     for row in found:
         row["metadata"] = json.loads(row["metadata"])
+        at_own_clock(row)
         _add_decay(row, sources.settings.decay, sources.now())
         by_scope.setdefault(row["scope"], []).append(row)
     with shard.reading() as reader:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final, cast
 
@@ -14,6 +14,7 @@ from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.sql.values import plain
 from palimpsest.schemas.echoes import marked
+from palimpsest.schemas.envelope import local_time
 from palimpsest.schemas.normal_forms import statement_key
 from palimpsest.schemas.rows.sessions import ShortTermRow
 from palimpsest.stores.database.tables import select
@@ -274,14 +275,15 @@ def short_term_of(
         if row is None:
             return None
         texts = reader.execute(
-            "SELECT memory_id, who, content, occurred_at FROM memory_rows"
+            "SELECT memory_id, who, content, occurred_at, coalesce(utc_offset_minutes, 0)"
+            " FROM memory_rows"
             " WHERE scope = ? AND NOT is_deleted AND memory_id IN (SELECT unnest(?))",
             [scope, list(row.turns)],
         ).fetchall()
         marks = marks_of(reader, scope, row.turns, at) if marked else {}
     known = {
-        key: KeptTurn(key, who, content, said_at.astimezone(UTC), marks.get(key, ()))
-        for key, who, content, said_at in texts
+        key: KeptTurn(key, who, content, local_time(said_at, zone), marks.get(key, ()))
+        for key, who, content, said_at, zone in texts
     }
     position = -1
     if row.summarized_through in row.turns:

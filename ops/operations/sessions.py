@@ -12,7 +12,7 @@ from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Applied, StoredMemory
 from palimpsest.ops.operations.memories import List
 from palimpsest.ops.operations.operation import Answer, Ask, Doc, Json, Read, Surface, Write
-from palimpsest.ops.reading.rows import cursor, no_cursor, rows
+from palimpsest.ops.reading.rows import at_own_clock, cursor, no_cursor, rows
 from palimpsest.ops.sql.values import plain, rfc3339
 from palimpsest.stores.recall.query import Mark
 
@@ -244,7 +244,7 @@ class SessionTimeline(Read[Timeline]):
         return {
             "session_id": self.session_id,
             "scope": self.scope,
-            "turns": [{**turn, "facts": facts[turn["id"]]} for turn in turns],
+            "turns": [{**at_own_clock(turn), "facts": facts[turn["id"]]} for turn in turns],
             "next_cursor": ids[-1] if len(found) > self.limit else None,
         }
 
@@ -255,7 +255,7 @@ WHERE memory_id = $after AND scope = $scope AND session_id = $session
 """
 _TURNS = f"""
 WITH before AS ({_PLACE})
-SELECT m.memory_id AS id, m.who, m.content, m.occurred_at FROM memory_rows m
+SELECT m.memory_id AS id, m.who, m.content, m.occurred_at, m.utc_offset_minutes FROM memory_rows m
 LEFT JOIN before b ON true
 WHERE m.scope = $scope AND m.session_id = $session AND m.type = 'episodic' AND NOT m.is_deleted
     AND ($after IS NULL

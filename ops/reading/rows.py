@@ -38,6 +38,17 @@ def rows(shard: Shard, query: str, parameters: Parameters = ()) -> list[Row]:
         ]
 
 
+def at_own_clock(row: Row) -> Row:
+    """Returns the row of a memory with `occurred_at` by the clock of who said it, as results of a
+    recall have it; its `utc_offset_minutes` goes."""
+    zone = row.pop("utc_offset_minutes")
+    if zone:
+        from palimpsest.schemas.envelope import local_time
+
+        row["occurred_at"] = plain(local_time(datetime.fromisoformat(row["occurred_at"]), zone))
+    return row
+
+
 def from_all(sources: Sources, query: str, parameters: Parameters = ()) -> list[tuple[int, Row]]:
     """The rows of a query on every partition, with the partition's number."""
     return [

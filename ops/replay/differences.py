@@ -62,7 +62,7 @@ _FACTS = f"""{_DRAWN}, touched AS (SELECT DISTINCT memory_id FROM memory_history
     AND json_extract_string(metadata, '$.promotion_id') IS NULL)
 SELECT m.memory_id, m.type, m.content, m.content_hash, m.version, m.confidence, m.importance,
     m.categories, m.extraction_model, m.temporal_kind, m.valid_from, m.valid_until, m.occurred_at,
-    m.first_occurred_at, m.project, m.session_id, m.source_id, d.sources,
+    m.first_occurred_at, m.utc_offset_minutes, m.project, m.session_id, m.source_id, d.sources,
     coalesce(m.pinned OR m.decay_rate = 0 OR m.updated_by NOT IN ('pipeline', {quoted(PROMOTION)})
         OR t.memory_id IS NOT NULL, false) AS curated
 FROM memories m JOIN drawn d USING (memory_id) LEFT JOIN touched t USING (memory_id)

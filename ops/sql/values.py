@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timezone
 from typing import Any
 
 
@@ -14,7 +14,9 @@ def plain(value: object) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, datetime):
-        return rfc3339(value)
+        # The clock of who said something stays; that of the database is the machine's.
+        is_own = isinstance(value.tzinfo, timezone) and value.tzinfo is not UTC
+        return value.isoformat() if is_own else rfc3339(value)
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, dict):

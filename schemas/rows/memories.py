@@ -73,8 +73,8 @@ class MemoryRow(Row, table="memory_rows", key=("memory_id",), rewritten=True):
     ] = None
     utc_offset_minutes: Annotated[
         int | None,
-        "of a turn, the minutes that its speaker's clock is ahead of UTC; NULL for UTC and where it"
-        " is not known",
+        "the minutes that the clock of who said it is ahead of UTC; NULL for UTC and where it is"
+        " not known",
         NOT_KNOWN_BEFORE,
         Since(30),
     ] = None

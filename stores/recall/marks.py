@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import duckdb
 
+from palimpsest.schemas.envelope import local_time
 from palimpsest.stores.database.analysis import query_tokens
 from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.database.derivations import says_it
@@ -68,7 +69,8 @@ SELECT target_id, source_id FROM memory_edges
 WHERE scope = $scope AND relation_type = 'derived_from'
     AND (source_id IN (SELECT unnest($ids)) OR target_id IN (SELECT unnest($ids)))"""
 _ROWS: Final = """
-SELECT memory_id, content, is_deleted, valid_from, valid_until, occurred_at FROM memory_rows
+SELECT memory_id, content, is_deleted, valid_from, valid_until, occurred_at,
+    coalesce(utc_offset_minutes, 0) FROM memory_rows
 WHERE scope = $scope AND memory_id IN (SELECT unnest($ids))"""
 _ARCHIVED: Final = """
 SELECT DISTINCT memory_id, version, content, reason, archived_at,
@@ -110,7 +112,8 @@ class _Changed:
     """What became of a memory. `taken_back` is when the statement against it was stated. `is_past`:
     it was said before what excludes it, which now says `instead`. `between` is what was said
     meanwhile, and arrived later, with its time. One that faded or was merged with its double is not
-    deleted here: what it says may hold."""
+    deleted here: what it says may hold. `zone` is the offset from UTC, in minutes, of the clock by
+    which it was stated."""
 
     states: tuple[_State, ...]
     is_deleted: bool
@@ -119,6 +122,7 @@ class _Changed:
     is_past: bool
     instead: str | None
     between: tuple[tuple[str, datetime], ...]
+    zone: int
 
     @property
     def present(self) -> _State:
@@ -170,7 +174,10 @@ def marks_of(
         found: dict[str, dict[Mark, None]] = {}
         for each, became in _changes(ask, statements, held):
             marks = found.setdefault(each.id, {})
-            marks.update(dict.fromkeys(_marks(each, became, now)))
+            for mark in _marks(each, became, now):
+                since, zone = mark.since, became.zone if mark.kind == "superseded" else 0
+                at = None if since is None else local_time(since, zone)
+                marks[replace(mark, since=at)] = None
         return {memory_id: tuple(marks) for memory_id, marks in found.items() if marks}
     finally:
         reader.execute("ROLLBACK")
@@ -251,7 +258,7 @@ def _became(ask: _Ask, rows: Mapping[str, tuple[Any, ...]]) -> dict[str, _Change
         for memory_id, content, since in ask(_BETWEEN, ids=[*before], between=BETWEEN):
             between[memory_id].append((content, since))
     found = {}
-    for memory_id, (content, is_deleted, valid_from, valid_until, stated) in rows.items():
+    for memory_id, (content, is_deleted, valid_from, valid_until, stated, zone) in rows.items():
         states = before[memory_id]
         found[memory_id] = _Changed(
             states=(*states, _State(content, stated)),
@@ -261,6 +268,7 @@ def _became(ask: _Ask, rows: Mapping[str, tuple[Any, ...]]) -> dict[str, _Change
             is_past=valid_from is not None,
             instead=instead.get(memory_id),
             between=tuple(between[memory_id]),
+            zone=zone,
         )
     return found
 

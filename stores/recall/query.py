@@ -30,7 +30,7 @@ class Mark:
     taken back (`forgotten`), its end is past (`expired`), or a newer statement against it waits for
     review (`pending`). `statement` is what no longer holds, as a fact says it; empty where that is
     the memory's whole text, and for `forgotten`. `text` is what holds or is said instead, None for
-    nothing. `since` is when that was said, with a zone.
+    nothing. `since` is when that was said, by the clock of who said it where that is known.
     """
 
     kind: MarkKind
@@ -41,7 +41,7 @@ class Mark:
 
 def described(mark: Mark) -> str:
     """Returns the mark in words, to follow the text."""
-    since = "" if mark.since is None else f" since {mark.since.astimezone(UTC).date()}"
+    since = "" if mark.since is None else f" since {mark.since.date()}"
     # The sentences stand within one.
     statement, text = mark.statement.rstrip("."), (mark.text or "").rstrip(".")
     match mark.kind:

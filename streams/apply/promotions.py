@@ -376,6 +376,7 @@ def unchanged(row: MemoryRow | None, version: int | None) -> bool:
 _STATED = (
     *("type", "confidence", "importance", "categories", "extraction_model", "temporal_kind"),
     *("valid_from", "valid_until", "occurred_at", "first_occurred_at"),
+    "utc_offset_minutes",
 )
 """Fields of a promoted memory about its content, its derivation and its validity."""
 

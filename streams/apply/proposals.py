@@ -142,9 +142,10 @@ def _wanted(scope: str, intent: ProposalsIntent) -> tuple[list[str], Load]:
 
 def _carry_out(work: _Work, proposal: Proposal, number: int) -> Asking[Outcome]:
     order = decision_order(work.intent.decision_order, number)
-    origin = origin_of(work.message, work.intent.turn, work.intent.call.model, order)
     target = work.memories.get(proposal.target_id or "")
     sources = sources_of(proposal.fact, work.intent.turn, work.memories)
+    said_in = sources[0] if work.edition >= 4 else None
+    origin = origin_of(work.message, work.intent.turn, work.intent.call.model, order, said_in)
     met = Met(
         work.flags,
         sources[0],
@@ -244,17 +245,29 @@ def _settle_older(work: _Work, row: MemoryRow, proposal: Proposal, origin: Origi
         if not is_against:
             continue
         work.settled.add(held.item_id)
-        of_held = Origin(held.scope, held.occurred_at, origin.at, held.model, origin.order)
+        source = work.memories.get(held.turn_memory_id)
+        of_held = Origin(
+            held.scope,
+            held.occurred_at,
+            origin.at,
+            held.model,
+            origin.order,
+            utc_offset_minutes=_zone(source, work.edition),
+        )
         past = ended(fact_memory(of_held, _proposal_of(held)), row.occurred_at)
         ruling = Verdict("skipped", SAID_BEFORE, row.memory_id)
         if held.action == "UPDATE" and work.active(past.content_hash) is None:
             ruling = Verdict("created", SAID_BEFORE, past.memory_id, past)
             work.put(work.categories.folded(past))
-            source = work.memories.get(held.turn_memory_id)
             work.writes += edge_writes(ruling, row, (held.turn_memory_id,), source)
         settled = _of_held(held, ruling, None, SAID_BEFORE)
         work.outcomes.append(settled)
         work.writes.append(Put(outcome_row(work.message, settled)))
+
+
+def _zone(source: MemoryRow | None, edition: int) -> int | None:
+    """The offset of the source of a fact that waited."""
+    return None if source is None or edition < 4 else source.utc_offset_minutes
 
 
 def _newcomer(work: _Work, proposal: Proposal, row: MemoryRow, order: int) -> Asking[str | None]:
@@ -448,7 +461,12 @@ def _apply(
         by_date=work.edition >= 3 and not command.force,
     )
     origin = Origin(
-        held.scope, held.occurred_at, work.at, held.model, by=work.intent.actor.id or "local"
+        held.scope,
+        held.occurred_at,
+        work.at,
+        held.model,
+        by=work.intent.actor.id or "local",
+        utc_offset_minutes=_zone(source, work.edition),
     )
     # The fact passed its confidence gate before it became pending.
     ruling = verdict(proposal, met, origin, min_confidence=0.0)

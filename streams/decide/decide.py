@@ -366,7 +366,7 @@ def _anticipated(
         private=is_private(loaded.privacy, body.turn.speaker, sources, target),
         by_date=True,
     )
-    origin = origin_of(message, body.turn, body.call.model, order)
+    origin = origin_of(message, body.turn, body.call.model, order, sources[0])
     ruling = verdict(proposal, met, origin, least_confidence(body.turn, settings.pipeline))
     row, seq = ruling.row, loaded.write_seq
     ending = ended_with(proposal, ruling, met, origin, loaded.memories)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.operations.memories import Context, Recall
+from palimpsest.ops.operations.memories import Context, Get, List, Recall
+from palimpsest.ops.operations.sessions import SessionMemory, SessionTimeline
 from palimpsest.schemas.codec import encode
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from tests.harness import FULL, Pipeline, pipeline_settings
@@ -106,3 +107,27 @@ def test_times_without_an_offset_stay_in_utc(pipeline: Pipeline) -> None:
         datetime.fromisoformat(each["occurred_at"]).utcoffset() for each in results(pipeline)
     }
     assert offset == timedelta()
+
+
+def test_lists_and_sessions_have_the_clock_of_the_speaker(pipeline: Pipeline) -> None:
+    """As results have it: the day in a list is that of the heading."""
+    written = "2026-03-14T22:30:00-07:00"
+    say_at(pipeline, written)
+    pipeline.run()
+    [memory_id] = pipeline.values("SELECT memory_id FROM memory_rows WHERE type = 'episodic'")
+    listed = [each["occurred_at"] for each in ask(pipeline, List())["memories"]]
+    [timed] = ask(pipeline, SessionTimeline("s1", "ana"))["turns"]
+    [kept] = ask(pipeline, SessionMemory("s1", "ana"))["short_term"]["turns"]
+    shown = ask(pipeline, Get(memory_id))["occurred_at"]
+    assert {*listed, timed["occurred_at"], kept["occurred_at"], shown} == {written}
+
+
+def test_a_mark_has_the_day_of_the_newer_statement(tmp_path: Path) -> None:
+    with Pipeline(tmp_path, pipeline_settings(FULL)) as pipeline:
+        say_at(pipeline, "2025-03-14T12:00:00-07:00", "I live in Graz.", 1)
+        say_at(pipeline, "2026-03-14T22:30:00-07:00", "I live in Porto.", 2)
+        pipeline.run()
+        for _ in range(2):
+            text = ask(pipeline, Context("where does Ana live?", "ana"))["text"]
+            assert "since 2026-03-14" in text, text
+            pipeline.reopen()
