@@ -302,7 +302,9 @@ def _claim(reading: _Reading, today: date | None) -> Claim | None:
     slot, key = pattern.slot, pattern.key
     if key == "*":
         drinks = said.verb == "drink" or after == "drinking"
-        key = relation_in(value) or ("drink" if drinks else "eat")
+        key = "drink" if drinks else "eat"
+        if slot != "diet":  # who eats chicken has none
+            key = relation_in(value) or key
     if slot == "family" and key not in FAMILY:
         if key not in PEOPLE:
             return None

@@ -1,10 +1,11 @@
 """Whether two statements say of one thing that it holds of somebody, and that it does not. Pure.
 
 Wider than what `conflict` finds sure: a part of a list, other words for liking, a kind of what is
-denied ("no children", "a daughter"; "no alcohol", "red wine"), a retraction with more in its
-source, an end that is told of another thing ("Rex died"). What is found here is for a person to
-judge. Two that are surely compatible are not found: where only a kind of the thing
-is denied ("tea", "not green tea"), or with a time, a frequency, a place or a companion beside it.
+denied ("no children", "a daughter"; "no alcohol", "red wine"; "vegetarian", "eats chicken"), a
+retraction with more in its source, an end that is told of another thing ("Rex died", where he
+lives somewhere). What is found here is for a person to judge. Two that are surely compatible are
+not found: where only a kind of the thing is denied ("tea", "not green tea"), or with a time, a
+frequency, a place or a companion beside it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final, NamedTuple
 from palimpsest.streams.claims.claim import Claim
 from palimpsest.streams.claims.conflict import (
     CACHED_STATEMENTS,
+    COUNTED,
     base_form,
     is_unlike_favourite,
     time_beside,
@@ -26,7 +28,7 @@ from palimpsest.streams.claims.english import predicate, third_person
 from palimpsest.streams.claims.grammar import claim_of
 from palimpsest.streams.claims.language import ENGLISH, expression, filled, word_set
 from palimpsest.streams.claims.subjects import PETS, PLURALS
-from palimpsest.streams.claims.succession import is_single, succeeds
+from palimpsest.streams.claims.succession import SAME_RELATION, is_single, succeeds
 from palimpsest.streams.claims.values import (
     is_activity,
     is_name,
@@ -58,7 +60,9 @@ _LATELY: Final = re.compile(r" (?:now|again)$")
 _USED_TO: Final = re.compile(r"(?P<verb>[a-z]+)(?P<rest>(?: .+)?)")
 
 
-_ENDS: Final = frozenset("had owned employed studied expects project training".split())
+_ENDS: Final = frozenset(
+    "had count owned employed studied expects project training wed unmarried".split()
+)
 """What ends once and may begin again: who sold a car, and bought one later, says nothing
 contrary."""
 
@@ -143,11 +147,11 @@ def sides(statement: str) -> tuple[Side, ...]:
     """The sides that a statement takes; none where it is not one plain claim."""
     whole = _LATELY.sub("", statement.rstrip(" .!"))
     plain, when = time_beside(whole)
-    plain = _HOW_WELL.sub("", plain)
+    plain = _FOR_LONG.sub(r"\1", _HOW_WELL.sub("", plain))
     claim = claim_of(plain) or (claim_of(whole) if when else None)
     if claim is None:
         return ()
-    implied = tuple(_implied(claim, when))
+    implied = (*_implied(claim, when), *_of_life(claim, when))
     ended = None if claim.qualified else _ended_deed(claim)
     if ended is not None and not ended.qualified and _ends_with(plain, ended.value):
         implied += tuple(_sides(ended, when))
@@ -198,6 +202,42 @@ def _implied(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
         yield Side(name, "lives", _ALIVE, False, when)
     elif relation in PETS and relation not in PLURALS:
         yield Side(owner, "had", frozenset((_topic(relation),)), False, when)
+        yield Side(owner, "count", frozenset((_topic(relation),)), False, when)
+
+
+def _of_life(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
+    """Who lives or works somewhere is alive; whoever died does so no longer. Of two grandmothers
+    one may have died: a relation counts where most people have one, or with a name."""
+    if (claim.slot, claim.key) == ("event", "loss"):
+        lost = f"{claim.holder}'s {claim.value}" if _LOST.search(claim.text) else claim.holder
+        is_told = claim.value in _DIED or lost is not claim.holder
+        living = False
+    else:
+        lost = claim.holder
+        is_told = claim.slot in ("home", "work", "study") and claim.holds
+        living = True
+    if not is_told:
+        return
+    for each in _called(lost):
+        yield Side(each, "living", _ALIVE, living, when)
+
+
+def _called(holder: str) -> Iterator[str]:
+    """The names that one may have in another statement: "Ana's mum Eva" is Ana's mother."""
+    relative = _OWNER.fullmatch(holder)
+    if relative is None:
+        yield holder.casefold()
+        return
+    relation, name = relative["relation"].casefold(), (relative["name"] or "").casefold()
+    owner = relative["owner"].casefold()
+    is_only = holder[len(owner) + 3 :].casefold() == f"{relation} {name}".rstrip()
+    same = SAME_RELATION.get(relation, relation)
+    if is_only and (same in _ONLY_ONE or (same in _NEAREST and not name)):
+        yield f"{owner}'s {same}"
+    elif name or not is_only:
+        yield holder.casefold()
+    if name:
+        yield name
 
 
 def _ends_with(statement: str, value: str) -> bool:
@@ -239,6 +279,7 @@ def _of_kin(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
     holds, key = claim.holds and not has_none, _topic(claim.key)
     if claim.is_news and not claim.holds:  # "sold their horse"
         yield Side(holder, "had", frozenset((key,)), False, when)
+        yield Side(holder, "count", frozenset((key,)), False, when)
         return
     kinds: frozenset[str] = frozenset()
     for each in () if holds else (claim.key, *map(relation_in, _APART.split(claim.value))):
@@ -248,6 +289,9 @@ def _of_kin(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
         yield Side(holder, "has", kinds | {key}, holds, when)
     if not holds:
         return
+    many = COUNTED.fullmatch(claim.value) if claim.slot == "pet" else None
+    if many is not None:
+        yield Side(holder, "count", frozenset((base_form(many[2]),)), True, when)
     if claim.slot == "pet":
         if claim.key.rpartition(" ")[2] not in PLURALS:
             yield Side(holder, "had", frozenset((key,)), True, when)
@@ -291,6 +335,12 @@ _DIED: Final = ("die", "pass", "away", "died", "passed")
 _NAMED: Final = re.compile(r" (?:named|called) (?P<name>[^\W\d_a-z][\w'-]*)$")
 _STUDENT: Final = re.compile(r" student at (?P<at>[^,;]{1,60})$")
 _HOW_WELL: Final = re.compile(r" (?:fluently|well|natively|at home|(?<!a )diet)$")
+_FOR_LONG: Final = re.compile(r"(?<= has been )(.{1,80}?) (?:for [\w ]{1,30}? years?|since \d{4})$")
+"""For how long it has been so limits it to nothing."""
+_LOST: Final = re.compile(r" (?:has )?lost their ")
+_ONLY_ONE: Final = frozenset("mother father husband wife spouse".split())
+_NEAREST: Final = frozenset("sister brother son daughter roommate flatmate".split())
+"""Of several of these one hardly tells without saying of which, if one died."""
 _ON_A_DAY: Final = ("plan", "appointment")
 """It has a day, which limits it to nothing less."""
 _GENERALS: Final[dict[str, frozenset[str]]] = {}
@@ -310,6 +360,8 @@ _SOUGHT: Final = {
     "employer": ("works", "working", "job", "unemployed", "retired"),
     "diet": ("vegan", "vegetarian", "pescatarian", "eat", "drink"),
     "lives": ("died", "passed", "dog", "cat"),
+    "living": ("died", "passed", "lost", "lives", "living", "works", "working", "studies"),
+    "count": ("died", "passed", "sold", "gave", "two", "three", "four"),
     "owns": ("car", "drives"),
     "with": ("broke", "split", "dating", "married", "girlfriend", "boyfriend"),
     "has": ("single", "only", "child", "no"),

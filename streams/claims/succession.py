@@ -1,8 +1,9 @@
 """Whether a statement tells of something that probably takes the place of what is known. Pure.
 
 Wider than what `conflict` finds sure, and no denial as in `polarity`: another value of what most
-people have one of at a time, told with "now"; a move to a place that is in no list; another number
-of what is counted or measured. What is found here is for a person to judge.
+people have one of at a time, told with "now", or of what hardly anybody has two of (a mother, a
+school, an employer, a blood type); a move to a place that is in no list; another number of what is
+counted or measured. What is found here is for a person to judge.
 """
 
 from __future__ import annotations
@@ -20,15 +21,33 @@ from palimpsest.streams.claims.conflict import (
     time_beside,
 )
 from palimpsest.streams.claims.grammar import claim_of
-from palimpsest.streams.claims.language import word_set
+from palimpsest.streams.claims.language import PLACES, spaced_set, word_set
 from palimpsest.streams.claims.subjects import PLURALS
-from palimpsest.streams.claims.values import apart, is_known, is_name
+from palimpsest.streams.claims.values import apart, fits, is_city, is_known, is_name
 from palimpsest.streams.text.dates import MONTHS
 from palimpsest.streams.text.entity_names import name_evidence
 
+
+def _places(listed: str) -> frozenset[str]:
+    return frozenset(name.replace("_", " ") for name in PLACES[listed].split())
+
+
 _ONE_AT_A_TIME: Final = word_set("one_at_a_time")
-_ONE_PERSON: Final = word_set("one_person")
-_NEVER_TWO: Final = frozenset(("boss", "husband", "wife"))
+_ONE_PERSON: Final = spaced_set("one_person")
+_NEVER_TWO: Final = frozenset(("boss", "husband", "wife", "mother", "father"))
+SAME_RELATION: Final = {
+    **dict.fromkeys(("mom", "mum", "mama"), "mother"),
+    **dict.fromkeys(("dad", "papa"), "father"),
+}
+_ONE_OF_THEM: Final = re.compile(
+    r"(?:oldest|eldest|youngest) (?:brother|sister|son|daughter|child|kid)"
+)
+_ANOTHER: Final = frozenset(
+    "step half foster biological birth adoptive adopted first second third old former late".split()
+)
+"""Who is called so may have another beside them: a mother beside a foster mother."""
+_STATES: Final = word_set("states") - {"leo", "christian"}
+_BEST_FRIEND: Final = "best friend"
 _LATELY: Final = re.compile(r" (?:now|again)$")
 _MOVED: Final = re.compile(r" (?:moved|relocated) to ")
 _NOW: Final = re.compile(r"(?i)\bnow\b|'s new employer is ")
@@ -40,6 +59,18 @@ _ALONGSIDE: Final = re.compile(
 _TITLE: Final = re.compile(r"(?i)^(?:dr|prof|mr|mrs|ms|miss)\b\.? ")
 _MIN_SIMILAR: Final = 0.6
 """Of two names, from which they are hardly two: Frank and Dana are, Jon and John not."""
+_SCHOOL: Final = re.compile(
+    r" (?:(?:studies|is studying|is an? (?:[a-z-]{1,20} )?student|is enrolled) at|is enrolled in"
+    r"|goes to|is going to) (?:the )?(?P<at>[^,;]{2,60})$"
+)
+_WORKPLACE: Final = re.compile(r" (?:works|is working|is employed) (?:at|by) (?P<at>[^,;]{2,60})$")
+_MAJOR: Final = "'s major is "
+_NO_SCHOOLS: Final = word_set("no_schools")
+_KINDS_OF_SCHOOL: Final = word_set("kinds_of_school")
+_REGIONS: Final = _places("regions")
+_TOWNS: Final = _places("towns")
+_BLOOD_TYPE: Final = "blood type"
+_BLOOD: Final = re.compile(r"(?:type )?(?P<group>ab|[abo0]) ?-?(?P<sign>[+\u2212-]|pos|neg)?[a-z]*")
 _NUMBER: Final = re.compile(r"\d[\d,.:]*")
 _BIRTH: Final = re.compile(r" was born (?:in|on) ")
 _AGE: Final = re.compile(
@@ -67,11 +98,15 @@ def may_succeed(one: str, other: str) -> bool:
 
 
 def _follows(one: Claim, other: Claim) -> bool:
-    if one.slot != other.slot or not (one.holds and other.holds):
+    if not (one.holds and other.holds and one.holder.casefold() == other.holder.casefold()):
         return False
-    return one.holder.casefold() == other.holder.casefold() and (
+    if _is_other_school(one, other):
+        return True
+    return one.slot == other.slot and (
         _is_next(one, other)
         or _is_moved(one, other)
+        or _is_other_home(one, other)
+        or _is_other_blood(one, other)
         or _is_recounted(one, other)
         or _is_from_elsewhere(one, other)
         or _is_renamed(one, other)
@@ -86,7 +121,10 @@ def is_single(statement: str) -> bool:
     return (
         _matter(claim) in _ONE_AT_A_TIME
         or claim.slot in ("home", "figure", "origin", "name", "age")
-        or _last_word(claim.key) in _ONE_PERSON
+        or claim.key == _BLOOD_TYPE
+        or _SCHOOL.search(claim.text) is not None
+        or _is_of_one(claim)
+        or _relation(claim) in _ONE_PERSON
         or _count(claim) is not None
     )
 
@@ -113,23 +151,100 @@ def _last_word(text: str) -> str:
 
 def _is_next(new: Claim, known: Claim) -> bool:
     """ "Studies law now", where "studies biology" is known; another boss, also without "now"."""
-    relations = {_last_word(each.key) for each in (new, known)}
-    if not new.is_news and not relations <= _NEVER_TWO:
+    if not (new.is_news or (_is_of_one(new) and _is_of_one(known))):
         return False
     if new.slot in ("family", "people"):
-        names = (new.value, known.value)
-        return (
-            len(relations) == 1
-            and relations <= _ONE_PERSON
-            and all(map(is_name, names))
-            and are_two_names(
-                *(_TITLE.sub("", name).casefold() for name in names), least=_MIN_SIMILAR
-            )
-        )
+        return _is_other_person(new, known)
+    if not new.is_news and _matter(new) == "work":
+        return _are_other_names(new, known)
     if any(_ALONGSIDE.search(each.text) for each in (new, known)):
         return False
     matters = {_matter(new), _matter(known)}
     return len(matters) == 1 and matters <= _ONE_AT_A_TIME and _share_nothing(new, known)
+
+
+def _is_of_one(claim: Claim) -> bool:
+    """Whether hardly anybody has two of it: another one is the next, also without "now"."""
+    if claim.slot in ("family", "people"):
+        return _relation(claim) in _NEVER_TWO or _ONE_OF_THEM.fullmatch(claim.key) is not None
+    if _matter(claim) == "study":
+        return _MAJOR in claim.text
+    return _matter(claim) == "work" and _named_in(_WORKPLACE, claim) != ""
+
+
+def _relation(claim: Claim) -> str:
+    """The relation without adjectives, but for those that tell which person ("oldest sister")."""
+    tells_which = not _ANOTHER.isdisjoint(claim.key.replace("-", " ").split())
+    if tells_which or claim.key == _BEST_FRIEND or _ONE_OF_THEM.fullmatch(claim.key):
+        return claim.key
+    relation = _last_word(claim.key)
+    return SAME_RELATION.get(relation, relation)
+
+
+def _is_other_person(new: Claim, known: Claim) -> bool:
+    relation, names = _relation(new), (new.value, known.value)
+    if relation != _relation(known) or not all(map(is_name, names)):
+        return False
+    if relation not in _ONE_PERSON:
+        if not (_is_of_one(new) and _is_of_one(known)):
+            return False
+        # Of one's own family hardly anybody changes, and many have two names.
+        if name_evidence(*names) is not None or any(map(_is_no_given_name, names)):
+            return False
+    plain = (_TITLE.sub("", name).casefold() for name in names)
+    return are_two_names(*plain, least=_MIN_SIMILAR)
+
+
+def _is_no_given_name(text: str) -> bool:
+    """Whether it is a surname, or what somebody is in capitals ("Capricorn")."""
+    folded = text.casefold()
+    return _TITLE.match(text) is not None or folded in _STATES or fits("meal", folded)
+
+
+def _named_in(where: re.Pattern[str], claim: Claim) -> str:
+    """The name of a school or an employer; empty where it has none, or it is not the only one."""
+    found = where.search(time_beside(claim.text.rstrip(".!"))[0])
+    if found is None or _ALONGSIDE.search(claim.text) is not None:
+        return ""
+    name = _LATELY.sub("", found["at"])
+    return name if is_name(name) and _NO_SCHOOLS.isdisjoint(name.casefold().split()) else ""
+
+
+def _is_other_school(new: Claim, known: Claim) -> bool:
+    """ "Studies at Yale", where "goes to Lincoln High" or "is a student at MIT" is known."""
+    if not {new.slot, known.slot} <= {"study", "occupation"}:
+        return False
+    return _are_two([_named_in(_SCHOOL, each) for each in (new, known)], _KINDS_OF_SCHOOL)
+
+
+def _are_other_names(new: Claim, known: Claim) -> bool:
+    names = [_named_in(_WORKPLACE, each) for each in (new, known)]
+    return not any(is_known(name.casefold()) for name in names) and _are_two(names, frozenset())
+
+
+def _are_two(names: list[str], without: frozenset[str]) -> bool:
+    """Whether neither name is missing, and they share no word but those, nor are they forms of
+    one another ("MIT")."""
+    names = [name.replace(" & ", " ").replace("&", "") for name in names]
+    words = [{*name.casefold().split()} - without for name in names]
+    return (
+        all(words)
+        and words[0].isdisjoint(words[1])
+        and name_evidence(*names) is None
+        and are_two_names(*(" ".join(sorted(each)) for each in words), least=_MIN_SIMILAR)
+    )
+
+
+def _is_other_blood(new: Claim, known: Claim) -> bool:
+    if not new.key == known.key == _BLOOD_TYPE:
+        return False
+    one, other = (_BLOOD.fullmatch(each.value.casefold()) for each in (new, known))
+    if one is None or other is None:
+        return False
+    signs = ["" if each["sign"] is None else each["sign"][0] for each in (one, other)]
+    are_told = [sign.replace("p", "+").replace("n", "-") for sign in signs]
+    differ = all(are_told) and are_told[0] != are_told[1]
+    return differ or one["group"].replace("0", "o") != other["group"].replace("0", "o")
 
 
 def _share_nothing(new: Claim, known: Claim) -> bool:
@@ -150,6 +265,32 @@ def _is_moved(new: Claim, known: Claim) -> bool:
         and not all(map(is_known, values))
         and are_two_names(*values)
     )
+
+
+_PART_OR_WHOLE: Final = re.compile(
+    r",|\b(?:north|south|east|west|old town|upper|lower|greater)\b|\b(?:county|province|district"
+    r"|region|borough|valley|island|hills?|heights|park|village|quarter|square|side|coast|slope"
+    r"|bay)$"
+)
+"""In the name of what a town lies in, or of a part of one."""
+_LIVES: Final = re.compile(r" (?:lives|is living|resides) in ")
+
+
+def _is_other_home(new: Claim, known: Claim) -> bool:
+    """Two towns, also without "now": neither is in a list, or each in one, so that neither is a
+    part of the other as "Neukölln" is of Berlin."""
+    if new.slot != "home" or new.key or known.key:
+        return False
+    values = [each.value.casefold() for each in (new, known)]
+    if not all(_LIVES.search(each.text) and is_name(each.value) for each in (new, known)):
+        return False
+    if any(value in _REGIONS or _PART_OR_WHOLE.search(value) for value in values):
+        return False
+    if new.value.isupper() or known.value.isupper():
+        return False  # "LA" is in no list
+    listed = [value in _TOWNS or is_city(value) for value in values]
+    are_of_a_kind = all(listed) or not any(is_known(value) for value in values)
+    return are_of_a_kind and are_two_names(*values, least=_MIN_SIMILAR)
 
 
 def _is_recounted(new: Claim, known: Claim) -> bool:

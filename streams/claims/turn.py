@@ -195,8 +195,8 @@ def is_agreement(content: str) -> bool:
     if agrees is None:
         return False
     rest = text[agrees.end() :]
-    said, *others = _SENTENCES.split(f"yes{rest}", maxsplit=2)
-    said = said[3:].lstrip(" ,;-")
+    _, *others = _SENTENCES.split(f"yes{rest}", maxsplit=2)
+    said = _after_yes(text)
     return not (
         expression("takes_back").match(rest)
         or expression("agreed_otherwise").search(said)
@@ -237,8 +237,23 @@ def agreed(content: str, before: str, speaker: str, today: date) -> list[Claim]:
         )
         if denied and expression("agreed_to_a_denial").match(text) is None:
             continue
-        found += claims_in(in_first_person(sentence), speaker, today)
+        told = in_first_person(sentence)
+        claims = claims_in(told, speaker, today)
+        more = expression("agreed_more").match(_after_yes(text))
+        if more is not None:
+            claims = claims_in(f"{told} and {more['more']}", speaker, today) if claims else []
+            # "And miserable" is nothing that somebody is allergic to.
+            added_to = "allergy" if more["to"] else "language"
+            claims = [each for each in claims if each.slot == added_to]
+        found += claims
     return found
+
+
+def _after_yes(text: str) -> str:
+    """What stands in the first sentence after "yes"."""
+    agrees = expression("agrees").match(text)
+    rest = "" if agrees is None else text[agrees.end() :]
+    return _SENTENCES.split(f"yes{rest}", maxsplit=1)[0][3:].lstrip(" ,;-")
 
 
 MAX_BEFORE_CHARACTERS: Final = 1_000

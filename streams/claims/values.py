@@ -68,6 +68,11 @@ def is_known(name: str) -> bool:
     return bool(_lands_of(name))
 
 
+def is_city(name: str) -> bool:
+    """Whether a city of that folded name is in the list."""
+    return name in _CITIES
+
+
 def _lands_of(name: str) -> frozenset[str]:
     return frozenset(filter(None, [_COUNTRIES.get(name)])) | _CITIES.get(name, frozenset())
 

@@ -153,7 +153,6 @@ COMPATIBLE = [
     ("Ana has three kids.", "Ana has two sons."),
     ("Ana has a dog named Rex.", "Ana's cat died."),
     ("Ana has a dog named Rex.", "Max died."),
-    ("Ana has two dogs.", "Ana's dog died."),
     ("Ana does not drink alcohol.", "Ana loves ginger beer."),
     ("Ana does not drink alcohol.", "Ana loves non-alcoholic beer."),
     ("Ana is vegan.", "Ana loves oat milk."),
