@@ -23,6 +23,7 @@ from palimpsest.ops.ingest.base import Naming
 from palimpsest.ops.ingest.records import (
     BEGINNING,
     NOTICED,
+    TOLD_EDIT,
     KnownTurn,
     Named,
     Published,
@@ -236,11 +237,15 @@ class _Names:
 
     def _with_edit(self, record: Outgoing, known: KnownTurn, naming: Naming) -> Outgoing:
         """Returns the record of a known turn; as edited now if its text is one that the turn never
-        had, and no time tells which of both is the newer."""
+        had, and no time tells which of both is the newer. An edit that was noticed was made before
+        that import, nobody knows when: the text that it left has no edit in its source, so the one
+        whose edit a source tells is newer."""
         if not self._before.is_new_text(record):
             return record
         edited = str(_body(record).get("revised_at") or "")
-        is_later = known.is_noticed and naming.is_edited is not False
+        if edited and known.is_noticed and known.told < edited < known.edited:
+            return _noticed(record, self._now, edited)
+        is_later = known.is_noticed and not known.told and naming.is_edited is not False
         if edited == known.edited or (not edited and is_later):
             return _noticed(record, self._now)
         return record
@@ -362,10 +367,13 @@ def _adopted(
     return _changed(raw, {**names, **({"revised_at": now} if is_corrected else {})})
 
 
-def _noticed(record: Outgoing, now: datetime) -> Outgoing:
-    """Returns the record as edited at the time of this import, which says so."""
+def _noticed(record: Outgoing, now: datetime, told: str = "") -> Outgoing:
+    """Returns the record as edited at the time of this import, which says so, and when its source
+    tells that it was."""
     raw = from_json(record.value or b"")
     metadata = {**raw["body"].get("metadata", {}), NOTICED: True}
+    if told:
+        metadata[TOLD_EDIT] = told
     return _changed(raw, {"revised_at": now, "metadata": metadata})
 
 

@@ -337,9 +337,9 @@ def excerpt(
     nearest: Callable[[Sequence[str]], int | None] | None = None,
 ) -> str:
     """Returns about `characters` of the text: the lead, then the sentences with most of the words
-    `wanted`, in their order, with "…" for each omission and, as in `laid_out`, lines. The best of them is included
-    even if it is longer; of a long text the `nearest`, if that is known. Words that occur in fewer
-    of the sentences count for more."""
+    `wanted`, in their order, with "…" for each omission and, as in `laid_out`, lines. The best of
+    them is included even if it is longer; of a long text the `nearest`, if that is known. Words
+    that occur in fewer of the sentences count for more."""
     whole = folded(text)
     if len(whole) <= characters * SLACK:
         return laid_out(text)
