@@ -64,7 +64,9 @@ class Naming:
     `untimed_as` returns the key without the time of the utterance, as it was when keys had none,
     with a name and the number of what has the same content; `number` is its own in its source.
     `is_late`: its time was not read then, and the turn got its file's. `is_relative`: times count
-    from a beginning that may be another one in the next import."""
+    from a beginning that may be another one in the next import. `other_as` returns the key that it
+    has where another number of its date is read as the year, and `other_at` is its local time
+    then."""
 
     name: str
     key_as: Callable[[str], str]
@@ -77,6 +79,8 @@ class Naming:
     number: int = 0
     is_late: bool = False
     is_relative: bool = False
+    other_as: Callable[[str], str] | None = None
+    other_at: datetime | None = None
 
     def fixed(self) -> Naming:
         """Returns the same for an utterance whose name does not change with the file's."""

@@ -389,9 +389,10 @@ def local_time(message: Mapping[str, Any]) -> datetime:
 
 
 def is_swapped(one: datetime, other: datetime) -> bool:
-    """Whether two dates are the same with day and month the other way round."""
-    swapped = (other.year, other.day, other.month)
-    return (one.year, one.month, one.day) == swapped and one.month != one.day
+    """Whether two dates have the same numbers, each the year of two digits, month or day, and are
+    not the same."""
+    numbers = [sorted((each.year % 100, each.month, each.day)) for each in (one, other)]
+    return numbers[0] == numbers[1] and one.date() != other.date()
 
 
 def name_in_id(body: Mapping[str, object]) -> tuple[str, str]:
