@@ -321,7 +321,7 @@ def laid_out(text: str) -> str:
     the text. Blank lines that follow each other are one."""
     if _LINE_BREAK.search(text) is None:
         return folded(text)
-    first, *others = (line.rstrip() for line in text.strip().splitlines())
+    first, *others = (line.rstrip() for line in text.strip().splitlines() or [""])
     lines = [folded(first)]
     for line in others:
         if line or lines[-1] != CONTINUED:

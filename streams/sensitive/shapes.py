@@ -30,7 +30,7 @@ _BY_HINT: Final = tuple((hint, shape) for shape in SHAPES for hint in shape.hint
 _PREFIXES: Final = LEXICON.word_set("prefixes")
 """What tokens of more than a line begin with."""
 _WRAPPED: Final = expression("wrapped")
-_BREAK: Final = expression("wrapping")
+_LINE: Final = expression("line")
 _RANDOM: Final = expression("random")
 _ENCODED: Final = expression("encoded")
 _LEAST_ENCODED: Final = 27
@@ -63,14 +63,20 @@ def _of_shapes(text: str, hints: Sequence[tuple[str, Shape]]) -> Iterator[Span]:
 def _wrapped(text: str) -> Iterator[Span]:
     """Tokens that go on in the next lines, each of which looks like a part of one."""
     for match in _WRAPPED.finditer(text):
-        pieces = [match["line"], *_BREAK.split(match["more"])[1:]]
-        is_whole = next(_of_known_issuers(pieces[0]), None) is not None
-        if is_whole and not all(map(_RANDOM.fullmatch, pieces[1:])):
-            continue  # the next line says something else
-        for span in _of_known_issuers("".join(pieces)):
-            if span.start < len(pieces[0]) < span.end:
-                yield Span(match.start(), match.end(), span.kind, SURE)
-                break
+        said = match["line"]
+        hints = [(hint, shape) for hint, shape in _BY_HINT if said.startswith(hint)]
+        found = next(_of_shapes(said, hints), None)
+        kind, end = None, match.end("line")
+        for line in _LINE.finditer(text, end, match.end()):
+            if found is not None and not _RANDOM.fullmatch(line["said"]):
+                break  # it was whole before, and this line says something else
+            said += line["said"]
+            longer = next(_of_shapes(said, hints), None)
+            if longer is not None and longer.end == len(said):
+                kind, end = longer.kind, line.end()
+            found = found or longer
+        if kind is not None:
+            yield Span(match.start(), end, kind, SURE)
 
 
 def _encoded(text: str) -> Iterator[Span]:

@@ -81,9 +81,10 @@ def test_lines_stand_in_the_order_of_time_under_their_day() -> None:
     assert made.line_ids == tuple(each for lines in headed for each in lines)
 
 
-@pytest.mark.parametrize("pieces", [(), (piece("f", " \n"),)])
+@pytest.mark.parametrize("pieces", [(), (piece("f", " \n"),), (piece("f", "\n\n"),)])
 def test_none_when_nothing_is_there(pieces: tuple[Piece, ...]) -> None:
     assert assemble(Profile(), found(*pieces), 1_000) is None
+    assert assemble(Profile(pieces), found(), 1_000) is None
 
 
 def test_none_when_nothing_fits() -> None:

@@ -71,6 +71,7 @@ def test_the_code_of_what_it_opens_is_a_secret(text: str) -> None:
             "code 4821 is in the docs",
         ),
         *("bypass: 12345", "compass: 12345", "The passed: hunter22", "upswing: 12345"),
+        *("security code ISO27001", "wifi code WPA2PSK", "access code HTTP404"),
         "password = '' and name = 'it''s 4821'",
     ],
 )
@@ -115,10 +116,15 @@ def test_a_token_in_many_lines_is_found_whole() -> None:
         f"TOKEN={GITHUB}\nUSER1=ann",
         f"{GITHUB}\nH1 is a heading",
         f"{JWT}\nV2 is out",
+        f"{GITHUB[:30]}\n{GITHUB[30:]}\nNEXT=1",
+        f"{GITHUB[:30]}\n{GITHUB[30:]}\nNEXT1\nNEXT2",
     ],
 )
 def test_what_follows_a_whole_token_stays(text: str) -> None:
-    assert redacted(text).partition("\n")[2] == text.partition("\n")[2]
+    said = text.partition(GITHUB[30:] if "NEXT" in text else "\n")[2]
+    found = redacted(text)
+    assert found.endswith(said)
+    assert GITHUB[30:] not in found
 
 
 @pytest.mark.parametrize(
