@@ -31,7 +31,6 @@ _PREFIXES: Final = LEXICON.word_set("prefixes")
 """What tokens of more than a line begin with."""
 _WRAPPED: Final = expression("wrapped")
 _LINE: Final = expression("line")
-_RANDOM: Final = expression("random")
 _ENCODED: Final = expression("encoded")
 _LEAST_ENCODED: Final = 27
 """Characters of the shortest token, encoded."""
@@ -68,7 +67,7 @@ def _wrapped(text: str) -> Iterator[Span]:
         found = next(_of_shapes(said, hints), None)
         kind, end = None, match.end("line")
         for line in _LINE.finditer(text, end, match.end()):
-            if found is not None and not _RANDOM.fullmatch(line["said"]):
+            if found is not None and not _looks_random(line["said"]):
                 break  # it was whole before, and this line says something else
             said += line["said"]
             longer = next(_of_shapes(said, hints), None)
@@ -77,6 +76,12 @@ def _wrapped(text: str) -> Iterator[Span]:
             found = found or longer
         if kind is not None:
             yield Span(match.start(), end, kind, SURE)
+
+
+def _looks_random(line: str) -> bool:
+    """Whether a line is what nobody would write, and so a part of a token that could be whole."""
+    tests = (str.isdigit, str.islower, str.isupper)
+    return len(line) >= 12 and all(any(map(test, line)) for test in tests)
 
 
 def _encoded(text: str) -> Iterator[Span]:
