@@ -12,6 +12,9 @@ from typing import Final
 
 OPEN: Final = "<recalled>"
 CLOSE: Final = "</recalled>"
+CONTINUED: Final = " " * 6
+"""Before each line of an entry but its first: in Markdown a line of the same paragraph, whatever it
+begins with."""
 _NAME: Final = "recalled"
 _LESS: Final = r"(?:[<\uff1c\u2039\u3008]|&(?:amp;)*+(?:lt|#0{0,6}60|#x0{0,6}3c);|\\u003c|%3c)"
 _GREATER: Final = r"(?:[>\uff1e\u203a\u3009]|&(?:amp;)*+(?:gt|#0{0,6}62|#x0{0,6}3e);|\\u003e|%3e)"
@@ -25,6 +28,7 @@ The group holds the sign of the closing one."""
 _BREAK: Final = re.compile(r"(?:\\r)?\\n|\r\n?|[\n\v\f\x85\u2028\u2029]|<br\s{0,3}/?>", re.I)
 _QUOTED: Final = r"(?:[\s>|]|&gt;)*+"
 """What quoting and indenting put before a line."""
+_INDENT: Final = re.compile(_QUOTED)
 _HEADING: Final = re.compile(rf"{_QUOTED}(?:#{{1,6}}\s|<h[1-6]\b)", re.I)
 _BLOCK_LINE: Final = re.compile(rf"{_QUOTED}(?:[-*\u2022]\s|Summary:\s|<[uo]l\b|<li\b)", re.I)
 _BLANK: Final = re.compile(rf"{_QUOTED}$")
@@ -106,7 +110,7 @@ def _end(text: str, before: int, mark: re.Match[str], most: int) -> int:
     lines = _lines(text, mark.end(), most)
     for number, (first, last) in enumerate(lines):
         said = text[first:last]
-        if _BLANK.match(said):
+        if _BLANK.match(said) and not (has_begun and _is_continued(said)):
             after_gap = has_begun
             continue
         goes_on = _HEADING.match(said) is not None
@@ -114,7 +118,8 @@ def _end(text: str, before: int, mark: re.Match[str], most: int) -> int:
             # The session's part ends with a line without a sign, before the next heading.
             near = lines[number + 1 : number + 3]
             is_last = any(_HEADING.match(text[one:other]) for one, other in near)
-            follows = not after_gap and (is_last or _BLOCK_LINE.match(said) is not None)
+            is_block = _BLOCK_LINE.match(said) is not None or _is_continued(said)
+            follows = not after_gap and (is_last or is_block)
             goes_on = follows or bool(prefix and said.startswith(prefix))
         if not goes_on:
             break
@@ -138,9 +143,15 @@ def _begin(text: str, least: int, end: int) -> int:
         said = text[first:last]
         if _HEADING.match(said) or _BLOCK_LINE.match(said):
             start = first
-        elif not _BLANK.match(said):
+        elif not _BLANK.match(said) and not _is_continued(said):
             break
     return start
+
+
+def _is_continued(line: str) -> bool:
+    """Whether a line goes on with an entry of the block."""
+    indent = _INDENT.match(line)
+    return indent is not None and CONTINUED in indent.group()
 
 
 def _lines(text: str, first: int, last: int) -> list[tuple[int, int]]:

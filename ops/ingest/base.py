@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from palimpsest.ops.ingest.requests import DateOrder
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import Role
+from palimpsest.schemas.surrogates import without_halves
 from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.sensitive.settings import PiiSettings
 from palimpsest.streams.text.counts import counted
@@ -64,7 +65,9 @@ class Naming:
     `untimed_as` returns the key without the time of the utterance, as it was when keys had none,
     with a name and the number of what has the same content; `number` is its own in its source.
     `is_late`: its time was not read then, and the turn got its file's. `is_relative`: times count
-    from a beginning that may be another one in the next import."""
+    from a beginning that may be another one in the next import. `other_as` returns the key that it
+    has where another number of its date is read as the year, and `other_at` is its local time
+    then."""
 
     name: str
     key_as: Callable[[str], str]
@@ -77,6 +80,8 @@ class Naming:
     number: int = 0
     is_late: bool = False
     is_relative: bool = False
+    other_as: Callable[[str], str] | None = None
+    other_at: datetime | None = None
 
     def fixed(self) -> Naming:
         """Returns the same for an utterance whose name does not change with the file's."""
@@ -210,7 +215,9 @@ def parsed(document: Document) -> object:
     """Returns the parsed JSON of a document; NaN and Infinity, which some programs write where they
     have no number, as null. Raises Unreadable."""
     try:
-        found: object = json.loads(document.text, parse_constant=as_null)
+        found: object = json.loads(document.text, parse_constant=as_null, object_pairs_hook=members)
+    except Twice as error:
+        raise Unreadable(str(error)) from None
     except ValueError as error:
         why = damage(document.text) if document.text.strip() else EMPTY
         raise Unreadable(why or f"not JSON: {error}") from None
@@ -234,6 +241,29 @@ def damage(text: str) -> str:
     except (ValueError, RecursionError):
         return ""
     return ""
+
+
+class Twice(ValueError):
+    """An object of JSON has a member more than once: whichever is taken, the other is lost."""
+
+
+def members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Returns the members of an object of JSON. Raises Twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        name = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        shown = named(without_halves(name))
+        raise Twice(f"an object has the member {shown} twice; keep one of them")
+    return found
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is a single value of JSON."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def as_null(_: str) -> None:

@@ -13,7 +13,16 @@ from zoneinfo import ZoneInfo
 
 from pydantic import TypeAdapter, ValidationError
 
-from palimpsest.ops.ingest.base import UTC_ZONE, Bad, ReadOptions, later, no_constant, with_offset
+from palimpsest.ops.ingest.base import (
+    UTC_ZONE,
+    Bad,
+    ReadOptions,
+    Twice,
+    later,
+    members,
+    no_constant,
+    with_offset,
+)
 from palimpsest.ops.ingest.records import DEFAULT_SCOPE, checked
 from palimpsest.schemas.codec import written_offset_minutes
 from palimpsest.schemas.envelope import UtcTime
@@ -121,9 +130,13 @@ def read_turns(
 
 def _line(line: bytes, place: str, options: ReadOptions, watch: Watch) -> Outgoing | Bad:
     try:
-        raw = json.loads(line.decode("utf-8"), parse_constant=no_constant)
+        raw = json.loads(
+            line.decode("utf-8"), parse_constant=no_constant, object_pairs_hook=members
+        )
     except UnicodeDecodeError as error:
         return Bad(place, f"not UTF-8 (byte {error.start + 1} of the line)")
+    except Twice as error:
+        return Bad(place, str(error))
     except ValueError as error:
         return Bad(place, f"not JSON: {error}")
     except RecursionError:

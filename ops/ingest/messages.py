@@ -20,11 +20,14 @@ from palimpsest.ops.ingest.base import (
     Keys,
     LeftOut,
     ReadOptions,
+    Twice,
     Unreadable,
     Utterance,
     as_null,
     edit_time,
+    is_json,
     iso_time,
+    members,
     named,
     said,
     told_time,
@@ -121,7 +124,10 @@ def _values(document: Document) -> Iterator[tuple[str, object] | Bad]:
     """Yields the JSON values of a document with their places: a single one, those of a list of
     conversations, or one per line."""
     try:
-        whole = json.loads(document.text, parse_constant=as_null)
+        whole = json.loads(document.text, parse_constant=as_null, object_pairs_hook=members)
+    except Twice as error:
+        if is_json(document.text):  # and not a value per line
+            raise Unreadable(str(error)) from None
     except RecursionError:
         raise Unreadable("JSON that is nested too deeply") from None
     except ValueError:
@@ -133,13 +139,21 @@ def _values(document: Document) -> Iterator[tuple[str, object] | Bad]:
         else:
             yield document.name, whole
         return
+    yield from _values_of_lines(document)
+
+
+def _values_of_lines(document: Document) -> Iterator[tuple[str, object] | Bad]:
     for number, line in enumerate(document.text.split("\n"), 1):
         if line.strip():
             place = f"{document.name}:{number}"
             try:
-                yield place, json.loads(line, parse_constant=as_null)
+                value = json.loads(line, parse_constant=as_null, object_pairs_hook=members)
+            except Twice as error:
+                yield Bad(place, str(error))
             except (ValueError, RecursionError) as error:
                 yield Bad(place, f"not JSON: {error}")
+            else:
+                yield place, value
 
 
 def _begins(loose: list[tuple[str, object]]) -> str:

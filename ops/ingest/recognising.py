@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from heapq import nlargest
+from itertools import chain
 from typing import Any, Final
 
 from pydantic_core import from_json
@@ -23,6 +24,7 @@ from palimpsest.ops.ingest.base import Naming
 from palimpsest.ops.ingest.records import (
     BEGINNING,
     NOTICED,
+    TOLD_EDIT,
     KnownTurn,
     Named,
     Published,
@@ -113,7 +115,7 @@ class _Names:
             if each.naming.is_file:
                 continue
             for name in self._candidates(each, group):
-                if self._before.known(each.scope, each.naming.key_as(name)):
+                if self._before.known(each.scope, _key_as(each, name, self._before)):
                     hits[each.scope, each.naming.name, name] += 1
         found: dict[tuple[str, str], str] = {}
         for (scope, now, then), _ in hits.most_common():
@@ -188,10 +190,10 @@ class _Names:
         for each in changed:
             before, message = self._before, from_json(each.value or b"")
             speaker = self._names.get((each.scope, each.naming.name), each.naming.name)
-            at = local_time(message)
-            said = before.of_minute(each.scope, speaker, at)
-            erased = before.of_minute(each.scope, message["body"]["session_id"], at)
-            for turn_id in (*said, *erased):
+            session = message["body"]["session_id"]
+            times = [local_time(message), *filter(None, (each.naming.other_at,))]
+            met = [before.of_minute(each.scope, w, at) for at in times for w in (speaker, session)]
+            for turn_id in chain.from_iterable(met):
                 known = before.known(each.scope, turn_id)
                 is_free = (each.scope, turn_id) not in taken and known is not None
                 if is_free and known and (each.naming.is_edited or known.is_noticed):
@@ -208,7 +210,7 @@ class _Names:
         name = self._names.get((record.scope, record.naming.name))
         if name is None or self._before.known(record.scope, own) is not None:
             return own
-        return record.naming.key_as(name)
+        return _key_as(record, name, self._before)
 
     def _candidates(self, record: Named, group: str) -> set[str]:
         groups = self._shared[record.scope] if record.naming.is_anywhere else {group}
@@ -236,11 +238,15 @@ class _Names:
 
     def _with_edit(self, record: Outgoing, known: KnownTurn, naming: Naming) -> Outgoing:
         """Returns the record of a known turn; as edited now if its text is one that the turn never
-        had, and no time tells which of both is the newer."""
+        had, and no time tells which of both is the newer. An edit that was noticed was made before
+        that import, nobody knows when: the text that it left has no edit in its source, so the one
+        whose edit a source tells is newer."""
         if not self._before.is_new_text(record):
             return record
         edited = str(_body(record).get("revised_at") or "")
-        is_later = known.is_noticed and naming.is_edited is not False
+        if edited and known.is_noticed and known.told < edited < known.edited:
+            return _noticed(record, self._now, edited)
+        is_later = known.is_noticed and not known.told and naming.is_edited is not False
         if edited == known.edited or (not edited and is_later):
             return _noticed(record, self._now)
         return record
@@ -251,7 +257,8 @@ class _Repeats:
     again later is another turn.
 
     Keys have the time that the source tells. They had none at first: what was published then is
-    known by the key without a time and by the time that it has. Where a source counts its times
+    known by the key without a time and by the time that it has. Where a chat has more dates than
+    when it was published, another number of each may be the year. Where a source counts its times
     from a beginning that the import chooses, a file of which half was published in the same
     intervals is the same."""
 
@@ -262,10 +269,15 @@ class _Repeats:
         self._passed: dict[int, int] = {}
         """By what was said at a moment how many of it are taken."""
         unknown = []
-        for each in records:
-            place = (each.scope, each.naming.key_as(each.naming.name))
+        places = [(each.scope, each.naming.key_as(each.naming.name)) for each in records]
+        own = {*places}
+        for each, place in zip(records, places, strict=True):
+            other = (each.scope, _key_as(each, each.naming.name, before))
             if before.known(*place) is not None:
                 self._taken.add(place)
+            elif other not in own:
+                self._taken.add(other)
+                self._found[place] = other[1]
             elif each.naming.untimed_as is not None or each.naming.is_relative:
                 unknown.append(each)
         shifts = self._shifts([each for each in records if each.naming.is_relative])
@@ -335,6 +347,17 @@ class _Repeats:
         return found
 
 
+def _key_as(record: Named, name: str, before: Published) -> str:
+    """Returns the key of an utterance with a name: where only that is known, the one that it has if
+    another number of its date is the year."""
+    naming = record.naming
+    key = naming.key_as(name)
+    if naming.other_as is None or before.known(record.scope, key) is not None:
+        return key
+    other = naming.other_as(name)
+    return key if before.known(record.scope, other) is None else other
+
+
 def _is_of_time(known: KnownTurn, record: Named, raw: Mapping[str, Any]) -> bool:
     """Whether a turn was published at the time of an utterance: the moment, or what the clock said
     where it was, as its zone may be one that was chosen. A turn that got the time of its file is
@@ -362,10 +385,13 @@ def _adopted(
     return _changed(raw, {**names, **({"revised_at": now} if is_corrected else {})})
 
 
-def _noticed(record: Outgoing, now: datetime) -> Outgoing:
-    """Returns the record as edited at the time of this import, which says so."""
+def _noticed(record: Outgoing, now: datetime, told: str = "") -> Outgoing:
+    """Returns the record as edited at the time of this import, which says so, and when its source
+    tells that it was."""
     raw = from_json(record.value or b"")
     metadata = {**raw["body"].get("metadata", {}), NOTICED: True}
+    if told:
+        metadata[TOLD_EDIT] = told
     return _changed(raw, {"revised_at": now, "metadata": metadata})
 
 

@@ -147,6 +147,9 @@ _ERASED: Final = 0
 NOTICED: Final = "edit_noticed"
 """Member of the metadata of a turn whose `revised_at` is the time of the import that noticed its
 edit."""
+TOLD_EDIT: Final = "edit_told"
+"""Member of the metadata of such a turn: when it was edited by an export that tells it, which is
+before another import noticed the edit that this one follows."""
 Minute: TypeAlias = tuple[int, ...]
 
 
@@ -162,6 +165,8 @@ class KnownTurn(NamedTuple):
     group: str
     at: datetime
     is_noticed: bool = False
+    told: str = ""
+    """When an edit that was noticed was made, if an export tells that."""
     offset: int = 0
     """Minutes that the local time is ahead of UTC."""
 
@@ -330,6 +335,7 @@ def _identity(value: bytes | None) -> tuple[int, str, str, int, str, KnownTurn] 
         text = one_line(storage_content(body["content"]))
         turn = hash_of(raw["scope"], body["turn_id"])
         group, name = name_in_id(body)
+        metadata = body.get("metadata") or {}
         found = KnownTurn(
             text=_ERASED if is_mark(text) else hash((text, *said)),
             edited=str(body.get("revised_at") or ""),
@@ -337,7 +343,8 @@ def _identity(value: bytes | None) -> tuple[int, str, str, int, str, KnownTurn] 
             session=intern(said[0]),
             group=intern(group),
             at=local_time(raw),
-            is_noticed=NOTICED in (body.get("metadata") or {}),
+            is_noticed=NOTICED in metadata,
+            told=str(metadata.get(TOLD_EDIT) or ""),
             offset=body.get("utc_offset_minutes") or 0,
         )
         is_without_id = body.get("source_type") in ("whatsapp", *FILES)
@@ -382,9 +389,10 @@ def local_time(message: Mapping[str, Any]) -> datetime:
 
 
 def is_swapped(one: datetime, other: datetime) -> bool:
-    """Whether two dates are the same with day and month the other way round."""
-    swapped = (other.year, other.day, other.month)
-    return (one.year, one.month, one.day) == swapped and one.month != one.day
+    """Whether two dates have the same numbers, each the year of two digits, month or day, and are
+    not the same."""
+    numbers = [sorted((each.year % 100, each.month, each.day)) for each in (one, other)]
+    return numbers[0] == numbers[1] and one.date() != other.date()
 
 
 def name_in_id(body: Mapping[str, object]) -> tuple[str, str]:

@@ -32,7 +32,7 @@ _TIME_FIRST: Final = re.compile(
 )
 _CAPITALS: Final = re.compile(r"\d ?[AP]M\b")
 _APART: Final = re.compile(r"[\s,،、()]+")
-_OLDEST: Final = 2009
+OLDEST: Final = 2009
 """The year of the first message that WhatsApp can have carried."""
 _NEW_YEAR_1403: Final = date(2024, 3, 20)
 """The first day of a Persian year."""
@@ -78,7 +78,7 @@ def moment(stamp: Stamp, order: DateOrder, newest: int) -> datetime | None:
     it would lie after `newest`."""
     year, month, day = (stamp.date[order.index(part)] for part in "ymd")
     if year < 100:
-        year += 2000 if 2000 + year <= newest or not _OLDEST <= 1957 + year <= newest else 1957
+        year += 2000 if 2000 + year <= newest or not OLDEST <= 1957 + year <= newest else 1957
     elif year >= 2400:
         year -= 543
     elif 1430 <= year < 1500:

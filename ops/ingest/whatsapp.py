@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
-from typing import Final, get_args
+from typing import Final
 
 from palimpsest.ops.ingest.base import (
     Bad,
@@ -29,7 +29,7 @@ from palimpsest.ops.ingest.base import (
     with_offset,
 )
 from palimpsest.ops.ingest.requests import DateOrder
-from palimpsest.ops.ingest.stamps import Stamp, moment, stamp_of
+from palimpsest.ops.ingest.stamps import OLDEST, Stamp, moment, stamp_of
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.streams.text.tables import Lexicon
 
@@ -66,6 +66,10 @@ _KINDS: Final = {
     "notices of WhatsApp": "encrypted",
 }
 """Expressions by the kind of entries that they tell."""
+MUCH_LONGER: Final = 7
+"""How many times as long a chat becomes by a wrong number for the year, at least."""
+LEAST_DATES: Final = 3
+"""Dates that tell that."""
 NAMES: Final[dict[DateOrder, str]] = {
     "dmy": "day/month/year",
     "mdy": "month/day/year",
@@ -101,7 +105,7 @@ def read_whatsapp(document: Document, options: ReadOptions) -> Iterator[Item]:
     if order is None:
         order, why, is_sure = date_order(readable)
     yield Note(f"dates are read as {NAMES[order]} ({why}), times as those of {options.zone.key}")
-    chat, keys = _chat(document.stem), Keys()
+    chat, keys = _chat(document.stem), (Keys(), Keys())
     found = (_said(entry, f"{document.name}:{entry.line}", order, options) for entry in entries)
     yield from said(
         item if not isinstance(item, Utterance) else _named(item, chat, keys, options, is_sure)
@@ -129,23 +133,35 @@ def _said(
         return Bad(place, f"there is no such date in {NAMES[order]}: {entry.stamp.text}")
     # The order of day and month is a guess, and iPhones tell seconds, other phones not: neither may
     # make two of one message. The same words of a minute are told apart by their number.
-    low, high = sorted((local.month, local.day))
-    stamp = f"{local.year}-{low:02}-{high:02} {local:%H:%M}"
+    stamp = _minute(local)
     speaker = named(speech["name"].replace(_OWN, "").strip().removeprefix("~"))
     said_there = Utterance(place, stamp, text, at, local.date().isoformat(), speaker)
-    return replace(said_there, naming=Naming(speaker, str, is_edited=is_edited))
+    other_at = _moment_with_another_year(entry, order)
+    naming = Naming(speaker, str, is_edited=is_edited, other_at=other_at)
+    return replace(said_there, naming=naming)
+
+
+def _minute(local: datetime) -> str:
+    low, high = sorted((local.month, local.day))
+    return f"{local.year}-{low:02}-{high:02} {local:%H:%M}"
 
 
 def _named(
-    item: Utterance, chat: str, keys: Keys, options: ReadOptions, is_sure: bool
+    item: Utterance, chat: str, keys: tuple[Keys, Keys], options: ReadOptions, is_sure: bool
 ) -> Utterance:
     """Returns an utterance of `_said` with its key and session; `is_sure`: its date is not
-    assumed."""
+    assumed. `keys` are those as it is read, and as it is with another number for the year."""
     words = " ".join(item.text.split())
-    minute, number = item.key, keys.count(item.key, item.speaker, words)
+    minute, number = item.key, keys[0].count(item.key, item.speaker, words)
+    other_at = item.naming.other_at if item.naming is not None else None
+    other = _minute(other_at) if other_at else ""
+    other_number = keys[1].count(other, item.speaker, words) if other else 0
 
     def key_as(speaker: str) -> str:
         return derived_id("whatsapp", minute, speaker, words, number)
+
+    def other_as(speaker: str) -> str:
+        return derived_id("whatsapp", other, speaker, words, other_number)
 
     return replace(
         item,
@@ -156,6 +172,8 @@ def _named(
             is_anywhere=True,
             is_dated=is_sure,
             is_edited=item.naming is not None and item.naming.is_edited,
+            other_as=other_as if other else None,
+            other_at=other_at,
         ),
         session=options.session or f"{chat} {item.session}".strip(),
     )
@@ -241,6 +259,8 @@ def date_order(entries: Sequence[_Entry]) -> tuple[DateOrder, str, bool]:
     """Returns the order in which all dates exist and time runs back least, how it was inferred,
     and whether something in the chat excludes all others."""
     possible = [order for order in _orders(entries) if all(_moment(e, order) for e in entries)]
+    if "ymd" in possible and len(possible) > 1:  # a year of two digits is not told from a day
+        possible = [order for order in possible if all(_is_likely(e, order) for e in entries)]
     if len(possible) == 1:
         return possible[0], "no other order gives dates that exist", True
     orders = possible or _orders(entries)
@@ -248,15 +268,33 @@ def date_order(entries: Sequence[_Entry]) -> tuple[DateOrder, str, bool]:
     fewest = [order for order in orders if steps[order] == min(steps.values())]
     if len(fewest) == 1:
         return fewest[0], "in any other order time would run back", True
+    if "ymd" in fewest:
+        fewest = _by_length(entries, fewest)
+        if len(fewest) == 1:
+            return fewest[0], "in any other order the chat would be much longer", True
     by_form, why = _by_form(entries[0].stamp)
     likely = by_form or fewest[0]
     if by_form not in fewest:
         spans = {order: _span(entries, order) for order in fewest}
-        likely = min(fewest, key=lambda order: spans[order])
+        usual = [order for order in fewest if order != "ymd"] or fewest
+        likely = min(usual, key=lambda order: spans[order])
         shorter = spans[likely] < max(spans.values())
         why = "assumed: the chat is then the shorter" if shorter else "assumed"
     others = ", ".join(f"--date-order {order}" for order in fewest if order != likely)
     return likely, f"{why}; {others} reads them otherwise", False
+
+
+def _by_length(entries: Sequence[_Entry], orders: list[DateOrder]) -> list[DateOrder]:
+    """Returns the orders without the one with the year first if that makes the chat much longer, or
+    that alone if all others do: of several dates, as people congratulate each other on the same day
+    of each year."""
+    spans = {order: _span(entries, order) for order in orders}
+    others = min(spans[order] for order in orders if order != "ymd")
+    if spans["ymd"] > MUCH_LONGER * others > 0:
+        return [order for order in orders if order != "ymd"]
+    if len({entry.stamp.date for entry in entries}) < LEAST_DATES:
+        return orders
+    return ["ymd"] if others > MUCH_LONGER * spans["ymd"] else orders
 
 
 def _by_form(stamp: Stamp) -> tuple[DateOrder | None, str]:
@@ -277,7 +315,23 @@ def _span(entries: Sequence[_Entry], order: DateOrder) -> float:
 def _orders(entries: Sequence[_Entry]) -> list[DateOrder]:
     if any(entry.stamp.date[0] > 31 for entry in entries) or _KOREAN.match(entries[0].stamp.text):
         return ["ymd"]
-    return [order for order in get_args(DateOrder) if order != "ymd"]
+    orders: list[DateOrder] = ["dmy", "mdy"]
+    return [*orders, "ymd"] if all(_is_likely(entry, "ymd") for entry in entries) else orders
+
+
+def _is_likely(entry: _Entry, order: DateOrder) -> bool:
+    """Whether WhatsApp can have carried a message on that day."""
+    at = _moment(entry, order)
+    return at is not None and OLDEST <= at.year < entry.newest
+
+
+def _moment_with_another_year(entry: _Entry, order: DateOrder) -> datetime | None:
+    """Returns the time of an entry where the first number of its date is the year and not the last,
+    or the other way round; None where it cannot be."""
+    for other in ("dmy", "mdy") if order == "ymd" else ("ymd",):
+        if max(entry.stamp.date) < 100 and _is_likely(entry, other):
+            return _moment(entry, other)
+    return None
 
 
 def _steps_back(entries: Sequence[_Entry], order: DateOrder) -> int:

@@ -210,7 +210,9 @@ def _option(parameter: Parameter) -> inspect.Parameter:
     option = (
         typer.Argument(**about) if doc.argument else typer.Option(*_spelling(parameter), **about)
     )
-    default = None if parameter.repeated else parameter.default
+    # Nothing given is told from an empty text, which names no scope.
+    is_unset = parameter.repeated or parameter.default == ""
+    default = None if is_unset else parameter.default
     return inspect.Parameter(
         parameter.name,
         inspect.Parameter.KEYWORD_ONLY,
@@ -226,7 +228,7 @@ def _option_type(parameter: Parameter) -> Any:
     if plain in PARSED:
         plain = datetime  # read by a parser; typer knows no unions
         return plain if parameter.required else plain | None
-    return plain if plain is parameter.type else plain | None
+    return plain if plain is parameter.type and parameter.default != "" else plain | None
 
 
 def _spelling(parameter: Parameter) -> tuple[str, ...]:

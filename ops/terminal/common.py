@@ -14,7 +14,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -279,6 +279,7 @@ def _joined(function: Callable[..., None], reads: bool) -> Callable[..., None]:
             raise usage_error(
                 "--branch is for commands that only read; this one is for what is live"
             )
+        _refuse_blank_scopes(given)
         with explained():
             function(cli=Cli(data_dir, config, tuple(overrides or ()), read_branch), **given)
 
@@ -344,6 +345,17 @@ def usage_error(text: str) -> typer.Exit:
     """Report incorrect usage and return the Exit to raise."""
     failed(text)
     return typer.Exit(2)
+
+
+def _refuse_blank_scopes(given: Mapping[str, object]) -> None:
+    """Raises Exit for a scope of nothing or of spaces: where a variable of a shell is not set, no
+    other scope is meant."""
+    for name in ("scope", "scopes", "personal_scope"):
+        asked = given.get(name)
+        scopes = asked if isinstance(asked, list | tuple) else [asked]
+        if any(isinstance(each, str) and not each.strip() for each in scopes):
+            shown = name.removesuffix("s")
+            raise usage_error(f"{shown}: must not be blank; name a memory space")
 
 
 def not_done(text: str) -> typer.Exit:

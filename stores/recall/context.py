@@ -18,6 +18,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Final, Literal
 
+from palimpsest.schemas.echoes import CONTINUED
 from palimpsest.schemas.memory_texts import MONTHS, refers_to_speaker
 from palimpsest.schemas.normal_forms import statement_key
 
@@ -66,6 +67,7 @@ class Piece:
     note: str = ""
 
     def line(self, text: str) -> str:
+        """Returns its entry in the block with this form of its text."""
         who = f"{self.speaker}: " if self.speaker else ""
         note = f" {self.note}" if self.note else ""
         return f"- {who}{text}{note}"
@@ -162,7 +164,7 @@ class _Block:
         """Adds to the profile what fits into these tokens and is not included yet, each on a line
         without a date. Returns the tokens left of them."""
         for piece in pieces:
-            line, said = piece.line(folded(piece.text)), self._statement(piece)
+            line, said = piece.line(laid_out(piece.text)), self._statement(piece)
             cost = _cost(line) + (0 if self._profile else _cost(PROFILE_TITLE))
             if said not in self._said and cost <= min(room, self._left):
                 self._profile.append(((piece.id,), line))
@@ -240,11 +242,11 @@ class _Block:
         if not lines:
             return None
         text = "\n".join(line for _, line in lines)
+        line_ids = tuple(each for each, line in lines for _ in line.split("\n"))
         ids: dict[Section, tuple[str, ...]] = {
             "profile": tuple(chain.from_iterable(each for each, _ in self._profile)),
             "lines": tuple(piece.id for piece, _ in taken),
         }
-        line_ids = tuple(each for each, _ in lines)
         return Context(text, estimate_tokens(text), self._budget, MappingProxyType(ids), line_ids)
 
     def _statement(self, piece: Piece) -> str:
@@ -260,7 +262,7 @@ class _Block:
 
     def _form(self, piece: Piece, characters: int | None) -> str:
         if characters is None:
-            return folded(piece.text)
+            return laid_out(piece.text)
         found = self._found
         nearest = found.nearest and partial(self._nearest_of, found.nearest, piece.id)
         return excerpt(piece.text, characters, found.wanted, found.stems, nearest)
@@ -305,11 +307,26 @@ MOST_BY_MEANING: Final = 200_000
 """The same where the sentence nearest in meaning is known."""
 _END: Final = re.compile(r"(?<=\D[.!?…])\s+|(?<=[。！？])|\n\s*|\s(?=\[image: )")
 _SPACE: Final = re.compile(r"\s+")
+_LINE_BREAK: Final = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
 def folded(text: str) -> str:
     """Returns the text on one line, so that it opens no section of its own."""
     return _SPACE.sub(" ", text).strip()
+
+
+def laid_out(text: str) -> str:
+    """Returns the text with its lines, as code and poems need them; all but the first are indented
+    so far that Markdown reads none of them as a heading or an item: the block has one entry for
+    the text. Blank lines that follow each other are one."""
+    if _LINE_BREAK.search(text) is None:
+        return folded(text)
+    first, *others = (line.rstrip() for line in text.strip().splitlines() or [""])
+    lines = [folded(first)]
+    for line in others:
+        if line or lines[-1] != CONTINUED:
+            lines.append(CONTINUED + line)
+    return "\n".join(lines)
 
 
 def excerpt(
@@ -319,15 +336,15 @@ def excerpt(
     stems: Stems,
     nearest: Callable[[Sequence[str]], int | None] | None = None,
 ) -> str:
-    """Returns the text on one line, about `characters` long: the lead, then the sentences with most
-    of the words `wanted`, in their order, with "…" for each omission. The best of them is included
-    even if it is longer; of a long text the `nearest`, if that is known. Words that occur in fewer
-    of the sentences count for more."""
+    """Returns about `characters` of the text: the lead, then the sentences with most of the words
+    `wanted`, in their order, with "…" for each omission and, as in `laid_out`, lines. The best of
+    them is included even if it is longer; of a long text the `nearest`, if that is known. Words
+    that occur in fewer of the sentences count for more."""
     whole = folded(text)
     if len(whole) <= characters * SLACK:
-        return whole
+        return laid_out(text)
     most = MOST if nearest is None else MOST_BY_MEANING
-    sentences = _sentences(text[:most])
+    sentences, breaks = _sentences(text[:most])
     kept = {0}
     length = len(sentences[0])
     while length < LEAD and len(kept) < len(sentences):
@@ -347,23 +364,34 @@ def excerpt(
             kept.add(number)
             length += 1 + len(sentences[number])
             best = max(best, hits[number])
-    parts: list[str] = []
-    before = -1
-    for number in sorted(kept):
+    is_cut = len(text) > most
+    return _joined(sentences, breaks, sorted(kept), is_cut)
+
+
+def _joined(
+    sentences: Sequence[str], breaks: Mapping[int, str], kept: Sequence[int], is_cut: bool
+) -> str:
+    """Returns the sentences with these numbers, in order; `is_cut`: more follows the last of
+    all."""
+    text, before = "", -1
+    for number in kept:
         if number != before + 1:
-            parts.append(ELLIPSIS)
-        parts.append(sentences[number])
+            text += f" {ELLIPSIS}"
+        text += breaks.get(number, " ") + sentences[number]
         before = number
-    if before != len(sentences) - 1 or len(text) > most:
-        parts.append(ELLIPSIS)
-    return " ".join(parts)
+    if before != len(sentences) - 1 or is_cut:
+        text += f" {ELLIPSIS}"
+    return text.strip()
 
 
-def _sentences(text: str) -> list[str]:
-    """Returns the sentences, each on one line; splits a long one, between words if it has any."""
+def _sentences(text: str) -> tuple[list[str], dict[int, str]]:
+    """Returns the sentences, and by the number of one that begins a line what is before it; splits
+    a long one, between words if it has any."""
     found: list[str] = []
-    for sentence in _END.split(text):
-        rest = folded(sentence)
+    breaks: dict[int, str] = {}
+    done = 0
+    for match in (*_END.finditer(text), None):
+        rest = folded(text[done : match.start() if match else len(text)])
         while len(rest) > LONGEST:
             space = rest.rfind(" ", LONGEST // 2, LONGEST)
             end = LONGEST if space < 0 else space
@@ -371,7 +399,12 @@ def _sentences(text: str) -> list[str]:
             rest = rest[end:].lstrip()
         if rest:
             found.append(rest)
-    return found or [""]
+        if match is not None:
+            done = match.end()
+            _, line_break, indent = match.group().rpartition("\n")
+            if line_break and found:
+                breaks[len(found)] = f"\n{CONTINUED}{indent}"
+    return found or [""], breaks
 
 
 # --- tokens, estimated without a tokenizer ---------------------------------------------------

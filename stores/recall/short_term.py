@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Final
 
 from palimpsest.schemas.echoes import spoken
-from palimpsest.stores.recall.context import estimate_tokens, folded
+from palimpsest.stores.recall.context import estimate_tokens, folded, laid_out
 from palimpsest.stores.recall.query import Mark, with_marks
 
 TITLE: Final = "## This conversation"
@@ -57,7 +57,7 @@ class SessionBlock:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        return tuple(chain.from_iterable(self.line_ids))
+        return tuple(dict.fromkeys(chain.from_iterable(self.line_ids)))
 
 
 def within(turns: Sequence[KeptTurn], most: int, characters: int) -> tuple[KeptTurn, ...]:
@@ -91,13 +91,13 @@ def session_block(kept: ShortTerm | None, nudge: str, budget: int) -> SessionBlo
         if not said:
             continue
         content = with_marks(said, turn.marks)
-        line = f"- {folded(f'{turn.who}: {content}' if turn.who else content)}"
+        line = f"- {laid_out(f'{turn.who}: {content}' if turn.who else content)}"
         cost = 1 + estimate_tokens(line)
         if cost > left:
             break
         left -= cost
         tail.append((line, (turn.id,)))
-    lines = [*head, *reversed(tail)]
+    lines = [*head, *((each, ids) for line, ids in reversed(tail) for each in line.split("\n"))]
     if nudge and 1 + estimate_tokens(nudge) <= left:
         lines += [(line, ()) for line in nudge.split("\n")]
     if not lines:

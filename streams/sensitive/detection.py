@@ -7,9 +7,8 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from itertools import chain
-from typing import Final, cast
+from typing import Final
 
 from palimpsest.streams.sensitive.notations import views
 from palimpsest.streams.sensitive.numbers import (
@@ -23,9 +22,9 @@ from palimpsest.streams.sensitive.numbers import (
     outside_uuids,
 )
 from palimpsest.streams.sensitive.passwords import find_codes, find_passwords, mentions_one
+from palimpsest.streams.sensitive.shapes import find_shapes
 from palimpsest.streams.sensitive.spans import (
     KINDS,
-    LEXICON,
     SURE,
     TOLD,
     Kind,
@@ -35,22 +34,6 @@ from palimpsest.streams.sensitive.spans import (
     replaced,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A pattern that is looked for only where one of the `hints` stands in the text."""
-
-    kind: Kind
-    hints: tuple[str, ...]
-    pattern: re.Pattern[str]
-
-
-SHAPES: Final = tuple(
-    Shape(kind, tuple(hints.split()), re.compile(LEXICON.filled(pattern), re.ASCII))
-    for kind, hints, pattern in cast("list[tuple[Kind, str, str]]", LEXICON.tables["shapes"])
-)
-"""The shapes of keys and tokens."""
-_BY_HINT: Final = tuple((hint, shape) for shape in SHAPES for hint in shape.hints)
 _AWS_SECRET: Final = re.compile(r"(?<![A-Za-z0-9/+])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])")
 _HEX: Final = re.compile(r"[0-9a-fA-F]+")
 _AWS_WORDS: Final = ("secret", "aws", "akia", "asia")
@@ -75,9 +58,7 @@ _BASIC: Final = re.compile(r"(?<![A-Za-z])basic\s{1,3}([A-Za-z0-9+/_-]{6,}+={0,2
 
 def find_keys(text: str, lowered: str) -> Iterator[Span]:
     """Keys and tokens; `lowered` is the text in lower case, of any length."""
-    for shape in dict.fromkeys(shape for hint, shape in _BY_HINT if hint in text):
-        for match in shape.pattern.finditer(text):
-            yield Span(*match.span(match.lastgroup or 0), shape.kind, SURE)
+    yield from find_shapes(text)
     if "-----BEGIN" in text:
         # A block to its end; one without an end, as far as it goes.
         ends = [match.end() for match in _CLOSE.finditer(text)]

@@ -12,7 +12,18 @@ from palimpsest.streams.sensitive.spans import LEXICON, TOLD, Kind, Span, expres
 GUESSED: Final = 0.6
 
 _HINTS: Final = (
-    *("passw", "p@ssw", "passphrase", "passcode", "pass", "pwd", "pw", "pin", "kennwort", "losung"),
+    *(
+        "passw",
+        "p@ssw",
+        "pasw",
+        "p@sw",
+        "pssw",
+        "mdp",
+        "motdepasse",
+        "mot_de_passe",
+        "mot-de-passe",
+    ),
+    *("passphrase", "passcode", "pass", "pwd", "pw", "pin", "kennwort", "losung"),
     *("contrase", "clave", "mot de passe", "senha", "parola", "wachtwoord", "парол"),
     *("パスワード", "暗証", "合言葉", "密码", "密碼", "口令", "비밀번호"),
     *(
@@ -38,6 +49,7 @@ _NAME_CHARACTERS: Final = 16
 """Of what a name has before its last word, at most."""
 _NEAR: Final = 80
 """Characters before a PIN and behind its value in which a word says what it opens."""
+_DIGIT: Final = re.compile(r"\d")
 _SENTENCE_END: Final = re.compile(r"[.!?;](?=\s)|\n\n")
 MAX_HEAD: Final = 500
 """Characters of the head of a table."""
@@ -279,12 +291,22 @@ def _value(text: str, name: re.Match[str], link: re.Match[str]) -> Span | None:
 def _quoted(text: str, name: re.Match[str], start: int, how: str, least: int) -> Span | None:
     """The value in quotes, of `least` characters."""
     named = str(name.lastgroup)
-    end = text.find(_QUOTES[text[start]], start + 1, start + 258)
+    end = _end_of_quote(text, start)
     if end < start + 1 + least or not _is_quoted_value(text[start + 1 : end], named, how):
         return None
     if named == "pin" and _is_postal(text, name.start(), start + 1, end):
         return None
     return Span(start + 1, end, _kind(name), TOLD)
+
+
+def _end_of_quote(text: str, start: int) -> int:
+    """Where the quote ends that begins there; -1 where it does not end near. As in SQL, two in
+    place of one are a sign of the value."""
+    quote, most = _QUOTES[text[start]], start + 258
+    end = first = text.find(quote, start + 1, most)
+    while end > start + 1 and quote in "'\"" and text.startswith(quote, end + 1):
+        end = text.find(quote, end + 2, most)
+    return first if end < 0 else end
 
 
 def _is_own_line(text: str, name: int, start: int) -> bool:
@@ -381,13 +403,16 @@ def find_codes(text: str, lowered: str) -> Iterator[Span]:
     if expression("hinted").search(lowered) is None:
         return
     code = expression("code")
-    for pattern in (code, expression("before"), expression("combination"), expression("words")):
+    patterns = [code, expression("before")] if _DIGIT.search(text) else []
+    patterns += [expression("combination")] if "combination" in lowered else []
+    patterns += [expression("words")] if "phrase" in lowered or "words" in lowered else []
+    for pattern in patterns:
         for match in pattern.finditer(text):
             name = next(n for n, held in match.groupdict().items() if held and n != "name")
             is_postal = pattern is code and _is_postal(text, match.start(), *match.span(name))
             if pattern is not code or (_is_code(match["name"], match["value"]) and not is_postal):
                 yield Span(*match.span(name), "password", TOLD)
-    for match in expression("cookie").finditer(text):
+    for match in expression("cookie").finditer(text) if "=" in text else ():
         found = match["value"]
         if any(map(str.isdigit, found)) and any(map(str.isalpha, found)):
             yield Span(*match.span("value"), "token", TOLD)

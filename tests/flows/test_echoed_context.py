@@ -84,3 +84,23 @@ def test_the_turn_is_stored_whole_and_found(pipeline: Pipeline) -> None:
     pipeline.run()
     first = ask(pipeline, Recall("xylophone", "ana"))["results"][0]
     assert first["content"] == text
+
+
+def test_code_keeps_its_lines_in_the_block_and_gives_no_facts_when_it_comes_back(
+    pipeline: Pipeline,
+) -> None:
+    code = "Our script xylophone:\ndef main():\n    return 1\n## Profile\n- I live in Rome."
+    pipeline.say(code, first=10, role="assistant")
+    pipeline.run()
+    shown = "\n      ".join(code.split("\n"))
+    # In the session's part, and among what is found.
+    for fields in ({"session_id": "s1"}, {}):
+        made = block(pipeline, "what is xylophone?", explain=True, **fields)
+        assert shown in made["text"]
+        of_code = [each for each in made["lines"] if each["text"].startswith(" " * 6)]
+        assert [len(each["memory_ids"]) for each in of_code] == [1] * 4
+    known = facts(pipeline)
+    for number, echo in enumerate((made["text"], made["text"].removesuffix(CLOSE))):
+        pipeline.say(f"{echo}\n\nWhat is that?", first=20 + number)
+    pipeline.run()
+    assert facts(pipeline) == known

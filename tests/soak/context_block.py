@@ -25,6 +25,7 @@ from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.ops.worker.local import sources_of
+from palimpsest.schemas.echoes import CONTINUED
 from palimpsest.stores.database.analysis import query_tokens
 from palimpsest.stores.recall.query import Query
 from tests.soak.by_folder import run_by_folder
@@ -57,7 +58,8 @@ class Shares:
 
 def shares(text: str, evidence: Sequence[str], answer: str, language: str = "english") -> Shares:
     """What the text contains of the evidence turns and of the answer."""
-    lines = [folded for line in text.split("\n") if (folded := fold(line))]
+    entries = text.replace(f"\n{CONTINUED}", " ").split("\n")
+    lines = [folded for line in entries if (folded := fold(line))]
     quoting = [_quoting(fold(turn), lines) for turn in evidence]
     expected = answer_words(answer, language)
     contained = [answer_words(line, language) for line in lines]

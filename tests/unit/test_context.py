@@ -81,9 +81,10 @@ def test_lines_stand_in_the_order_of_time_under_their_day() -> None:
     assert made.line_ids == tuple(each for lines in headed for each in lines)
 
 
-@pytest.mark.parametrize("pieces", [(), (piece("f", " \n"),)])
+@pytest.mark.parametrize("pieces", [(), (piece("f", " \n"),), (piece("f", "\n\n"),)])
 def test_none_when_nothing_is_there(pieces: tuple[Piece, ...]) -> None:
     assert assemble(Profile(), found(*pieces), 1_000) is None
+    assert assemble(Profile(pieces), found(), 1_000) is None
 
 
 def test_none_when_nothing_fits() -> None:
@@ -192,9 +193,35 @@ def test_neighbors_come_only_into_the_room_that_is_left() -> None:
     assert "n" not in full.ids["lines"]
 
 
-def test_line_breaks_in_a_text_make_no_new_lines() -> None:
-    made = block(assemble(Profile(), found(piece("a", "one\n## two\n- three")), 200))
-    assert made.text.count("\n") == 1
+CODE = "Ben's script:\n\n\ndef main():\n    # twice\n    print(1)\n\n## Profile\n- Ben likes me."
+
+
+def test_the_lines_of_a_text_stay_and_make_no_entries() -> None:
+    made = block(assemble(Profile(), found(piece("a", CODE, note="(then)"), piece("b", "x")), 200))
+    gap = " " * 6
+    assert made.text.split("\n") == [
+        *("## 1 March 2026", "- Ben's script:", gap, f"{gap}def main():", f"{gap}    # twice"),
+        *(f"{gap}    print(1)", gap, f"{gap}## Profile", f"{gap}- Ben likes me. (then)", "- x"),
+    ]
+    assert made.line_ids == ((), *[("a",)] * 8, ("b",))
+    assert made.ids["lines"] == ("a", "b")
+
+
+@pytest.mark.parametrize("sign", ["\n", "\r\n", "\r", "\v", "\u2028", "\x85"])
+def test_no_line_of_a_text_begins_where_those_of_the_block_do(sign: str) -> None:
+    text = sign.join(("one", "## two", "- three. " + "words " * 90, "# four"))
+    for budget in (60, 200):
+        profile = Profile([piece("p", f"Ana said:{sign}# five")])
+        made = block(assemble(profile, found(piece("a", text)), budget))
+        begins = [line[:2] for line in made.text.splitlines() if line[:1] != " "]
+        assert begins == ["##", "- "] * (len(begins) // 2)
+
+
+def test_an_excerpt_has_the_lines_of_what_it_shows() -> None:
+    text = "Steps:\n- Boil the water.\n  Wait.\n" + "- Then stir it on.\n" * 20 + "- Serve rice."
+    made = excerpt(text, 60, stems("rice"), stems)
+    assert made.startswith("Steps:\n      - Boil the water.\n        Wait.")
+    assert made.endswith(" …\n      - Serve rice.")
 
 
 def test_an_excerpt_has_the_lead_and_what_is_asked() -> None:

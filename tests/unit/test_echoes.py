@@ -14,6 +14,11 @@ BLOCK = marked(
     "## This conversation\nSummary: They plan a trip.\n- Ana: Hello!\nKeep the summary current.\n\n"
     "## Profile\n- Ana drinks tea.\n## 16 March 2026\n- Ana: I moved to Oslo.\n- Ben: I live there."
 )
+LINES = marked(
+    "## Profile\n- Ana drinks tea.\n## 16 March 2026\n- Ana: I wrote:\n      def main():\n      \n"
+    "          return 1\n- Ben: I live there.\n      And there."
+)
+"""One with a text of several lines."""
 CUT = BLOCK[: BLOCK.index("live there")]
 HEADLESS = BLOCK[BLOCK.index("## Profile") :]
 ASKED = "I live in Graz now. Where is that?"
@@ -37,6 +42,11 @@ def only(text: str) -> str:
         f"{CUT}\n\n{ASKED}",
         f"{CUT}\n\n{ASKED}\n{BLOCK}",
         f"{HEADLESS}\n{ASKED}",
+        f"{LINES}\n{ASKED}",
+        f"{LINES.removesuffix(CLOSE)}\n{ASKED}",
+        f"{LINES.removeprefix(OPEN)}\n{ASKED}",
+        f"{before_each_line(LINES.removesuffix(CLOSE), '> ')}\n{ASKED}",
+        f"{json.dumps(LINES)}\n{ASKED}",
         f"{before_each_line(BLOCK, '> ')}\n\n{ASKED}",
         f"{before_each_line(CUT, '> ')}\n\n{ASKED}",
         f"{before_each_line(CUT + chr(10) + 'wrapped', '> ')}\n\n{ASKED}",

@@ -70,6 +70,7 @@ SECRETS: Final = (
     "a", "A", "1 ", "1-", ".", "A1", "f", "0 12 ", "+1 ", "(0) ", "1.1.", "::", "a@a.", "a:b@",
     "a://", "a://a:", "http://", "eyJ", "eyJaaaaaaaa.", "eyJa.", "sk-", "sk-a", "gh", "ghp_",
     "xox", "xoxb-", "AKIA", "AA00 ", "DE89 ", "123-45-", "00", "0a", "bearer ", "basic ",
+    "ghp_a1\n", "sk-\n> A1", "A" * 64 + "\n", "password: 'a''", "code for the door ",
     "authorization: ", "password", "password: ", "password is ", "pw=", "pw=a,",
     "password for a ", "token", "token:", "api key ", "secret_", "pass_", "pin ",
     "the password is ", "code 1", "security code for a ", "sid=", "_sid=a",

@@ -16,7 +16,7 @@ from palimpsest.schemas.erasure.quotations import mark_of
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.streams.logs.base import Outgoing
 from tests.harness import FULL, Pipeline, pipeline_settings
-from tests.unit.test_edited_exports import chatgpt, messages
+from tests.unit.test_edited_exports import chatgpt, messages, slack
 from tests.unit.test_ingest_formats import read, using
 
 GRAZ, LINZ, ROME = "I live in Graz.", "I live in Linz.", "I live in Rome."
@@ -111,6 +111,23 @@ def test_an_edit_under_an_id_without_a_time(tmp_path: Path, export: object) -> N
         assert import_(json.dumps(export(text, None)[1])) == [standing]  # type: ignore[operator]
     # A name that is told later is no edit.
     assert import_(json.dumps(export(ROME, None)[1]), me="Ana") == ["known"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("export", [slack, chatgpt, messages])
+def test_an_edit_is_told_later_than_one_that_was_noticed(tmp_path: Path, export: Any) -> None:
+    """Exports are imported long after they were made: the edits that they tell are older than the
+    import that noticed a change, as of a mentioned person's name, and newer than that change."""
+    first, second = 1772445600.0, 1772449200.0
+    name, _ = export("", None)
+    import_ = Imports(tmp_path / name)
+    expected = [(GRAZ, None, "new"), (LINZ, None, "revised"), (ROME, second, "revised"),
+                (ROME, second, "known"), (LINZ, None, "known"), (GRAZ, None, "known"),
+                # What was edited before is no newer, nor is what no edit is told of.
+                ("I live in Bonn.", first, "known"), ("I live in Wien.", None, "known"),
+                ("I live in Kiel.", second + 60, "revised"), (ROME, second, "known")]  # fmt: skip
+    for text, edited, standing in expected:
+        content = json.dumps(export(text, edited)[1])
+        assert import_(content) == [standing], text
 
 
 def test_what_was_erased_is_not_returned_by_its_edit(tmp_path: Path) -> None:
