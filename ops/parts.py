@@ -258,7 +258,16 @@ def note_embedding(shard: Shard, model: str) -> list[str]:
     """Keep in the shard which model makes its vectors from now on; warnings about those that
     another one made."""
     if shard.embedding is not None:
-        return _note_chosen(shard, model)
+        live = shard.embedding_space
+        shard.set_state(EMBEDDING_STATE, live)
+        if live == model:
+            return []
+        return [
+            f"the store {shard.folder} searches with {live}, as `palimpsest embedding` was told;"
+            f" {model}, which is set, is not used: set embedding.provider and embedding.model to"
+            " those of the store, or migrate with `palimpsest embedding migrate --to"
+            " PROVIDER/MODEL`"
+        ]
     before = shard.state(EMBEDDING_STATE)
     if before == model:
         return []
@@ -269,18 +278,6 @@ def note_embedding(shard: Shard, model: str) -> list[str]:
         f"the vectors in {shard.folder} are of {before}, embedding is {model} now: older"
         " memories are found by keywords only until a running worker has embedded them again in the"
         " background; to keep the old vectors, stop this and set embedding back to the old model"
-    ]
-
-
-def _note_chosen(shard: Shard, model: str) -> list[str]:
-    live = shard.embedding_space
-    shard.set_state(EMBEDDING_STATE, live)
-    if live == model:
-        return []
-    return [
-        f"the store {shard.folder} searches with {live}, as `palimpsest embedding` was told;"
-        f" {model}, which is set, is not used: set embedding.provider and embedding.model to those"
-        " of the store, or migrate with `palimpsest embedding migrate --to PROVIDER/MODEL`"
     ]
 
 

@@ -231,9 +231,20 @@ class Tally:
                 continue
             self._scopes[record.scope] += 1
             if standing == "conflict":
-                self._conflict(record)
+                turn_id = str(_body(record)["turn_id"])
+                self._conflicts.append({"scope": record.scope, "turn_id": turn_id})
+                if len(self._conflicts) <= MAX_REPORTED:
+                    warn(
+                        f"turn_id {turn_id} of scope {record.scope} was published before with"
+                        " another content; the pipeline keeps the first and refuses this one: give"
+                        " it an id of its own"
+                    )
             if self._dry_run and self.published < SHOWN_TURNS and not asked_json.get():
-                echo(_shown(record))
+                message, body = _message(record), _body(record)
+                who = body.get("speaker") or body.get("role") or ""
+                text = " ".join(str(body["content"]).split())
+                at = str(message["occurred_at"])[:16].replace("T", " ")
+                echo(f"  {at}  {who}: {text[:100]}{'…' if len(text) > 100 else ''}")
             self.published += 1
         if self._keeps_keys:
             from palimpsest.ops.ingest.records import not_erased
@@ -249,16 +260,6 @@ class Tally:
         refused = (each for each in standings if each["status"] in ("rejected", "dead_letter"))
         for reason in [*dict.fromkeys(str(each["reason"]) for each in refused)][:MAX_REPORTED]:
             warn(reason)
-
-    def _conflict(self, record: Outgoing) -> None:
-        turn_id = str(_body(record)["turn_id"])
-        self._conflicts.append({"scope": record.scope, "turn_id": turn_id})
-        if len(self._conflicts) <= MAX_REPORTED:
-            warn(
-                f"turn_id {turn_id} of scope {record.scope} was published before with another"
-                " content; the pipeline keeps the first and refuses this one: give it an id of its"
-                " own"
-            )
 
     def stopped(self) -> None:
         """Ctrl-C: report how many turns are durable."""
@@ -304,11 +305,3 @@ def _body(record: Outgoing) -> dict[str, object]:
     body = _message(record)["body"]
     assert isinstance(body, dict)
     return body
-
-
-def _shown(record: Outgoing) -> str:
-    message, body = _message(record), _body(record)
-    who = body.get("speaker") or body.get("role") or ""
-    text = " ".join(str(body["content"]).split())
-    at = str(message["occurred_at"])[:16].replace("T", " ")
-    return f"  {at}  {who}: {text[:100]}{'…' if len(text) > 100 else ''}"

@@ -40,17 +40,13 @@ def typed(parameter: Parameter, value: str) -> Any:
     if parameter.plain_type is bool:
         return value in ON
     if parameter.plain_type is datetime:
-        return _zoned(value)
+        # Of UTC if it names no zone; dates and texts that are no time stay as they are.
+        try:
+            at = datetime.fromisoformat(value)
+        except ValueError:
+            return value
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat()
     return value
-
-
-def _zoned(value: str) -> str:
-    """A time, of UTC if it names no zone; dates and texts that are no time stay as they are."""
-    try:
-        at = datetime.fromisoformat(value)
-    except ValueError:
-        return value
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat()
 
 
 def time(value: str | datetime | None, seconds: bool = False) -> Markup:

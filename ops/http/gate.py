@@ -77,7 +77,14 @@ class Gate:
                 raise Problem("forbidden", "requests of pages of other sites are not answered")
             if not is_public(scope["path"]):
                 caller = scope.setdefault("state", {})["caller"] = self._caller(scope, headers)
-                self._check_share(caller)
+                if self._under_way[caller.id] >= self._settings.requests_per_token:
+                    raise Problem(
+                        "rate_limited",
+                        f"{self._settings.requests_per_token} requests of this token are answered"
+                        " already (setting http.requests_per_token); again when one of them is"
+                        " done",
+                        {"Retry-After": "1"},
+                    )
             limit = self._limit(scope["path"])
             length = headers.get("content-length", "")
             if length.isdecimal() and int(length[:19]) > limit.size:
@@ -98,15 +105,6 @@ class Gate:
             self._under_way[caller.id] -= 1
             if not self._under_way[caller.id]:
                 del self._under_way[caller.id]
-
-    def _check_share(self, caller: Caller) -> None:
-        if self._under_way[caller.id] >= self._settings.requests_per_token:
-            raise Problem(
-                "rate_limited",
-                f"{self._settings.requests_per_token} requests of this token are answered already"
-                " (setting http.requests_per_token); again when one of them is done",
-                {"Retry-After": "1"},
-            )
 
     def _while_valid(self, caller: Caller, send: Send) -> Send:
         """Wraps `send` to stop when the token is revoked or expires, even during a long

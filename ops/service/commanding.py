@@ -160,23 +160,20 @@ class Commands:
             waiting = asyncio.get_running_loop().call_later(MOMENT_SECONDS, on_waiting)
         try:
             async with asyncio.timeout(seconds):
-                return await self._awaited(command_id, scope, seconds)
+                if self._result_of is not None:
+                    return await self._result_of(command_id)
+                async with self._asking() as asked:
+                    with self._without_owner():
+                        while True:
+                            result = await asked.result(command_id, scope, seconds)
+                            if result is not None:
+                                return result
+                return None
         except TimeoutError:
             return None
         finally:
             if waiting is not None:
                 waiting.cancel()
-
-    async def _awaited(self, command_id: str, scope: str, seconds: float) -> JsonObject | None:
-        if self._result_of is not None:
-            return await self._result_of(command_id)
-        async with self._asking() as asked:
-            with self._without_owner():
-                while True:
-                    result = await asked.result(command_id, scope, seconds)
-                    if result is not None:
-                        return result
-        return None
 
     @contextmanager
     def _without_owner(self) -> Iterator[None]:

@@ -431,7 +431,15 @@ def _comparison(each: Json) -> str:
 @prints("reextract")
 def _reextracted(done: Json) -> None:
     if "all_turns" in done:
-        _print_estimate(done)
+        basis = "as the live model's calls took" if done["recorded"] else "counted by characters"
+        read, written = done["input_tokens"], done["output_tokens"]
+        echo(f"{done['turns']:,} of {done['all_turns']:,} turns would be sent to the model")
+        echo(f"tokens: about {read:,} read and {written:,} written, {basis}")
+        if done["seconds"] is not None:
+            echo(f"time: about {duration(done['seconds'])}")
+        if done["cost"] is not None:
+            echo(f"cost: about {done['cost']:,.4f}")
+        echo("nothing was done; run it without --dry-run")
         return
     spent = done["spent"]
     echo(
@@ -439,18 +447,6 @@ def _reextracted(done: Json) -> None:
         f" facts fed; {spent['calls']:,} calls of the model so far, {spent['input_tokens']:,}"
         f" tokens read and {spent['output_tokens']:,} written"
     )
-
-
-def _print_estimate(found: Json) -> None:
-    basis = "as the live model's calls took" if found["recorded"] else "counted by characters"
-    read, written = found["input_tokens"], found["output_tokens"]
-    echo(f"{found['turns']:,} of {found['all_turns']:,} turns would be sent to the model")
-    echo(f"tokens: about {read:,} read and {written:,} written, {basis}")
-    if found["seconds"] is not None:
-        echo(f"time: about {duration(found['seconds'])}")
-    if found["cost"] is not None:
-        echo(f"cost: about {found['cost']:,.4f}")
-    echo("nothing was done; run it without --dry-run")
 
 
 @prints("diff")

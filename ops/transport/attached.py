@@ -182,7 +182,10 @@ async def attached(settings: Settings) -> AsyncIterator[Attached]:
         found: Attached | None = None
         while found is None:
             try:
-                found = await _by_itself(settings, undo)
+                batches = Batches()
+                app = await undo.enter_async_context(application(settings, on_batch=batches.note))
+                found = OwnStages(app, await undo.enter_async_context(serving_reads(app)), batches)
+                undo.push_async_callback(found.finish)
             except LogInUse:
                 found = await _by_others(settings, undo)
         yield found
@@ -193,14 +196,6 @@ async def attached_queries(settings: Settings) -> AsyncIterator[Queries]:
     """Opens the memory as `attached` does, for queries that need running stages."""
     async with attached(settings) as memory:
         yield memory.queries
-
-
-async def _by_itself(settings: Settings, undo: contextlib.AsyncExitStack) -> OwnStages:
-    batches = Batches()
-    app = await undo.enter_async_context(application(settings, on_batch=batches.note))
-    own = OwnStages(app, await undo.enter_async_context(serving_reads(app)), batches)
-    undo.push_async_callback(own.finish)
-    return own
 
 
 async def _by_others(settings: Settings, undo: contextlib.AsyncExitStack) -> Attached | None:

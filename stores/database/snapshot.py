@@ -184,7 +184,15 @@ def restore_shard(snapshot: Path, partition: int, path: Path) -> None:
     Raises SnapshotError."""
     with opened(path) as target:
         _attach(target, snapshot)
-        tables = _tables(target, snapshot, partition)
+        if snapshot.is_dir():
+            found = [file.stem for file in (snapshot / "shards" / str(partition)).glob("*.parquet")]
+        else:
+            rows = target.execute(TABLES, [f"shard_{partition}"]).fetchall()
+            found = [name for (name,) in rows]
+        odd = [name for name in found if not _NAME.fullmatch(name)]
+        if odd:
+            raise SnapshotError(f"{snapshot} has tables that no store has: {', '.join(odd)}")
+        tables = sorted(found)
         known = target.execute(
             f"SELECT name FROM {_table(snapshot, partition, 'migrations')}"
         ).fetchall()
@@ -229,18 +237,6 @@ def _table(snapshot: Path, partition: int | None, name: str) -> str:
         file = _SHARDS_FILE if partition is None else f"shards/{partition}/{name}.parquet"
         return f"read_parquet({quoted(str(snapshot / file))})"
     return f"source.{SCHEMA if partition is None else f'shard_{partition}'}.{name}"
-
-
-def _tables(connection: duckdb.DuckDBPyConnection, snapshot: Path, partition: int) -> list[str]:
-    if snapshot.is_dir():
-        found = [file.stem for file in (snapshot / "shards" / str(partition)).glob("*.parquet")]
-    else:
-        rows = connection.execute(TABLES, [f"shard_{partition}"]).fetchall()
-        found = [name for (name,) in rows]
-    odd = [name for name in found if not _NAME.fullmatch(name)]
-    if odd:
-        raise SnapshotError(f"{snapshot} has tables that no store has: {', '.join(odd)}")
-    return sorted(found)
 
 
 SUFFIX = ".new"

@@ -161,14 +161,11 @@ class TurnTokens:
             text = TurnText(memory_id, digest(key), digest(content))
             if text in missing:
                 found[text] = packed
-                self._note(text, packed)
+                with self._lock:
+                    if text not in self._cached:
+                        self._cached[text] = packed
+                        self._room -= len(packed)
+                    while self._room < 0:
+                        _, oldest = self._cached.popitem(last=False)
+                        self._room += len(oldest)
         return found
-
-    def _note(self, text: TurnText, packed: bytes) -> None:
-        with self._lock:
-            if text not in self._cached:
-                self._cached[text] = packed
-                self._room -= len(packed)
-            while self._room < 0:
-                _, oldest = self._cached.popitem(last=False)
-                self._room += len(oldest)

@@ -123,7 +123,13 @@ class PoolSearch:
             hits = self._hits(sums, allowed.passes)
             nearest = self._nearest_of_assistants(allowed.passes[TURNS])
             turns, facts = places = self._widened(hits, nearest, graph, allowed.passes)
-            links = self._links(turns, facts)
+            # (m, 2) pairs of places among `turns` and `facts`, both ascending.
+            pairs = self._index.pairs
+            both = self._mask(TURNS, turns)[pairs[:, 0]] & self._mask(FACTS, facts)[pairs[:, 1]]
+            kept = pairs[both]
+            links = np.stack(
+                (np.searchsorted(turns, kept[:, 0]), np.searchsorted(facts, kept[:, 1])), axis=1
+            ).astype(np.int64)
             ids, texts = self._listed(places, "ids"), self._listed(places, "contents")
             said = [*map(spoken, texts[: len(turns)])]
             bm25 = np.concatenate([found[here] for found, here in zip(sums, places, strict=True)])
@@ -305,15 +311,6 @@ class PoolSearch:
         mask = np.zeros(self._index.segments[number].places, dtype=np.bool_)
         mask[places] = True
         return mask
-
-    def _links(self, turns: Integers, facts: Integers) -> Integers:
-        """(m, 2) pairs of places among `turns` and `facts`, both ascending."""
-        pairs = self._index.pairs
-        both = self._mask(TURNS, turns)[pairs[:, 0]] & self._mask(FACTS, facts)[pairs[:, 1]]
-        kept = pairs[both]
-        return np.stack(
-            (np.searchsorted(turns, kept[:, 0]), np.searchsorted(facts, kept[:, 1])), axis=1
-        ).astype(np.int64)
 
     def _of_named(self, turns: Integers, facts: Integers, links: Integers) -> Mask | None:
         """Marks the rows of the named speaker: said by them, derived from that, or naming them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
@@ -102,13 +102,18 @@ def _result(
     derived_from = tuple(sorted(index.derived_from.get(rows.ids[row], ())))
     kind = segment.name(place, "kind")
     sources = _sources(index, [rows.ids[row], *(rows.ids[each] for each in repeats)])
+    by_word = rows.keyword is not None and rows.keyword[row] > 0.0
+    by_vector = rows.vector is not None and np.nan_to_num(rows.vector[row]) > 0.0
+    if by_word == by_vector:
+        # Found through the memories around it: by the legs that were on.
+        by_word, by_vector = rows.keyword is not None, rows.vector is not None
     return RecallResult(
         id=rows.ids[row],
         content=segment.contents[place],
         type=kind,
         score=float(rows.scores[head]),
         scores=_scores(rows, row),
-        source=_source(rows, row),
+        source="hybrid" if by_word and by_vector else "vector" if by_vector else "keyword",
         scope=query.scope,
         who=segment.name(place, "who"),
         session_id=segment.name(place, "session"),
@@ -186,15 +191,6 @@ def _scores(rows: Ranking, row: int) -> Scores:
         recency=round(float(rows.recency[row]), 6),
         importance=round(float(rows.meta["importance"][row]), 6),
     )
-
-
-def _source(rows: Ranking, row: int) -> Literal["hybrid", "vector", "keyword"]:
-    by_word = rows.keyword is not None and rows.keyword[row] > 0.0
-    by_vector = rows.vector is not None and np.nan_to_num(rows.vector[row]) > 0.0
-    if by_word == by_vector:
-        # Found through the memories around it: by the legs that were on.
-        by_word, by_vector = rows.keyword is not None, rows.vector is not None
-    return "hybrid" if by_word and by_vector else "vector" if by_vector else "keyword"
 
 
 def _explanation(rows: Ranking, head: int, others: Sequence[int], ranks: Ranks) -> Explanation:

@@ -85,7 +85,21 @@ class _Import:
 def import_lines(work: Work, command: ImportCommand) -> Asking[JsonValue]:
     """Imports the lines in order; the command's result has their number and the refused ones."""
     ids = ImportedIds(command.from_scope, work.scope)
-    yield from work.begin(*_wanted(command, ids))
+    # The memories that the lines refer to, and what else to load.
+    lines = [each.line for each in command.lines]
+    memories = [line for line in lines if isinstance(line, PortableMemory)]
+    hashes = [content_hash(storage_content(line.content)) for line in memories]
+    hashes += [owned_hash(line.content, line.who) for line in memories]
+    facts = (ids.of(line.id) for line in lines if isinstance(line, PortableFact))
+    linked = [linked_text(line.type, line.who, line.content) for line in memories]
+    named = (ids.of(each.partition("@")[0]) for line in lines for each in _memory_ids(line))
+    also = replace(
+        load_names(ids.scope, linked),
+        content_hashes=tuple(dict.fromkeys(hashes)),
+        item_ids=tuple(dict.fromkeys(facts)),
+        categories=True,
+    )
+    yield from work.begin(*(list(dict.fromkeys(named)), also))
     loaded = work.loaded
     refuse_machines(work, "what is imported is taken as it says; that is for a person")
     taking = _Import(work, ids, set(), set(loaded.settled), ScopeCategories.of(work.scope, loaded))
@@ -114,24 +128,6 @@ def import_lines(work: Work, command: ImportCommand) -> Asking[JsonValue]:
         ),
     )
     return None  # graph-persist answers it
-
-
-def _wanted(command: ImportCommand, ids: ImportedIds) -> tuple[list[str], Load]:
-    """The memories that the lines refer to, and what else to load."""
-    lines = [each.line for each in command.lines]
-    memories = [line for line in lines if isinstance(line, PortableMemory)]
-    hashes = [content_hash(storage_content(line.content)) for line in memories]
-    hashes += [owned_hash(line.content, line.who) for line in memories]
-    facts = (ids.of(line.id) for line in lines if isinstance(line, PortableFact))
-    linked = [linked_text(line.type, line.who, line.content) for line in memories]
-    named = (ids.of(each.partition("@")[0]) for line in lines for each in _memory_ids(line))
-    also = replace(
-        load_names(ids.scope, linked),
-        content_hashes=tuple(dict.fromkeys(hashes)),
-        item_ids=tuple(dict.fromkeys(facts)),
-        categories=True,
-    )
-    return list(dict.fromkeys(named)), also
 
 
 def _memory_ids(line: object) -> Iterator[str]:

@@ -76,12 +76,8 @@ def promote(work: Work, command: PromoteCommand) -> Asking[JsonValue]:
         )
         work.writes.append(Put(row))
         return {"status": "kept", "part": command.part, "parts": command.parts}
-    return (yield from _carry_out(work, command, _whole(command, known), known))
-
-
-def _whole(command: PromoteCommand, known: Promotions) -> list[PromotionChange]:
-    """Returns the changes of all parts, in order. Raises Refused if a part is missing, or another
-    promotion came between."""
+    # The changes of all parts, in order. Refused if a part is missing, or another promotion came
+    # between.
     newest = None if known.newest is None else known.newest.promotion_id
     if newest != command.after:
         raise Refused(
@@ -97,7 +93,7 @@ def _whole(command: PromoteCommand, known: Promotions) -> list[PromotionChange]:
     changes: list[PromotionChange] = []
     for number in range(command.parts - 1):
         changes += _CHANGES.validate_json(parts[number].payload)
-    return [*changes, *command.changes]
+    return (yield from _carry_out(work, command, [*changes, *command.changes], known))
 
 
 def _memories(changes: Sequence[PromotionChange]) -> list[PromotedMemory]:
@@ -214,7 +210,9 @@ def _replace(promoting: Promoting, change: ReplaceChange) -> None:
         return
     how = f"replaced by branch {promoting.command.branch}"
     why, told = _origin(promoting, memory)
-    content = replaced_row(row, memory)
+    # The id, tags and project of the memory stay.
+    stated = {name: getattr(memory, name) for name in _STATED}
+    content = with_content(replace(row, **stated), memory.content)
     updated = work.change(row, content, "modified", why, told, archive=how, by=PROMOTION)
     work.writes += map(Put, edge_rows(updated, memory.sources, row))
     _take_facts(promoting, memory, updated)
@@ -400,13 +398,6 @@ def promoted_row(
         metadata=json.dumps(metadata, sort_keys=True, ensure_ascii=False),
     )
     return with_content(row, row.content)
-
-
-def replaced_row(row: MemoryRow, memory: PromotedMemory) -> MemoryRow:
-    """Returns `row` with the content of the branch's memory. The id, tags and project of the memory
-    stay."""
-    stated = {name: getattr(memory, name) for name in _STATED}
-    return with_content(replace(row, **stated), memory.content)
 
 
 def revived(row: MemoryRow, update: MemoryRow, at: datetime) -> MemoryRow:

@@ -97,7 +97,25 @@ def proposals_step(
         for proposal in intent.proposals
         if proposal.dropped is None and skip_reason(proposal.fact, least) is None
     )
-    yield from work.load(*_wanted(message.scope, intent))
+    # The memories that the proposals name, and what else to load.
+    texts = [storage_content(each.fact.content) for each in intent.proposals]
+    targets = [p.target_id for p in intent.proposals if p.target_id is not None]
+    sources = [each for p in intent.proposals for each in p.fact.drawn_from or ()]
+    targets += [each for p in intent.proposals for each in p.ends or ()]
+    made = [p.memory_id for p in intent.proposals]
+    also = replace(
+        load_names(message.scope, texts),
+        content_hashes=tuple(map(content_hash, texts)),
+        item_ids=tuple(p.item_id for p in intent.proposals),
+        held_for=tuple(
+            p.target_id
+            for p in intent.proposals
+            if p.target_id is not None
+            and (intent.by_date if p.action == "NONE" else intent.held_once)
+        ),
+        categories=True,
+    )
+    yield from work.load(*([intent.turn.memory_id, *targets, *sources, *made], also))
     loaded = work.loaded
     source = loaded.memories.get(intent.turn.memory_id)
     work.private = is_private_source(loaded.privacy, intent.turn.speaker, source)
@@ -116,28 +134,6 @@ def proposals_step(
         if outcome.event != "reconsidered":
             work.writes.append(Put(outcome_row(message, outcome)))
     return Step(writes=(*work.writes, *work.categories.writes()), emits=_emits(work))
-
-
-def _wanted(scope: str, intent: ProposalsIntent) -> tuple[list[str], Load]:
-    """The memories that the proposals name, and what else to load."""
-    texts = [storage_content(each.fact.content) for each in intent.proposals]
-    targets = [p.target_id for p in intent.proposals if p.target_id is not None]
-    sources = [each for p in intent.proposals for each in p.fact.drawn_from or ()]
-    targets += [each for p in intent.proposals for each in p.ends or ()]
-    made = [p.memory_id for p in intent.proposals]
-    also = replace(
-        load_names(scope, texts),
-        content_hashes=tuple(map(content_hash, texts)),
-        item_ids=tuple(p.item_id for p in intent.proposals),
-        held_for=tuple(
-            p.target_id
-            for p in intent.proposals
-            if p.target_id is not None
-            and (intent.by_date if p.action == "NONE" else intent.held_once)
-        ),
-        categories=True,
-    )
-    return [intent.turn.memory_id, *targets, *sources, *made], also
 
 
 def _carry_out(work: _Work, proposal: Proposal, number: int) -> Asking[Outcome]:

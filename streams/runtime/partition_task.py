@@ -171,7 +171,15 @@ class PartitionTask:
             while not self.closed:
                 records = await self._source.take()
                 if records:
-                    await self._process(runner, records)
+                    self.taken = len(records)
+                    try:
+                        await self._until_done(runner, records)
+                        self._source.acknowledge(records)
+                    finally:
+                        self.taken = 0
+                    self._note_applied()
+                    if self._on_batch is not None:
+                        await self._on_batch(runner)
                 else:
                     if self._on_idle is not None:
                         self._on_idle()
@@ -191,17 +199,6 @@ class PartitionTask:
                 return await asyncio.to_thread(runner.committed_outbox, self._source.log)
             except LogUnavailable:
                 await asyncio.sleep(UNAVAILABLE_SECONDS)
-
-    async def _process(self, runner: StageRunner, records: Sequence[Record]) -> None:
-        self.taken = len(records)
-        try:
-            await self._until_done(runner, records)
-            self._source.acknowledge(records)
-        finally:
-            self.taken = 0
-        self._note_applied()
-        if self._on_batch is not None:
-            await self._on_batch(runner)
 
     async def _until_done(self, runner: StageRunner, records: Sequence[Record]) -> None:
         while True:

@@ -142,18 +142,15 @@ class Worker:
         try:
             await self._stop.wait()
         finally:
-            await self._end()
+            # For at most the time that a stop may take.
+            ending = asyncio.create_task(end_all(self.tasks, self.limits.stop_seconds))
+            hurried = asyncio.create_task(self._hurry.wait())
+            await asyncio.wait([ending, hurried], return_when=asyncio.FIRST_COMPLETED)
+            hurried.cancel()
+            ending.cancel()
+            await asyncio.wait([ending])
         if self._failure is not None:
             raise self._failure
-
-    async def _end(self) -> None:
-        """Waits until all tasks have ended, for at most the time that a stop may take."""
-        ending = asyncio.create_task(end_all(self.tasks, self.limits.stop_seconds))
-        hurried = asyncio.create_task(self._hurry.wait())
-        await asyncio.wait([ending, hurried], return_when=asyncio.FIRST_COMPLETED)
-        hurried.cancel()
-        ending.cancel()
-        await asyncio.wait([ending])
 
     def _first_offset(self, runner: StageRunner, topic: str) -> int:
         store = runner.state_store
