@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from pydantic import JsonValue
 
@@ -242,14 +243,7 @@ def _settle_older(work: _Work, row: MemoryRow, proposal: Proposal, origin: Origi
             continue
         work.settled.add(held.item_id)
         source = work.memories.get(held.turn_memory_id)
-        of_held = Origin(
-            held.scope,
-            held.occurred_at,
-            origin.at,
-            held.model,
-            origin.order,
-            utc_offset_minutes=_zone(source, work.edition),
-        )
+        of_held = _origin_of_held(held, source, origin.at, work.edition, origin.order)
         past = ended(fact_memory(of_held, _proposal_of(held)), row.occurred_at)
         ruling = Verdict("skipped", SAID_BEFORE, row.memory_id)
         if held.action == "UPDATE" and work.active(past.content_hash) is None:
@@ -261,9 +255,19 @@ def _settle_older(work: _Work, row: MemoryRow, proposal: Proposal, origin: Origi
         work.writes.append(Put(outcome_row(work.message, settled)))
 
 
-def _zone(source: MemoryRow | None, edition: int) -> int | None:
-    """The offset of the source of a fact that waited."""
-    return None if source is None or edition < 4 else source.utc_offset_minutes
+def _origin_of_held(
+    held: PendingProposalRow,
+    source: MemoryRow | None,
+    at: datetime,
+    edition: int,
+    order: int | None = None,
+    by: str = "pipeline",
+) -> Origin:
+    """The origin of a fact that waited, drawn from its `source`, for a change recorded `at`."""
+    zone = None if source is None or edition < 4 else source.utc_offset_minutes
+    return Origin(
+        held.scope, held.occurred_at, at, held.model, order, by=by, utc_offset_minutes=zone
+    )
 
 
 def _newcomer(work: _Work, proposal: Proposal, row: MemoryRow, order: int) -> Asking[str | None]:
@@ -456,14 +460,8 @@ def _apply(
         # A statement that the memory was stated after becomes one that held until then.
         by_date=work.edition >= 3 and not command.force,
     )
-    origin = Origin(
-        held.scope,
-        held.occurred_at,
-        work.at,
-        held.model,
-        by=work.intent.actor.id or "local",
-        utc_offset_minutes=_zone(source, work.edition),
-    )
+    by = work.intent.actor.id or "local"
+    origin = _origin_of_held(held, source, work.at, work.edition, by=by)
     # The fact passed its confidence gate before it became pending.
     ruling = verdict(proposal, met, origin, min_confidence=0.0)
     answer: dict[str, JsonValue] = {"id": held.item_id, "memory_id": ruling.memory_id}

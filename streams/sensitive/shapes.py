@@ -30,7 +30,7 @@ _BY_HINT: Final = tuple((hint, shape) for shape in SHAPES for hint in shape.hint
 _PREFIXES: Final = LEXICON.word_set("prefixes")
 """What tokens of more than a line begin with."""
 _WRAPPED: Final = expression("wrapped")
-_LINE: Final = expression("line")
+_WRAPPED_LINE: Final = expression("line")
 _ENCODED: Final = expression("encoded")
 _LEAST_ENCODED: Final = 27
 """Characters of the shortest token, encoded."""
@@ -66,7 +66,7 @@ def _wrapped(text: str) -> Iterator[Span]:
         hints = [(hint, shape) for hint, shape in _BY_HINT if said.startswith(hint)]
         found = next(_of_shapes(said, hints), None)
         kind, end = None, match.end("line")
-        for line in _LINE.finditer(text, end, match.end()):
+        for line in _WRAPPED_LINE.finditer(text, end, match.end()):
             if found is not None and not _looks_random(line["said"]):
                 break  # it was whole before, and this line says something else
             said += line["said"]
