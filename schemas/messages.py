@@ -257,7 +257,7 @@ Intent = Annotated[
 ]
 
 
-EDITION: Final = 4
+EDITION: Final = 5
 """The edition of new records: a change of what apply-writes makes of a record raises it."""
 
 
@@ -269,7 +269,8 @@ class MemoryWrite(Frozen):
     then. Since 1, the event of a deletion has no new content; since 2, a text that is stored on
     request ends when it says so, and has the categories of all that it states; since 3, a memory
     that is stated again settles what may not hold beside it, and an approved change that is older
-    than its memory becomes past; since 4, a fact has the clock of its source."""
+    than its memory becomes past; since 4, a fact has the clock of its source; since
+    5, the relations of a turn are linked to the facts that name them."""
 
     write: Intent
     settings: dict[str, dict[str, JsonValue]] | None = None
@@ -315,7 +316,8 @@ class GraphWork(Frozen):
     forgets, with all that they alone told; `erased_scope`: all of it. `from_turns`: whether the
     graph took what turns say when this was written; older records do not tell. `classified`:
     what a model said of facts of one entity, where no one else has. `weighed`: changes of aspects'
-    weights."""
+    weights. `by_text`: a name is one of the first memory, the turn, and of those others whose text
+    has it; older records link it to all."""
 
     memory_ids: tuple[str, ...]
     command_id: str | None = None
@@ -336,6 +338,7 @@ class GraphWork(Frozen):
     aspects: tuple[StructuredAspect, ...] | None = None
     tells: bool | None = None
     removed: StructureToRemove | None = None
+    by_text: bool | None = None
 
 
 class MemoryChange(Frozen):

@@ -215,15 +215,17 @@ def ended(row: MemoryRow, at: datetime) -> MemoryRow:
     return replace(row, valid_from=row.occurred_at, valid_until=until, dedup_key=None)
 
 
-def said_again(row: MemoryRow, when: datetime, now: datetime) -> MemoryRow | None:
-    """Returns the memory with the dates of its first and its newest statement after one of the date
-    `when`; None if they are the same. It stays the same version: it says what it said."""
-    first = row.first_occurred_at or row.occurred_at
-    if first <= when <= row.occurred_at or when > now + CLOCKS_DIFFER:
+def said_again(row: MemoryRow, again: Origin) -> MemoryRow | None:
+    """Returns the memory with the dates of its first and its newest statement after one more; None
+    if they are the same. It stays the same version: it says what it said."""
+    first, when = row.first_occurred_at or row.occurred_at, again.occurred_at
+    if first <= when <= row.occurred_at or when > again.at + CLOCKS_DIFFER:
         return None
-    newest = max(row.occurred_at, when)
     begins = None if row.valid_from is None else min(row.valid_from, when)
-    return replace(row, occurred_at=newest, first_occurred_at=min(first, when), valid_from=begins)
+    row = replace(row, first_occurred_at=min(first, when), valid_from=begins)
+    if when < row.occurred_at:
+        return row
+    return replace(row, occurred_at=when, utc_offset_minutes=again.utc_offset_minutes)
 
 
 def with_content(row: MemoryRow, content: str) -> MemoryRow:

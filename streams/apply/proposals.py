@@ -347,6 +347,7 @@ def _emits(work: _Work) -> tuple[Emit, ...]:
             memory_ids=(intent.turn.memory_id, *created),
             triples=intent.triples,
             from_turns=work.settings.graph.takes_from_turns,
+            by_text=work.edition >= 5 or None,
         )
     if work.outcomes or graph is not None:
         change = MemoryChange(

@@ -167,7 +167,7 @@ def _unchanged(proposal: Proposal, met: Met, origin: Origin, min_confidence: flo
     if cause is None:
         again = None
         if met.by_date and met.target is not None and proposal.reason != SAID_BY_ITS_SOURCE:
-            again = said_again(met.target, origin.occurred_at, origin.at)
+            again = said_again(met.target, origin)
         return Verdict("none", proposal.reason, proposal.target_id, again)
     if met.same is not None:
         return Verdict("none", proposal.reason, met.same)

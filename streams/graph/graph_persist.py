@@ -93,6 +93,7 @@ def graph_persist_stage(extraction_writes: bool) -> Stage:
         )
         known = (dict(graph.names), dict(graph.relations), dict(graph.links))
         work = Work(message, graph, given.memory_ids, *known, given.by_person, bool(given.tells))
+        work.by_text = bool(given.by_text)
         _persist(work, given)
         change = GraphChange(
             memory_ids=given.memory_ids,
@@ -310,8 +311,8 @@ def _aspect_of(scope: str, aspect: StructuredAspect) -> str:
 def _named(
     work: Work, given: str, entity_type: str, memory_ids: tuple[str, ...] | None = None
 ) -> NameRow | None:
-    """Returns the name, new or with one more mention, linked to these memories, else to all of the
-    change."""
+    """Returns the name, new or with one more mention, linked to these memories, else to those of
+    the change."""
     fault = name_fault(shown_name(given))
     if fault is not None:
         work.warnings.append(f"entity name {given[:100]!r} {fault} and was dropped")
@@ -338,8 +339,10 @@ def _link(work: Work, row: NameRow, given: str, memory_ids: tuple[str, ...]) -> 
         # Its first text is the one that the change is about; later ones may or may not be stored
         # yet.
         for text in work.graph.texts.get(memory_id, ())[:1]:
-            spelling = names_in(text.text, row.canonical_name) or shown_name(given)
-            add_mention(work, memory_id, text, row, spelling)
+            spelling = names_in(text.text, row.canonical_name)
+            if spelling is None and work.by_text and memory_id != work.memory_ids[0]:
+                continue
+            add_mention(work, memory_id, text, row, spelling or shown_name(given))
             work.mentions_linked += 1
 
 

@@ -24,7 +24,8 @@ _ANSWERED = "alias"
 @dataclass(slots=True)
 class Work:
     """What a change does so far. `by_person`: whether a person asked for it, None in older
-    records. `authors`: it adds to the graph without a text."""
+    records. `authors`: it adds to the graph without a text. `by_text`: of its memories but the
+    first, it names those whose text has the name."""
 
     message: Message
     graph: Graph
@@ -34,6 +35,7 @@ class Work:
     links: dict[tuple[str, str], NameLinkRow]
     by_person: bool | None = None
     authors: bool = False
+    by_text: bool = False
     changed: dict[tuple[object, ...], Row] = field(default_factory=dict)
     mentions: dict[tuple[str, str, str], MentionRow] = field(default_factory=dict)
     structure: list[Write] = field(default_factory=list)

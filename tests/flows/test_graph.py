@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from palimpsest.ops.operations.graph import Entities, GetEntity
 from palimpsest.schemas.commands import (
     AliasCommand,
     Command,
@@ -32,6 +33,7 @@ from palimpsest.streams.topology import STAGE_NAMES
 from tests.examples import examples
 from tests.harness import Crash, Pipeline, differing, pipeline_settings
 from tests.messages import commanded
+from tests.sessions_by_hand import ask
 
 SEEDS = range(examples(1))
 NOT_EXTRACTED = pipeline_settings(Flags(enabled=False))
@@ -330,6 +332,29 @@ def test_a_forgotten_memory_mentions_nothing_until_it_is_recovered(
         pipeline.command(RecoverCommand(memory_id=memory_id(1)), first=3)
         pipeline.run()
         assert named(pipeline, memory_id(1)) == {("Oslo", "Oslo")}
+
+
+def test_what_is_forgotten_is_no_entity_of_what_else_the_turn_said(tmp_path: Path) -> None:
+    with Pipeline(tmp_path) as pipeline:
+        pipeline.say("My sister Lea lives in Nice. I work at Bosch.")
+        pipeline.run()
+        assert known_names(pipeline) == {"Ana", "Lea", "Nice", "Bosch"}
+        assert facts_of(pipeline, "Nice") == ["Ana's sister Lea lives in Nice."]
+        [forgotten] = pipeline.values(
+            "SELECT memory_id FROM memory_rows WHERE content ~ 'Ana.*Lea'"
+        )
+        pipeline.command(ForgetCommand(memory_ids=(forgotten,), reason="test"))
+        pipeline.run()
+        assert known_names(pipeline) == {"Ana", "Bosch"}
+
+
+def known_names(pipeline: Pipeline) -> set[str]:
+    return {each["name"] for each in ask(pipeline, Entities(scope="ana"))["entities"]}
+
+
+def facts_of(pipeline: Pipeline, name: str) -> list[str]:
+    memories = ask(pipeline, GetEntity(name, "ana"))["memories"]
+    return [each["content"] for each in memories if each["type"] != "episodic"]
 
 
 def test_a_turn_given_another_speaker_names_that_one(tmp_path: Path) -> None:

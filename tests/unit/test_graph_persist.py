@@ -95,6 +95,16 @@ def answer(driven: Driven) -> Any:
     return row.error or json.loads(row.result)
 
 
+def test_a_name_is_of_the_turn_and_of_the_facts_that_have_it() -> None:
+    """Records from before link it to whatever else the turn said."""
+    texts = {"m1": ("I moved to Oslo and got a dog.",), "m2": ("Ana lives in Oslo.",)}
+    graph = known(texts={**texts, "m3": ("Ana has a dog.",)})
+    given = work(triple("Ana", "lives in", "Oslo"), memory_ids=("m1", "m2", "m3"))
+    here = {("m1", "ana"), ("m2", "ana"), ("m3", "ana"), ("m1", "oslo"), ("m2", "oslo")}
+    assert set(mentions(persist(given.model_copy(update={"by_text": True}), graph))) == here
+    assert set(mentions(persist(given, graph))) == here | {("m3", "oslo")}
+
+
 def test_a_triple_makes_two_entities_a_relation_and_mentions() -> None:
     given = triple("Ana", "Lives  In", "Oslo", source_type="person", confidence=0.8)
     driven = persist(work(given, memory_ids=("m1", "m2")))
