@@ -32,6 +32,14 @@ _INDENT: Final = re.compile(_QUOTED)
 _HEADING: Final = re.compile(rf"{_QUOTED}(?:#{{1,6}}\s|<h[1-6]\b)", re.I)
 _BLOCK_LINE: Final = re.compile(rf"{_QUOTED}(?:[-*\u2022]\s|Summary:\s|<[uo]l\b|<li\b)", re.I)
 _BLANK: Final = re.compile(rf"{_QUOTED}$")
+_PROFILE: Final = "## Profile"
+_SECTION: Final = re.compile(
+    rf"{_QUOTED}## (?:(?P<profile>Profile)|(?P<session>This conversation)"
+    r"|(?P<day>\d{1,2} [A-Z][a-z]{2,8} \d{4}))\s*$"
+)
+"""A heading that the block has."""
+_SAID: Final = re.compile(rf"{_QUOTED}- [^\s:][^:\n]{{0,60}}: \S")
+_OF_ONESELF: Final = re.compile(rf"{_QUOTED}- (?:I|[Mm]y|[Ww]e|[Oo]ur)\b")
 _WORD: Final = re.compile(r"\w")
 
 
@@ -59,12 +67,14 @@ def spoken(text: str) -> str:
 
     A block ends with its closing mark. If that is cut off, it ends before the first line that no
     block has; if the opening one is, it begins after the last such line. A single mark without a
-    heading or list next to it is only a word, and hides nothing.
+    heading or list next to it is only a word, and hides nothing. Of a block without marks see
+    `_unmarked`.
     """
-    if not _may_have_marks(text):
-        return text
+    echoes = [*_echoes(text)] if _may_have_marks(text) else []
+    if not echoes and _PROFILE in text:
+        echoes = [*_unmarked(text)]
     parts, done = [], 0
-    for start, end in _echoes(text):
+    for start, end in echoes:
         # What quotes a mark's own line is no part of what is said.
         parts.append(text[done:start].rstrip(" \t>|"))
         done = end
@@ -100,6 +110,32 @@ def _echoes(text: str) -> Iterator[tuple[int, int]]:
         if end > start and end > done:
             yield start, end
             done = end
+
+
+def _unmarked(text: str) -> Iterator[tuple[int, int]]:
+    """The places of blocks of which both marks were taken off. Notes have headings and lists as
+    well: a block has a profile, which speaks of nobody as "I", and what somebody said on a day."""
+    start, end, section, is_near = 0, 0, "", False
+    parts: set[str] = set()
+    for first, last in (*_lines(text, 0, len(text)), (len(text), len(text))):
+        said = text[first:last]
+        heading = _SECTION.match(said)
+        is_entry = _BLOCK_LINE.match(said) is not None or _is_continued(said)
+        if heading is not None:
+            start, section = start if section else first, heading.lastgroup or ""
+        elif is_near and (is_entry or (section == "session" and not _BLANK.match(said))):
+            if section == "profile" or _SAID.match(said):
+                parts.add("own" if section == "profile" and _OF_ONESELF.match(said) else section)
+        elif section and _BLANK.match(said) and last < len(text):
+            is_near = False
+            continue
+        else:
+            if {"profile", "day"} <= parts and "own" not in parts:
+                yield start, end
+            section, is_near = "", False
+            parts.clear()
+            continue
+        end, is_near = last, True
 
 
 def _end(text: str, before: int, mark: re.Match[str], most: int) -> int:

@@ -21,6 +21,8 @@ LINES = marked(
 """One with a text of several lines."""
 CUT = BLOCK[: BLOCK.index("live there")]
 HEADLESS = BLOCK[BLOCK.index("## Profile") :]
+BARE = BLOCK.removeprefix(f"{OPEN}\n").removesuffix(f"\n{CLOSE}")
+"""One of which a program took the marks off."""
 ASKED = "I live in Graz now. Where is that?"
 
 
@@ -47,6 +49,13 @@ def only(text: str) -> str:
         f"{LINES.removeprefix(OPEN)}\n{ASKED}",
         f"{before_each_line(LINES.removesuffix(CLOSE), '> ')}\n{ASKED}",
         f"{json.dumps(LINES)}\n{ASKED}",
+        f"{BARE}\n\n{ASKED}",
+        f"{ASKED}\n{BARE}",
+        f"{BARE[BARE.index('## Profile') :]}\n{ASKED}",
+        f"{before_each_line(BARE, '> ')}\n\n{ASKED}",
+        f"{BARE}\n\n{ASKED}".replace("\n", "\r\n"),
+        f"{BARE}\n\n{BARE}\n\n{ASKED}",
+        f"{LINES[len(OPEN) + 1 : -len(CLOSE)]}{ASKED}",
         f"{before_each_line(BLOCK, '> ')}\n\n{ASKED}",
         f"{before_each_line(CUT, '> ')}\n\n{ASKED}",
         f"{before_each_line(CUT + chr(10) + 'wrapped', '> ')}\n\n{ASKED}",
@@ -93,6 +102,22 @@ def test_of_an_echo_alone_nothing_is_left(text: str) -> None:
 )
 def test_a_mark_without_a_block_hides_nothing(text: str) -> None:
     assert spoken(text) is text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "## Profile\n- Name: Bo\n- Works at Lidl",
+        "## Profile\n- I live in Rome.\n## 3 May 2026\n- Bo: I moved.",
+        "## 16 March 2026\n- Ana: we ship on Friday\n- Ben: agreed",
+        "## Profile\n- Ana drinks tea.\n\n- Ben: I moved to Oslo.",
+        "## Profile\n- Ana drinks tea.\nText between\n## 16 March 2026\n- Ana: I moved to Oslo.",
+        "# Profile\n- Ana drinks tea.\n# 16 March 2026\n- Ana: I moved to Oslo.",
+        "## Profile\n- Ana drinks tea.\n## Plans\n- Ana: I want to move to Oslo.",
+    ],
+)
+def test_notes_are_no_block_without_its_marks(text: str) -> None:
+    assert spoken(text) == text
 
 
 def test_who_types_both_marks_hides_what_is_between_them() -> None:
