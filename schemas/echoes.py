@@ -38,7 +38,7 @@ _SECTION: Final = re.compile(
     r"|(?P<day>\d{1,2} [A-Z][a-z]{2,8} \d{4}))\s*$"
 )
 """A heading that the block has."""
-_SAID: Final = re.compile(rf"{_QUOTED}- [^\s:][^:\n]{{0,60}}: \S")
+_SPOKEN_ENTRY: Final = re.compile(rf"{_QUOTED}- [^\s:][^:\n]{{0,60}}: \S")
 _OF_ONESELF: Final = re.compile(rf"{_QUOTED}- (?:I|[Mm]y|[Ww]e|[Oo]ur)\b")
 _WORD: Final = re.compile(r"\w")
 
@@ -124,7 +124,7 @@ def _unmarked(text: str) -> Iterator[tuple[int, int]]:
         if heading is not None:
             start, section = start if section else first, heading.lastgroup or ""
         elif is_near and (is_entry or (section == "session" and not _BLANK.match(said))):
-            if section == "profile" or _SAID.match(said):
+            if section == "profile" or _SPOKEN_ENTRY.match(said):
                 parts.add("own" if section == "profile" and _OF_ONESELF.match(said) else section)
         elif section and _BLANK.match(said) and last < len(text):
             is_near = False

@@ -5,6 +5,7 @@ It has its own transaction after the memory's; a failure here never reverts a me
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -92,8 +93,7 @@ def graph_persist_stage(extraction_writes: bool) -> Stage:
             weights=tuple((each.aspect_id,) for each in given.weighed or ()),
         )
         known = (dict(graph.names), dict(graph.relations), dict(graph.links))
-        work = Work(message, graph, given.memory_ids, *known, given.by_person, bool(given.tells))
-        work.by_text = bool(given.by_text)
+        work = Work(message, graph, given, *known)
         _persist(work, given)
         change = GraphChange(
             memory_ids=given.memory_ids,
@@ -334,16 +334,27 @@ def _named(
 
 
 def _link(work: Work, row: NameRow, given: str, memory_ids: tuple[str, ...]) -> None:
-    """Links a name to memories."""
-    for memory_id in memory_ids:
-        # Its first text is the one that the change is about; later ones may or may not be stored
-        # yet.
-        for text in work.graph.texts.get(memory_id, ())[:1]:
-            spelling = names_in(text.text, row.canonical_name)
-            if spelling is None and work.by_text and memory_id != work.memory_ids[0]:
-                continue
-            add_mention(work, memory_id, text, row, spelling or shown_name(given))
-            work.mentions_linked += 1
+    """Links a name to memories: of a turn and its facts to the turn and the facts that have it."""
+    # Its first text is the one that the change is about; later ones may or may not be stored yet.
+    texts = {each: text for each in memory_ids for text in work.graph.texts.get(each, ())[:1]}
+    if work.given.by_text:
+        turn_id, *facts = work.given.memory_ids
+        having = {each for each in facts if each in texts and _has(texts[each].text, row)}
+        # One that says "she" has none: where no other one has it either, it may be of any.
+        if having:
+            texts = {each: texts[each] for each in texts if each == turn_id or each in having}
+    for memory_id, text in texts.items():
+        spelling = names_in(text.text, row.canonical_name) or shown_name(given)
+        add_mention(work, memory_id, text, row, spelling)
+        work.mentions_linked += 1
+
+
+def _has(text: str, row: NameRow) -> bool:
+    """Whether a name stands in a text, also where it is none to the linker ("The user")."""
+    if names_in(text, row.canonical_name) is not None:
+        return True
+    word = rf"(?<!\w){re.escape(row.canonical_name)}(?!\w)"
+    return re.search(word, canonical_name(text)) is not None
 
 
 def _link_imported(work: Work, rows: Sequence[Row]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from palimpsest.schemas.identity import entity_id
+from palimpsest.schemas.messages import GraphWork
 from palimpsest.schemas.normal_forms import canonical_name, shown_name
 from palimpsest.schemas.rows.columns import Row
 from palimpsest.schemas.rows.graph import MentionRow, NameLinkRow, NameRow, RelationRow
@@ -23,19 +24,14 @@ _ANSWERED = "alias"
 
 @dataclass(slots=True)
 class Work:
-    """What a change does so far. `by_person`: whether a person asked for it, None in older
-    records. `authors`: it adds to the graph without a text. `by_text`: of its memories but the
-    first, it names those whose text has the name."""
+    """What the change `given` does so far."""
 
     message: Message
     graph: Graph
-    memory_ids: tuple[str, ...]
+    given: GraphWork
     names: dict[str, NameRow]
     relations: dict[tuple[str, str, str], RelationRow]
     links: dict[tuple[str, str], NameLinkRow]
-    by_person: bool | None = None
-    authors: bool = False
-    by_text: bool = False
     changed: dict[tuple[object, ...], Row] = field(default_factory=dict)
     mentions: dict[tuple[str, str, str], MentionRow] = field(default_factory=dict)
     structure: list[Write] = field(default_factory=list)
@@ -50,6 +46,20 @@ class Work:
     # Counts only the change's own memories: how many earlier ones are linked depends on how far
     # apply-writes is.
     mentions_linked: int = 0
+
+    @property
+    def memory_ids(self) -> tuple[str, ...]:
+        return self.given.memory_ids
+
+    @property
+    def by_person(self) -> bool | None:
+        """Whether a person asked for it, None in older records."""
+        return self.given.by_person
+
+    @property
+    def authors(self) -> bool:
+        """Whether it adds to the graph without a text."""
+        return bool(self.given.tells)
 
     def note(self, kind: str, what: str, is_known: bool) -> None:
         found = (self.known if is_known else self.added).setdefault(kind, [])

@@ -43,13 +43,13 @@ def test_a_memory_that_is_dated_in_the_future_is_updated(memory: Memory) -> None
 
 
 def test_what_was_said_later_is_shown_before_what_is_dated_in_the_future(memory: Memory) -> None:
-    say(memory, "I work at Nokia.", occurred_at="2099-01-01T10:00:00Z")
-    say(memory, "I work at Ericsson.")
+    say(memory, "I work for Nokia.", occurred_at="2099-01-01T10:00:00Z")
+    say(memory, "I work for Ericsson.")
     block = memory.context("Where does Ana work?", budget=400)
     assert block is not None
     profile = block.text.split("\n## ")[1]
     assert profile.startswith("Profile")
-    assert "Ana works at Ericsson." in profile
+    assert "Ana works for Ericsson." in profile
     assert "Nokia" not in profile
 
 
