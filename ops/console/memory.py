@@ -159,31 +159,12 @@ async def memory(page: PageOf, memory_id: str) -> Response:
     """What happened to a memory, and what may be done with it."""
     found = await page.ask(Explain, memory_id=memory_id)
     may = {name for name, (kind, _, _) in CHANGES.items() if page.may(kind)}
-    # The memory with the entities that it names and the memories that it is connected with.
-    memory = found["memory"]
-    nodes = [Node(memory["id"], "this memory", "", "self", memory["content"])]
-    edges = []
-    for each in found["entities"]:
-        href = url(f"/entities/{each['name']}", scope=memory["scope"])
-        title = f"{each['name']} ({each['type']})"
-        nodes.append(Node(f"entity {each['name']}", each["name"], href, each["type"], title))
-        edges.append(Edge(memory["id"], nodes[-1].id, "names"))
-    turns = [("extracted from", each) for each in found["derived_from"]]
-    facts = [("gave", each) for each in found["facts"]]
-    others = [(each["predicate"] or each["relation"], each) for each in found["edges"]]
-    known = {memory["id"]}
-    for label, each in (*turns, *facts, *others):
-        if each["id"] not in known:
-            known.add(each["id"])
-            href = url(f"/memories/{each['id']}")
-            nodes.append(Node(each["id"], each["content"], href, "memory", each["content"]))
-        edges.append(Edge(memory["id"], each["id"], label))
     return page.render(
         "memory/memory.html",
         **found,
         timeline=explanations.timeline(found),
         versions=explanations.versions(found),
-        drawing=drawn(nodes, edges),
+        drawing=_neighbourhood(found),
         may=may,
     )
 
@@ -215,6 +196,29 @@ async def change(page: PageOf, memory_id: str, change: str) -> Response:
         told = f"Nothing was changed: {answer.get('why') or answer.get('status')}."
     after = url("/memories", scope=scope) if change == "erase" else url(f"/memories/{memory_id}")
     return page.see(after, told)
+
+
+def _neighbourhood(found: Json) -> Drawing:
+    """The memory with the entities that it names and the memories that it is connected with."""
+    memory = found["memory"]
+    nodes = [Node(memory["id"], "this memory", "", "self", memory["content"])]
+    edges = []
+    for each in found["entities"]:
+        href = url(f"/entities/{each['name']}", scope=memory["scope"])
+        title = f"{each['name']} ({each['type']})"
+        nodes.append(Node(f"entity {each['name']}", each["name"], href, each["type"], title))
+        edges.append(Edge(memory["id"], nodes[-1].id, "names"))
+    turns = [("extracted from", each) for each in found["derived_from"]]
+    facts = [("gave", each) for each in found["facts"]]
+    others = [(each["predicate"] or each["relation"], each) for each in found["edges"]]
+    known = {memory["id"]}
+    for label, each in (*turns, *facts, *others):
+        if each["id"] not in known:
+            known.add(each["id"])
+            href = url(f"/memories/{each['id']}")
+            nodes.append(Node(each["id"], each["content"], href, "memory", each["content"]))
+        edges.append(Edge(memory["id"], each["id"], label))
+    return drawn(nodes, edges)
 
 
 # ---- review ----

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import difflib
 import json
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from palimpsest.ops.http.problems import KINDS, MEDIA_TYPE, Problem
+from palimpsest.ops.ingest.base import Twice, members
 
 JSON_TYPE: Final = "application/json"
 NDJSON_TYPE: Final = "application/x-ndjson"
@@ -41,12 +41,16 @@ def read_json(body: bytes) -> object:
             body.decode("utf-8"),
             parse_constant=no_constant,
             parse_int=_number,
-            object_pairs_hook=_members,
+            object_pairs_hook=members,
         )
     except UnicodeDecodeError:
         raise ValueError("the body is not UTF-8") from None
     except RecursionError:
         raise ValueError("the body is nested too deeply") from None
+    except Twice as error:
+        shown = error.name.encode("utf-8", "replace").decode()
+        told = f"the body has the field {shown} twice in one object; send it once"
+        raise ValueError(told) from None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise ValueError(f"the body is no JSON: {error.msg}, at {where}") from None
@@ -57,15 +61,6 @@ def _number(digits: str) -> int:
     if len(digits) > MOST_DIGITS:
         raise ValueError(f"the body has a number of more than {MOST_DIGITS} digits")
     return int(digits)
-
-
-def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        name = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        shown = name.encode("utf-8", "replace").decode()
-        raise ValueError(f"the body has the field {shown} twice in one object; send it once")
-    return members
 
 
 def without_mark(body: bytes) -> bytes:

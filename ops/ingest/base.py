@@ -215,7 +215,7 @@ def parsed(document: Document) -> object:
     """Returns the parsed JSON of a document; NaN and Infinity, which some programs write where they
     have no number, as null. Raises Unreadable."""
     try:
-        found: object = json.loads(document.text, parse_constant=as_null, object_pairs_hook=members)
+        found = lenient_json(document.text)
     except Twice as error:
         raise Unreadable(str(error)) from None
     except ValueError as error:
@@ -244,7 +244,13 @@ def damage(text: str) -> str:
 
 
 class Twice(ValueError):
-    """An object of JSON has a member more than once: whichever is taken, the other is lost."""
+    """An object of JSON has the member `name` more than once: whichever is taken, the other is
+    lost."""
+
+    def __init__(self, name: str) -> None:
+        shown = named(without_halves(name))
+        super().__init__(f"an object has the member {shown} twice; keep one of them")
+        self.name = name
 
 
 def members(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -252,8 +258,7 @@ def members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         name = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        shown = named(without_halves(name))
-        raise Twice(f"an object has the member {shown} twice; keep one of them")
+        raise Twice(name)
     return found
 
 
@@ -266,8 +271,9 @@ def is_json(text: str) -> bool:
     return True
 
 
-def as_null(_: str) -> None:
-    """Takes NaN and Infinity, which are not JSON, as null."""
+def lenient_json(text: str) -> object:
+    """Parses JSON in which NaN and Infinity stand for null. Raises Twice, and as `json.loads`."""
+    return json.loads(text, parse_constant=lambda _: None, object_pairs_hook=members)
 
 
 def no_constant(name: str) -> float:

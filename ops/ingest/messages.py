@@ -23,11 +23,10 @@ from palimpsest.ops.ingest.base import (
     Twice,
     Unreadable,
     Utterance,
-    as_null,
     edit_time,
     is_json,
     iso_time,
-    members,
+    lenient_json,
     named,
     said,
     told_time,
@@ -124,7 +123,7 @@ def _values(document: Document) -> Iterator[tuple[str, object] | Bad]:
     """Yields the JSON values of a document with their places: a single one, those of a list of
     conversations, or one per line."""
     try:
-        whole = json.loads(document.text, parse_constant=as_null, object_pairs_hook=members)
+        whole = lenient_json(document.text)
     except Twice as error:
         if is_json(document.text):  # and not a value per line
             raise Unreadable(str(error)) from None
@@ -147,7 +146,7 @@ def _values_of_lines(document: Document) -> Iterator[tuple[str, object] | Bad]:
         if line.strip():
             place = f"{document.name}:{number}"
             try:
-                value = json.loads(line, parse_constant=as_null, object_pairs_hook=members)
+                value = lenient_json(line)
             except Twice as error:
                 yield Bad(place, str(error))
             except (ValueError, RecursionError) as error:

@@ -65,19 +65,7 @@ class Following:
         while True:
             try:
                 if self._lines is None:
-                    http, timeout = await self._service.open(), self._service.retries.timeout
-                    request = http.build_request(
-                        "GET",
-                        "/api/events",
-                        params={"scope": self._scope},
-                        headers={} if self._after is None else {"Last-Event-ID": self._after},
-                        timeout=httpx.Timeout(timeout, read=SILENT_SECONDS, pool=None),
-                    )
-                    self._answer = await http.send(request, stream=True)
-                    if not self._answer.is_success:
-                        await self._answer.aread()
-                        raise error_of(self._answer, retry_after(self._answer.headers))
-                    self._lines = self._answer.aiter_lines()
+                    await self._connect()
                 event = await self._read()
             except httpx.TransportError as error:
                 await self._lost(unreachable(self._service.url, error))
@@ -93,6 +81,21 @@ class Following:
         if self._answer is not None:
             await self._answer.aclose()
         self._answer = self._lines = None
+
+    async def _connect(self) -> None:
+        http, timeout = await self._service.open(), self._service.retries.timeout
+        request = http.build_request(
+            "GET",
+            "/api/events",
+            params={"scope": self._scope},
+            headers={} if self._after is None else {"Last-Event-ID": self._after},
+            timeout=httpx.Timeout(timeout, read=SILENT_SECONDS, pool=None),
+        )
+        self._answer = await http.send(request, stream=True)
+        if not self._answer.is_success:
+            await self._answer.aread()
+            raise error_of(self._answer, retry_after(self._answer.headers))
+        self._lines = self._answer.aiter_lines()
 
     async def _read(self) -> MemoryEvent | None:
         """The next event; None at the end of the stream, as when the service stops."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from palimpsest.ops.errors import RequestError
-from palimpsest.ops.sql.values import plain
+from palimpsest.ops.sql.values import plain, rfc3339
 
 if TYPE_CHECKING:
     from palimpsest.ops.reading.sources import Sources
@@ -118,17 +118,16 @@ def page(
     """A page with the newest rows by these columns (ties keep their order) as `name`; `next_cursor`
     is the next page, null on the last. `more`: there are rows beyond `found`."""
 
-    def place(row: Row) -> list[datetime | str]:
-        values = [(column, str(row[column])) for column in columns]
-        return [datetime.fromisoformat(v) if c.endswith("_at") else v for c, v in values]
+    def value(row: Row, column: str) -> datetime | str:
+        said = str(row[column])
+        return datetime.fromisoformat(said) if column.endswith("_at") else said
 
-    newest = sorted(found, key=place, reverse=True)
+    newest = sorted(found, key=lambda row: [value(row, each) for each in columns], reverse=True)
     last = newest[:limit][-1] if newest and (more or len(newest) > limit) else None
-    named = dict.fromkeys((*columns, "id"))
-    return {
-        name: newest[:limit],
-        "next_cursor": last and "/".join(str(last[column]) for column in named),
-    }
+    named = [] if last is None else [value(last, each) for each in dict.fromkeys((*columns, "id"))]
+    # Times in UTC: the sign of another zone would be a space in an address.
+    parts = [rfc3339(each) if isinstance(each, datetime) else each for each in named]
+    return {name: newest[:limit], "next_cursor": "/".join(parts) or None}
 
 
 def paged(parts: Sequence[Row], limit: int, name: str, columns: Sequence[str]) -> Row:

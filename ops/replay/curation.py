@@ -9,7 +9,7 @@ the branch does not get what the live memory refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
@@ -145,19 +145,7 @@ class Curation(Counterparts):
         before = self._before(message, record)
         then = replace(self, scope=message.scope, before=before)
         rows: list[Curated] = []
-        # The ids that the command names, and those that a cascade took along.
-        match command:
-            case ModifyCommand():
-                named = [patch.memory_id for patch in command.patches]
-            case ForgetCommand():
-                named = [*command.memory_ids, *(sorted(done) if command.cascade else ())]
-            case RecoverCommand() | ConfirmCommand():
-                named = [command.memory_id]
-            case ApplyProposalsCommand() | DismissProposalsCommand():
-                named = [*command.item_ids]
-            case EraseScopeCommand():
-                named = []
-        for live_id in list(dict.fromkeys(named)):
+        for live_id in _named(command, done):
             told = self.live.ledger.outcomes(before, memory_id=live_id)
             is_known = told or then.has_same_id(live_id)
             if live_id not in done and (_guarded(command, live_id) or not is_known):
@@ -261,6 +249,22 @@ def translated_command(message: Message) -> Translated | None:
     if not isinstance(intent, CommandIntent) or intent.error is not None:
         return None
     return intent.command if isinstance(intent.command, Translated) else None
+
+
+def _named(command: Translated, done: Iterable[str]) -> list[str]:
+    """Returns the ids that the command names, and those that a cascade took along."""
+    match command:
+        case ModifyCommand():
+            named = [patch.memory_id for patch in command.patches]
+        case ForgetCommand():
+            named = [*command.memory_ids, *(sorted(done) if command.cascade else ())]
+        case RecoverCommand() | ConfirmCommand():
+            named = [command.memory_id]
+        case ApplyProposalsCommand() | DismissProposalsCommand():
+            named = [*command.item_ids]
+        case EraseScopeCommand():
+            named = []
+    return list(dict.fromkeys(named))
 
 
 def _guarded(command: Translated, live_id: str) -> bool:

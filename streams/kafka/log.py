@@ -247,15 +247,7 @@ class KafkaLog:
                 limit = max_records - len(records)
                 polled: list[ConsumerRecord] = consumer.poll(POLL_MILLISECONDS, limit).get(tp, [])
                 for found in polled:
-                    record = Record(
-                        topic,
-                        found.partition,
-                        found.offset,
-                        found.key,
-                        found.value,
-                        _EPOCH + timedelta(milliseconds=found.timestamp),
-                        dict(found.headers or ()),
-                    )
+                    record = _record(topic, found)
                     size += len(record.key or b"") + len(record.value or b"")
                     if records and size > max_bytes:
                         return records
@@ -329,3 +321,15 @@ class KafkaLog:
                 if not error.retriable or time.monotonic() > deadline:
                     raise unreachable(self.cluster, error) from error
                 time.sleep(0.1)
+
+
+def _record(topic: str, found: ConsumerRecord) -> Record:
+    return Record(
+        topic,
+        found.partition,
+        found.offset,
+        found.key,
+        found.value,
+        _EPOCH + timedelta(milliseconds=found.timestamp),
+        dict(found.headers or ()),
+    )

@@ -171,15 +171,7 @@ class PartitionTask:
             while not self.closed:
                 records = await self._source.take()
                 if records:
-                    self.taken = len(records)
-                    try:
-                        await self._until_done(runner, records)
-                        self._source.acknowledge(records)
-                    finally:
-                        self.taken = 0
-                    self._note_applied()
-                    if self._on_batch is not None:
-                        await self._on_batch(runner)
+                    await self._process(runner, records)
                 else:
                     if self._on_idle is not None:
                         self._on_idle()
@@ -199,6 +191,17 @@ class PartitionTask:
                 return await asyncio.to_thread(runner.committed_outbox, self._source.log)
             except LogUnavailable:
                 await asyncio.sleep(UNAVAILABLE_SECONDS)
+
+    async def _process(self, runner: StageRunner, records: Sequence[Record]) -> None:
+        self.taken = len(records)
+        try:
+            await self._until_done(runner, records)
+            self._source.acknowledge(records)
+        finally:
+            self.taken = 0
+        self._note_applied()
+        if self._on_batch is not None:
+            await self._on_batch(runner)
 
     async def _until_done(self, runner: StageRunner, records: Sequence[Record]) -> None:
         while True:

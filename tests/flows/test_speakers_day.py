@@ -141,3 +141,19 @@ def test_what_is_said_again_has_the_clock_of_the_newest_statement(pipeline: Pipe
     pipeline.run()
     [fact] = ask(pipeline, List(types=("fact",)))["memories"]
     assert fact["occurred_at"] == written
+
+
+def test_pages_are_continued_by_the_moment_whatever_the_clock(pipeline: Pipeline) -> None:
+    """The sign of an offset would be a space in an address."""
+    times = ("2025-03-14T23:00:00+09:00", "2025-03-14T12:00:00-07:00", "2025-03-15T01:00:00+05:30")
+    for number, written in enumerate(times):
+        say_at(pipeline, written, f"Word {number}.", number)
+    pipeline.run()
+    seen, cursor = [], None
+    for _ in times:
+        page = ask(pipeline, List(limit=1, cursor=cursor))
+        seen += [each["occurred_at"] for each in page["memories"]]
+        cursor = page["next_cursor"]
+        assert cursor is None or "+" not in cursor
+    assert seen == [times[2], times[1], times[0]]
+    assert cursor is None

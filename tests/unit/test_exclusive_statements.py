@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 import pytest
 
 from palimpsest.streams.claims.turn import claims_of_turn
-from tests.harness import CAREFUL, FULL, Pipeline, pipeline_settings
-from tests.messages import published, turn
-from tests.unit.test_order_of_statements import FAR, active, pending
+from tests.harness import CAREFUL, FULL, pipeline_settings
+from tests.unit.test_order_of_statements import FAR, Met, met
 
 EXCLUSIVE = [
     ("I'm a vegetarian.", "I eat chicken now."),
@@ -418,54 +416,21 @@ BESIDE = [
 PAIRS = [*EXCLUSIVE, *BESIDE]
 
 
-class Told(NamedTuple):
-    """The contents that were active before and after the second statement, and how many proposals
-    wait."""
-
-    before: list[str]
-    now: list[str]
-    waiting: int
-
-
 @pytest.fixture(scope="module", params=["careful", "full"])
-def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Told]:
-    """Of each of `PAIRS`, all in one store, each in a scope of its own."""
+def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Met]:
     flags = CAREFUL if request.param == "careful" else FULL
     settings = pipeline_settings(flags, near=FAR, min_score=1.0)
-    contents: list[list[list[str]]] = []
-    with Pipeline(tmp_path_factory.mktemp("told"), settings) as pipeline:
-        for place, year in ((0, 2020), (1, 2022)):
-            pipeline.publish(
-                *(
-                    published(
-                        turn(pair[place], f"{year} {pair[place]}"),
-                        f"pair-{number}",
-                        occurred_at=datetime(year, 1, 1, tzinfo=UTC),
-                    )
-                    for number, pair in enumerate(PAIRS)
-                )
-            )
-            pipeline.run()
-            contents.append(
-                [
-                    [content for content, *_ in active(pipeline, f"pair-{number}")]
-                    for number in range(len(PAIRS))
-                ]
-            )
-        return [
-            Told(before, now, len(pending(pipeline, f"pair-{number}")))
-            for number, (before, now) in enumerate(zip(*contents, strict=True))
-        ]
+    return met(tmp_path_factory.mktemp("told"), settings, PAIRS)
 
 
-def test_what_excludes_what_is_known_waits_for_a_person(told: list[Told]) -> None:
+def test_what_excludes_what_is_known_waits_for_a_person(told: list[Met]) -> None:
     for pair, (before, now, waiting) in zip(EXCLUSIVE, told, strict=False):
         assert before, pair
         assert waiting == 1, pair
         assert set(before) <= set(now), pair
 
 
-def test_what_only_looks_like_it_stands_beside(told: list[Told]) -> None:
+def test_what_only_looks_like_it_stands_beside(told: list[Met]) -> None:
     for pair, (before, now, waiting) in zip(BESIDE, told[len(EXCLUSIVE) :], strict=True):
         assert waiting == 0, pair
         assert set(before) <= set(now), pair

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import ApplyProposalsCommand
 from palimpsest.schemas.messages import MemoryWrite, ProposalsIntent
 from palimpsest.schemas.topics import MEMORY_WRITES
@@ -333,6 +334,35 @@ def test_statements_in_one_slot_meet_however_far_apart_they_are_in_meaning(
     with Pipeline(tmp_path, settings) as pipeline:
         say(pipeline, [(2020 + number, text) for number, text in enumerate(said)])
         assert len(pending(pipeline)) == 1
+
+
+class Met(NamedTuple):
+    """The contents that were active before and after the second statement of a pair, and how many
+    proposals wait."""
+
+    before: list[str]
+    now: list[str]
+    waiting: int
+
+
+def met(folder: Path, settings: Settings, pairs: Sequence[tuple[str, str]]) -> list[Met]:
+    """What came of each pair of statements, of 2020 and 2022: all in one store, each in a scope of
+    its own."""
+    scopes = [f"pair-{number}" for number in range(len(pairs))]
+    contents: list[list[list[str]]] = []
+    with Pipeline(folder, settings) as pipeline:
+        for place, year in ((0, 2020), (1, 2022)):
+            at = datetime(year, 1, 1, tzinfo=UTC)
+            pipeline.publish(
+                *(
+                    published(turn(pair[place], f"{year} {pair[place]}"), scope, occurred_at=at)
+                    for scope, pair in zip(scopes, pairs, strict=True)
+                )
+            )
+            pipeline.run()
+            contents.append([[each[0] for each in active(pipeline, scope)] for scope in scopes])
+        waiting = [len(pending(pipeline, scope)) for scope in scopes]
+    return [Met(*each) for each in zip(*contents, waiting, strict=True)]
 
 
 def test_statements_meet_among_many_that_are_nearer(tmp_path: Path) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from palimpsest.streams.claims.polarity import opposes
 from palimpsest.streams.claims.reading import claims_in
 from tests.harness import CAREFUL, FULL, Pipeline, pipeline_settings
-from tests.messages import published, turn
-from tests.unit.test_order_of_statements import FAR, active, pending, say
+from tests.unit.test_order_of_statements import FAR, Met, active, met, pending, say
 
 RETRACTIONS = [
     ("I like jazz.", "I don't like jazz, actually."),
@@ -338,48 +336,16 @@ def test_what_only_sounds_over_is_theirs(said: str) -> None:
     assert claims_in(said, "Ana", date(2026, 3, 4))
 
 
-class Retracted(NamedTuple):
-    """The contents that were active before and after a retraction, and how many proposals wait."""
-
-    before: list[str]
-    now: list[str]
-    waiting: int
-
-
 @pytest.fixture(scope="module")
-def retracted(tmp_path_factory: pytest.TempPathFactory) -> list[Retracted]:
-    """Of each of `RETRACTIONS`, all in one store, each in a scope of its own."""
+def retracted(tmp_path_factory: pytest.TempPathFactory) -> list[Met]:
     settings = pipeline_settings(CAREFUL, near=FAR, min_score=1.0)
-    with Pipeline(tmp_path_factory.mktemp("retracted"), settings) as pipeline:
-        contents = []
-        for place, year in ((0, 2020), (1, 2022)):
-            pipeline.publish(
-                *(
-                    published(
-                        turn(pair[place], f"{year} {pair[place]}"),
-                        f"pair-{number}",
-                        occurred_at=datetime(year, 1, 1, tzinfo=UTC),
-                    )
-                    for number, pair in enumerate(RETRACTIONS)
-                )
-            )
-            pipeline.run()
-            contents.append(
-                [
-                    [content for content, *_ in active(pipeline, f"pair-{number}")]
-                    for number in range(len(RETRACTIONS))
-                ]
-            )
-        return [
-            Retracted(before, now, len(pending(pipeline, f"pair-{number}")))
-            for number, (before, now) in enumerate(zip(*contents, strict=True))
-        ]
+    return met(tmp_path_factory.mktemp("retracted"), settings, RETRACTIONS)
 
 
 @pytest.mark.parametrize(
     "number", range(len(RETRACTIONS)), ids=[f"{known}-{new}" for known, new in RETRACTIONS]
 )
-def test_a_retraction_waits_for_a_person(retracted: list[Retracted], number: int) -> None:
+def test_a_retraction_waits_for_a_person(retracted: list[Met], number: int) -> None:
     before, now, waiting = retracted[number]
     assert waiting == 1
     assert before
