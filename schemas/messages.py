@@ -257,7 +257,7 @@ Intent = Annotated[
 ]
 
 
-EDITION: Final = 5
+EDITION: Final = 6
 """The edition of new records: a change of what apply-writes makes of a record raises it."""
 
 
@@ -270,7 +270,9 @@ class MemoryWrite(Frozen):
     request ends when it says so, and has the categories of all that it states; since 3, a memory
     that is stated again settles what may not hold beside it, and an approved change that is older
     than its memory becomes past; since 4, a fact has the clock of its source; since
-    5, the relations of a turn are linked to the facts that name them."""
+    5, the relations of a turn are linked to the facts that name them; since 6, a pending change
+    is settled by a statement that excludes it and by the change of its memory, and is about the
+    text of its memory, whatever else changed of that."""
 
     write: Intent
     settings: dict[str, dict[str, JsonValue]] | None = None

@@ -144,7 +144,8 @@ class Load(AnsweredBy["Loaded"]):
     `session_id` adds the session, all open sessions of the scope and the session's short-term
     memory. `whole_scope` adds all memories of the scope that are not erased; `categories` adds all
     categories of the scope. `proposed_in`: which facts have a proposal of this round of decide.
-    `held_for` requests the changes of these memories that are pending review.
+    `held_for` requests the changes of these memories that are pending review, `texts_at` what
+    memories said in a version of theirs.
     `embedding` adds the partition's embedding models; `fading_after` adds the next `fading_limit`
     memories that fade, after this id."""
 
@@ -160,6 +161,7 @@ class Load(AnsweredBy["Loaded"]):
     command_id: str | None = None
     held_ids: tuple[str, ...] = ()
     held_for: tuple[str, ...] = ()
+    texts_at: tuple[tuple[str, int], ...] = ()
     fact_ids: tuple[str, ...] = ()
     derived_from: tuple[str, ...] = ()
     whole_scope: bool = False
@@ -180,6 +182,7 @@ class Loaded:
     `by_hash` and `by_source` hold active, non-episodic memories. `settled` are the requested
     items, facts and turns that have an outcome; `command` is the result of the requested command;
     `held` are the changes of requested facts and memories that are still pending review, by fact;
+    `texts_at` has the texts of requested versions where the memory says something else since;
     `facts` are those of `fact_ids` that were recorded before, `proposed` the ids of those of
     `proposed_in` that have a proposal. `fading` are the ids requested by `fading_after`, in
     order. `derived` holds all sources of every memory derived from one of `derived_from`: what it
@@ -201,6 +204,7 @@ class Loaded:
     write_seq: int
     command: CommandRow | None = None
     held: Mapping[str, PendingProposalRow] = field(default_factory=dict)
+    texts_at: Mapping[tuple[str, int], str] = field(default_factory=dict)
     facts: Mapping[str, FactRow] = field(default_factory=dict)
     derived: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     answers: Mapping[tuple[str, str], str] = field(default_factory=dict)

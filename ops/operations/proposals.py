@@ -31,9 +31,9 @@ MOST = 200
 
 
 class PendingProposal(Answer):
-    """A change of a memory that awaits review. `state` is `ready`, or why it cannot be applied: the
-    memory is gone, has changed since, or is pinned. The evidence is the `turn` from which `model`
-    extracted the fact, said by `who`; None if it was forgotten."""
+    """A change of a memory that awaits review. `state` is `ready`, or what has become of the
+    memory: it is gone, says something else since, or is pinned. The evidence is the `turn` from
+    which `model` extracted the fact, said by `who`; None if it was forgotten."""
 
     id: str
     scope: str
@@ -85,10 +85,13 @@ class Proposals(Read[PendingProposals]):
 
 
 _PENDING = f"""
-SELECT h.item_id AS id, h.scope, h.action, h.target_id AS memory_id, m.content AS memory,
+SELECT h.item_id AS id, h.scope, h.action, h.target_id AS memory_id,
+    CASE WHEN NOT m.is_deleted THEN m.content END AS memory,
     h.content AS fact, h.reason, h.confidence, h.occurred_at, h.recorded_at AS held_at,
     CASE WHEN m.memory_id IS NULL OR m.is_deleted THEN 'target_gone'
-         WHEN m.version IS DISTINCT FROM h.target_version THEN 'version_conflict'
+         WHEN m.content <> (SELECT arg_min(a.content, a.version) FROM archived_states a
+             WHERE a.memory_id = m.memory_id AND a.version >= coalesce(h.target_version, 1))
+         THEN 'version_conflict'
          WHEN m.pinned THEN 'pinned' ELSE 'ready' END AS state,
     h.model, h.turn_memory_id AS turn_id, t.content AS turn, t.who
 FROM held_proposals h
@@ -165,15 +168,21 @@ class Reviewing(Write[ReviewedProposals]):
 
 
 class ApplyProposals(Reviewing):
-    """Apply pending changes. A memory that has changed since stays unchanged; a statement that is
-    older than the memory becomes what held until then.
+    """Apply pending changes. A statement older than the memory becomes what held until then; one
+    whose memory is gone, or says something else since, beside which it may hold, becomes a memory
+    of its own. Any other memory that says something else since stays unchanged.
 
     Example: palimpsest proposals apply 5b1f22aa --reason "she did move"
     """
 
     reason: shared.RequiredReason = "applied by hand"
     force: Annotated[
-        bool, Doc("also change pinned memories, and by older statements", option="--force")
+        bool,
+        Doc(
+            "also change pinned memories, those that say something else since, and by older"
+            " statements",
+            option="--force",
+        ),
     ] = False
 
     surface: ClassVar = _REVIEW(("POST", "/api/proposals/apply"), command="proposals apply")

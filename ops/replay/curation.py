@@ -56,7 +56,7 @@ DONE: Final[Mapping[str, frozenset[str]]] = {
     "forget": frozenset({"forgotten", "erased", "deleted"}),
     "recover": frozenset({"recovered"}),
     "confirm": frozenset({"confirmed"}),
-    "apply-proposals": frozenset({"updated", "deleted", "deduped", "said_before"}),
+    "apply-proposals": frozenset({"updated", "deleted", "deduped", "said_before", "added"}),
     "dismiss-proposals": frozenset({"dismissed"}),
     "erase-scope": frozenset({"erased"}),
 }

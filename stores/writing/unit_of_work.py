@@ -114,6 +114,7 @@ class UnitOfWork:
         self._names = NameView(shard.names)
         self._texts = TextSearch(shard, self._search)
         self._removals = BatchRemovals(shard)
+        self._with_held: set[str] = set()
         # The indexes of a former space have at least what was written before the change.
         self.write_seq = shard.write_seq if self.space is shard.space else shard.space.began
 
@@ -132,6 +133,8 @@ class UnitOfWork:
             memories = [(key,) for load in loads for key in load.memory_ids]
             self._rows.fetch(MemoryRow, [*memories, *turns])
             held = [item_id for load in loads for item_id in load.held_ids]
+            targets = {key for load in loads for key in load.held_for}
+            held += [row.item_id for row in self._held_for(targets)]
             items = [key for load in loads for key in _item_keys(load)]
             self._rows.fetch(OutcomeRow, [*items, *(("fact", item_id) for item_id in held)])
             self._rows.fetch(PendingProposalRow, [(item_id,) for item_id in held])
@@ -214,6 +217,7 @@ class UnitOfWork:
             write_seq=self.write_seq,
             command=self._row(CommandRow, ask.command_id),
             held=self._held(ask),
+            texts_at=self._replaced_texts(ask),
             facts={key: fact for key in ask.fact_ids if (fact := self._rows.get(FactRow, (key,)))},
             proposed=frozenset(
                 key[0] for key in ask.proposed_in if self._rows.get(ProposalRow, key) is not None
@@ -237,12 +241,7 @@ class UnitOfWork:
         """Returns the facts that are pending: those asked for, and all changes of the memories
         `held_for`."""
         item_ids = [*ask.held_ids]
-        if ask.held_for:
-            condition = among("target_id", sorted(ask.held_for))
-            rows = self._rows.matching(
-                PendingProposalRow, *condition, lambda row: row.target_id in ask.held_for
-            )
-            item_ids += sorted(row.item_id for row in rows)
+        item_ids += sorted(row.item_id for row in self._held_for(ask.held_for))
         held: dict[str, PendingProposalRow] = {}
         for item_id in item_ids:
             row = self._rows.get(PendingProposalRow, (item_id,))
@@ -251,6 +250,32 @@ class UnitOfWork:
             if row is not None and is_held and row.scope == ask.scope:
                 held[item_id] = row
         return held
+
+    def _held_for(self, targets: Collection[str]) -> list[PendingProposalRow]:
+        """Returns the changes of these memories that are or were pending; reads those of a memory
+        once in a batch."""
+        missing = sorted({*targets} - self._with_held)
+        if missing:
+            self._with_held.update(missing)
+            condition = among("target_id", missing)
+            self._rows.matching(PendingProposalRow, *condition, lambda _: True)
+        known = self._rows.known(PendingProposalRow) if targets else ()
+        return [row for row in known if row.target_id in targets]
+
+    def _replaced_texts(self, ask: Load) -> dict[tuple[str, int], str]:
+        """Returns what memories said in these versions, of those that say something else now. A
+        text is archived with the last version that had it."""
+        found: dict[tuple[str, int], str] = {}
+        for memory_id, version in ask.texts_at:
+            row = self._memory(memory_id, ask.scope)
+            if row is None or row.scope != ask.scope:
+                continue
+            later = [(memory_id, number) for number in range(version, row.version)]
+            states = self._rows.get_all(ArchiveRow, later)
+            then = min(states, key=lambda state: state.version, default=row)
+            if then.content != row.content:
+                found[memory_id, version] = then.content
+        return found
 
     def _memory(self, memory_id: str, scope: str) -> MemoryRow | None:
         row = self._rows.get(MemoryRow, (memory_id,))

@@ -75,6 +75,7 @@ from palimpsest.streams.apply.command_work import (
 from palimpsest.streams.apply.documents import add_document, delete_document
 from palimpsest.streams.apply.forget import erase_scope, forget, recover
 from palimpsest.streams.apply.imports import import_lines
+from palimpsest.streams.apply.pending import review
 from palimpsest.streams.apply.privacy import (
     load_about,
     refuse_about_private,
@@ -82,7 +83,6 @@ from palimpsest.streams.apply.privacy import (
     set_privacy,
 )
 from palimpsest.streams.apply.promotions import promote, roll_back
-from palimpsest.streams.apply.proposals import review
 from palimpsest.streams.apply.remember import remember
 from palimpsest.streams.apply.sessions import (
     alive,

@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 
 from pydantic import JsonValue
 
-from palimpsest.schemas.commands import ApplyProposalsCommand, DismissProposalsCommand
-from palimpsest.schemas.extraction import Fact, FactsExtracted
-from palimpsest.schemas.identity import fact_memory_id
+from palimpsest.schemas.echoes import spoken
+from palimpsest.schemas.extraction import FactsExtracted
 from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.messages import GraphWork, MemoryChange, Outcome, Proposal, ProposalsIntent
 from palimpsest.schemas.normal_forms import content_hash, storage_content
-from palimpsest.schemas.rows.columns import row_of
+from palimpsest.schemas.rows.enumerations import OutcomeEvent
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.rows.pipeline import PendingProposalRow
 from palimpsest.schemas.topics import FACTS_EXTRACTED
 from palimpsest.streams.apply.categories import ScopeCategories
 from palimpsest.streams.apply.command_work import (
     MemoryChanges,
-    Work,
     changes,
     link_writes,
     load_names,
     outcome_row,
-    refuse_machines,
 )
-from palimpsest.streams.claims.conflict import contradicts
+from palimpsest.streams.apply.pending import (
+    decision_of,
+    held_row,
+    may_exclude,
+    may_oppose,
+    origin_of_held,
+    outcome_of_held,
+    proposal_of,
+)
+from palimpsest.streams.claims.conflict import contradicts, is_ambiguous
 from palimpsest.streams.claims.contradiction import same_fact
 from palimpsest.streams.claims.grammar import plainly_named
-from palimpsest.streams.claims.polarity import opposes
-from palimpsest.streams.claims.succession import may_succeed
+from palimpsest.streams.claims.source import as_stated
 from palimpsest.streams.decide.proposal_policy import (
+    MAY_EXCLUDE,
+    MAY_HOLD_NOW,
     SAID_BEFORE,
     Met,
     Verdict,
@@ -61,12 +67,11 @@ from palimpsest.streams.memory_rows import (
     skip_reason,
 )
 from palimpsest.streams.privacy import is_private, is_private_source, is_withheld
-from palimpsest.streams.settings import Flags, StageSettings
+from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Asking, Emit, Message, Step
 from palimpsest.streams.store_port import (
     SAME_IS_PENDING,
     KeepVector,
-    Load,
     NearDuplicates,
     Put,
 )
@@ -91,32 +96,7 @@ def proposals_step(
 ) -> Asking[Step]:
     """Executes the proposals of one turn, in order."""
     work = _Work(message, settings, intent)
-    # The texts that may become a memory's, as far as that is known without the store.
-    least = least_confidence(intent.turn, settings.pipeline)
-    yield from work.embed(
-        storage_content(proposal.fact.content)
-        for proposal in intent.proposals
-        if proposal.dropped is None and skip_reason(proposal.fact, least) is None
-    )
-    # The memories that the proposals name, and what else to load.
-    texts = [storage_content(each.fact.content) for each in intent.proposals]
-    targets = [p.target_id for p in intent.proposals if p.target_id is not None]
-    sources = [each for p in intent.proposals for each in p.fact.drawn_from or ()]
-    targets += [each for p in intent.proposals for each in p.ends or ()]
-    made = [p.memory_id for p in intent.proposals]
-    also = replace(
-        load_names(message.scope, texts),
-        content_hashes=tuple(map(content_hash, texts)),
-        item_ids=tuple(p.item_id for p in intent.proposals),
-        held_for=tuple(
-            p.target_id
-            for p in intent.proposals
-            if p.target_id is not None
-            and (intent.by_date if p.action == "NONE" else intent.held_once)
-        ),
-        categories=True,
-    )
-    yield from work.load(*([intent.turn.memory_id, *targets, *sources, *made], also))
+    yield from _load(work, intent)
     loaded = work.loaded
     source = loaded.memories.get(intent.turn.memory_id)
     work.private = is_private_source(loaded.privacy, intent.turn.speaker, source)
@@ -135,6 +115,49 @@ def proposals_step(
         if outcome.event != "reconsidered":
             work.writes.append(Put(outcome_row(message, outcome)))
     return Step(writes=(*work.writes, *work.categories.writes()), emits=_emits(work))
+
+
+def _load(work: _Work, intent: ProposalsIntent) -> Asking[None]:
+    """Loads the memories that the proposals name, and what waits for a person that they may
+    settle."""
+    # The texts that may become a memory's, as far as that is known without the store.
+    least = least_confidence(intent.turn, work.settings.pipeline)
+    yield from work.embed(
+        storage_content(proposal.fact.content)
+        for proposal in intent.proposals
+        if proposal.dropped is None and skip_reason(proposal.fact, least) is None
+    )
+    texts = [storage_content(each.fact.content) for each in intent.proposals]
+    targets = [p.target_id for p in intent.proposals if p.target_id is not None]
+    sources = [each for p in intent.proposals for each in p.fact.drawn_from or ()]
+    targets += [each for p in intent.proposals for each in p.ends or ()]
+    made = [p.memory_id for p in intent.proposals]
+    changed = [
+        p.target_id
+        for p in intent.proposals
+        if p.target_id is not None and (intent.by_date if p.action == "NONE" else intent.held_once)
+    ]
+    # A statement settles what waits against any memory that it was compared with.
+    met = [c.memory_id for p in intent.proposals for c in p.candidates if work.edition >= 6]
+    also = replace(
+        load_names(work.scope, texts),
+        content_hashes=tuple(map(content_hash, texts)),
+        item_ids=tuple(p.item_id for p in intent.proposals),
+        held_for=tuple(dict.fromkeys([*changed, *met])),
+        categories=True,
+    )
+    yield from work.load(*([intent.turn.memory_id, *targets, *sources, *made], also))
+    pending = work.loaded.held.values() if work.edition >= 6 else ()
+    if pending:
+        texts += [row.content for row in pending]
+        of_pending = yield from replace(
+            load_names(work.scope, texts),
+            memory_ids=tuple(row.turn_memory_id for row in pending),
+            content_hashes=tuple(content_hash(row.content) for row in pending),
+        )
+        work.add(of_pending)
+        work.know(of_pending)
+        work.names = of_pending.entities
 
 
 def _carry_out(work: _Work, proposal: Proposal, number: int) -> Asking[Outcome]:
@@ -163,7 +186,7 @@ def _carry_out(work: _Work, proposal: Proposal, number: int) -> Asking[Outcome]:
         work.sent_back.append(proposal)
     if ruling.event == "none" and ruling.row is not None:
         work.put(ruling.row)
-        _settle_older(work, ruling.row, proposal, origin)
+        _settle_pending(work, ruling.row, proposal, origin, ruling.event)
     elif ruling.row is not None:
         work.writes += archive_writes(ruling, target, origin)
         work.put(work.categories.folded(ruling.row))
@@ -173,6 +196,8 @@ def _carry_out(work: _Work, proposal: Proposal, number: int) -> Asking[Outcome]:
             work.writes += link_writes(ruling.row, work.names)
         if ruling.reason == SAID_BEFORE and target is not None:
             _begin_earlier(work, target, origin)
+        elif ruling.event in ("created", "modified"):
+            _settle_pending(work, ruling.row, proposal, origin, ruling.event)
     for row in ended_with(proposal, ruling, met, origin, work.memories):
         # Ended by what holds now, where the fact that ended it has ended itself.
         before = work.memories[row.memory_id]
@@ -225,49 +250,85 @@ def _begin_earlier(work: _Work, target: MemoryRow, origin: Origin) -> None:
         work.put(replace(target, first_occurred_at=origin.occurred_at))
 
 
-def _settle_older(work: _Work, row: MemoryRow, proposal: Proposal, origin: Origin) -> None:
-    """Settles the pending changes of a memory that was stated again after them: what they say is
-    stored as what held until then."""
+def _settle_pending(
+    work: _Work, row: MemoryRow, proposal: Proposal, origin: Origin, event: OutcomeEvent
+) -> None:
+    """Settles the pending changes that a statement decides, of which `row` is the memory. What was
+    said before the statement, and cannot hold beside it, held until then. What was said after it,
+    and only against what the memory said before, becomes a memory of its own."""
     plain = plainly_named(work.intent.turn.speaker if work.edition >= 3 else "")
     said = plain(proposal.fact.content)
-    for held in work.loaded.held.values():
-        is_open = held.target_id == row.memory_id and held.item_id not in work.settled
-        if not is_open or not held.occurred_at < origin.occurred_at:
+    is_repeat = event == "none"
+    may_end_others = work.edition >= 6 and _is_all_that_was_said(work, proposal)
+    beside = [replace(row, content=said)]
+    pending = list(work.loaded.held.values())
+    if work.edition >= 6:
+        pending.sort(key=lambda each: (each.occurred_at, each.item_id))
+    for held in pending:
+        is_of_row = held.target_id == row.memory_id
+        if held.item_id in work.settled or not (is_of_row if is_repeat else may_end_others):
             continue
         other = plain(held.content)
-        is_against = contradicts(said, other, held.occurred_at.date())
-        if work.edition >= 3:
-            # What may not hold beside the memory was not said again, and the memory was.
-            is_against |= opposes(said, other) or opposes(other, said) or may_succeed(said, other)
-        if not is_against:
-            continue
-        work.settled.add(held.item_id)
         source = work.memories.get(held.turn_memory_id)
-        of_held = _origin_of_held(held, source, origin.at, work.edition, origin.order)
-        past = ended(fact_memory(of_held, _proposal_of(held)), row.occurred_at)
-        ruling = Verdict("skipped", SAID_BEFORE, row.memory_id)
-        if held.action == "UPDATE" and work.active(past.content_hash) is None:
-            ruling = Verdict("created", SAID_BEFORE, past.memory_id, past)
-            work.put(work.categories.folded(past))
-            work.writes += edge_writes(ruling, row, (held.turn_memory_id,), source)
-        settled = _of_held(held, ruling, None, SAID_BEFORE)
-        work.outcomes.append(settled)
-        work.writes.append(Put(outcome_row(work.message, settled)))
+        of_held = origin_of_held(held, source, origin.at, work.edition, origin.order)
+        memory = fact_memory(of_held, proposal_of(held))
+        if held.occurred_at < origin.occurred_at:
+            is_against = contradicts(said, other, held.occurred_at.date())
+            if is_repeat and work.edition >= 3:
+                # What may not hold beside the memory was not said again, and the memory was.
+                is_against |= may_oppose(said, other)
+            if is_against:
+                _settle_as(work, held, ended(memory, row.occurred_at), SAID_BEFORE, row)
+                if work.edition >= 6:
+                    _begin_earlier(work, work.memories[row.memory_id], of_held)
+        elif event == "modified" and is_of_row and held.reason == MAY_EXCLUDE:
+            against = next((each for each in beside if may_exclude(other, each)), None)
+            if against is None:
+                _settle_as(work, held, memory, MAY_HOLD_NOW, None)
+                beside.append(replace(memory, content=other))
+            elif against is not beside[0]:
+                waits = replace(held, target_id=against.memory_id, target_version=against.version)
+                work.writes.append(Put(waits))
 
 
-def _origin_of_held(
-    held: PendingProposalRow,
-    source: MemoryRow | None,
-    at: datetime,
-    edition: int,
-    order: int | None = None,
-    by: str = "pipeline",
-) -> Origin:
-    """The origin of a fact that waited, drawn from its `source`, for a change recorded `at`."""
-    zone = None if source is None or edition < 4 else source.utc_offset_minutes
-    return Origin(
-        held.scope, held.occurred_at, at, held.model, order, by=by, utc_offset_minutes=zone
+def _is_all_that_was_said(work: _Work, proposal: Proposal) -> bool:
+    """Whether the fact is all that its turn says, of somebody who has no namesake here: no other
+    ends what was said before it."""
+    source = work.memories.get(work.intent.turn.memory_id)
+    fact = proposal.fact.content
+    return (
+        source is not None
+        and as_stated(spoken(source.content), fact) is not None
+        and not is_ambiguous(fact, (each.content for each in proposal.candidates))
     )
+
+
+def _settle_as(
+    work: _Work,
+    held: PendingProposalRow,
+    memory: MemoryRow,
+    reason: str,
+    ended_by: MemoryRow | None,
+) -> None:
+    """Replaces `blocked` as the outcome of a pending change, whose statement becomes this memory
+    unless another one says it."""
+    work.settled.add(held.item_id)
+    source = work.memories.get(held.turn_memory_id)
+    same = work.active(memory.content_hash)
+    target_id = held.target_id if ended_by is None else ended_by.memory_id
+    ruling = Verdict("skipped", reason, target_id)
+    is_kept = work.edition < 6 or not (
+        source_gone(source, None) or is_private_source(work.loaded.privacy, "", source)
+    )
+    if held.action == "UPDATE" and same is None and is_kept:
+        ruling = Verdict("created", reason, memory.memory_id, memory)
+        work.put(work.categories.folded(memory))
+        work.writes += edge_writes(ruling, ended_by, (held.turn_memory_id,), source)
+        if work.edition >= 6:
+            work.writes += link_writes(memory, work.names)
+    settled = outcome_of_held(held, ruling, None, reason)
+    work.outcomes.append(settled)
+    work.writes.append(Put(outcome_row(work.message, settled)))
 
 
 def _newcomer(work: _Work, proposal: Proposal, row: MemoryRow, order: int) -> Asking[str | None]:
@@ -355,172 +416,3 @@ def _emits(work: _Work) -> tuple[Emit, ...]:
         )
         emits += changes(change, work.touched)
     return tuple(emits)
-
-
-# --- held proposals: changes that the flags do not allow, pending a review ------------------------
-
-
-ALLOWED = Flags(allow_update_delete=True)
-"""A person's decision replaces the flag."""
-
-Left = dict[tuple[str, int | None], int]
-"""The version in which this command left a memory, by its id and the version that the decision
-saw."""
-
-HeldCommand = ApplyProposalsCommand | DismissProposalsCommand
-
-
-def held_row(proposal: Proposal, origin: Origin, turn_memory_id: str) -> PendingProposalRow:
-    """A change to execute later, if a person approves it."""
-    return row_of(
-        PendingProposalRow,
-        proposal.fact,
-        scope=origin.scope,
-        action=proposal.action,
-        target_id=proposal.target_id or "",
-        target_version=proposal.target_version,
-        reason=proposal.reason,
-        turn_memory_id=turn_memory_id,
-        content=storage_content(proposal.fact.content),
-        model=origin.model,
-        occurred_at=origin.occurred_at,
-        recorded_at=origin.at,
-    )
-
-
-def decision_of(proposal: Proposal, source_id: str, model: str) -> dict[str, JsonValue]:
-    """What every event of a proposal says of it; `model` drew the fact from the memory
-    `source_id`."""
-    return {
-        "proposed_action": proposal.action,
-        "target_id": proposal.target_id,
-        "fact": proposal.fact.content,
-        "fact_type": proposal.fact.type,
-        "confidence": proposal.confidence,
-        "decision_reason": proposal.reason,
-        "source_memory": source_id,
-        "extraction_model": model,
-    }
-
-
-def review(work: Work, command: HeldCommand) -> Asking[JsonValue]:
-    """Applies or dismisses, as a person decided, changes (UPDATE and DELETE) that the flags did not
-    allow; the command's result lists the outcome of each."""
-    ids = tuple(dict.fromkeys(command.item_ids))
-    yield from work.begin(also=Load(work.scope, held_ids=ids))
-    pending = work.loaded.held
-    rows = pending.values()
-    wanted = replace(
-        load_names(work.scope, [row.content for row in rows]),
-        content_hashes=tuple(content_hash(row.content) for row in rows),
-        categories=True,
-    )
-    yield from work.load(
-        [key for row in rows for key in (row.target_id, row.turn_memory_id)], wanted
-    )
-    categories = ScopeCategories.of(work.scope, work.loaded)
-    refuse_machines(work, "what was held back is for a person to decide")
-    results: list[JsonValue] = []
-    left: Left = {}
-    for item_id in ids:
-        held = pending.get(item_id)
-        if held is None:
-            results.append({"id": item_id, "status": "not_held"})
-        elif isinstance(command, DismissProposalsCommand):
-            ruling = Verdict("skipped", "dismissed", held.target_id)
-            _settle(work, held, ruling, None, command.reason)
-            results.append({"id": item_id, "status": "dismissed", "memory_id": held.target_id})
-        else:
-            results.append(_apply(work, held, command, left, categories))
-    work.writes += categories.writes()
-    return results
-
-
-def _apply(
-    work: Work,
-    held: PendingProposalRow,
-    command: ApplyProposalsCommand,
-    left: Left,
-    categories: ScopeCategories,
-) -> JsonValue:
-    target = work.memories.get(held.target_id)
-    source = work.memories.get(held.turn_memory_id)
-    seen = (held.target_id, held.target_version)
-    # Approving several changes of one memory means applying them one after the other.
-    proposal = _proposal_of(replace(held, target_version=left.get(seen, held.target_version)))
-    met = Met(
-        ALLOWED,
-        source,
-        target,
-        work.active(content_hash(held.content)),
-        by_person=True,
-        private=is_private_source(
-            work.loaded.privacy, "" if target is None else target.who, source
-        ),
-        forced=command.force,
-        # A statement that the memory was stated after becomes one that held until then.
-        by_date=work.edition >= 3 and not command.force,
-    )
-    by = work.intent.actor.id or "local"
-    origin = _origin_of_held(held, source, work.at, work.edition, by=by)
-    # The fact passed its confidence gate before it became pending.
-    ruling = verdict(proposal, met, origin, min_confidence=0.0)
-    answer: dict[str, JsonValue] = {"id": held.item_id, "memory_id": ruling.memory_id}
-    is_done = ruling.event in ("modified", "deleted", "deduped") or ruling.reason == SAID_BEFORE
-    if not is_done:
-        # It stays pending: the memory may be recovered or unpinned.
-        status = ruling.cause or ruling.reason
-        if target is not None:
-            answer["version"] = target.version
-        return answer | {"status": status}
-    if ruling.row is not None:
-        work.writes += archive_writes(ruling, target, origin)
-        ruling = replace(ruling, row=work.put(categories.folded(ruling.row)))
-        work.writes += edge_writes(ruling, target, (held.turn_memory_id,), source)
-        if ruling.row is not None:
-            answer["version"] = left[seen] = ruling.row.version
-    _settle(work, held, ruling, target, command.reason)
-    done = {"modified": "updated", "created": "said_before", "skipped": "said_before"}
-    return answer | {"status": done.get(ruling.event, ruling.event)}
-
-
-def _settle(
-    work: Work, held: PendingProposalRow, ruling: Verdict, target: MemoryRow | None, reason: str
-) -> None:
-    """Replaces `blocked` as the fact's outcome in the balance, and adds its event to the
-    history."""
-    by = {"changed_by": work.intent.actor.id, "actor_type": work.intent.actor.type}
-    outcome = _of_held(held, ruling, target, reason).model_copy(update=by)
-    work.outcomes.append(outcome)
-    end = outcome_row(work.message, outcome)
-    work.writes.append(Put(replace(end, reason=ruling.reason)))
-
-
-def _of_held(
-    held: PendingProposalRow, ruling: Verdict, target: MemoryRow | None, reason: str
-) -> Outcome:
-    """The outcome that replaces `blocked`, by the pipeline."""
-    row = ruling.row
-    return Outcome(
-        event=ruling.event,
-        item_kind="fact",
-        item_id=held.item_id,
-        memory_id=ruling.memory_id,
-        old_content=target.content if row is not None and target is not None else None,
-        new_content=None if row is None or row.is_deleted else row.content,
-        reason=reason,
-        changed_by="pipeline",
-        version=None if row is None else row.version,
-        metadata={
-            **decision_of(_proposal_of(held), held.turn_memory_id, held.model),
-            "was": "blocked",
-            **({"skipped_reason": ruling.reason} if ruling.event == "skipped" else {}),
-        },
-    )
-
-
-def _proposal_of(held: PendingProposalRow) -> Proposal:
-    fact = {name: getattr(held, name) for name in Fact.model_fields if hasattr(held, name)}
-    memory_id = fact_memory_id(held.item_id)
-    shared = {name: getattr(held, name) for name in Proposal.model_fields if hasattr(held, name)}
-    return Proposal.model_validate({**shared, "memory_id": memory_id, "fact": fact})

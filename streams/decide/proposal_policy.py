@@ -55,6 +55,9 @@ MAY_EXCLUDE = "may not hold beside a known memory"
 """Reason for a change that only a person may make: both may be true, or the one may not be all
 that was said."""
 
+MAY_HOLD_NOW = "what it may not hold beside is no longer said"
+"""Reason for a statement that waited until its memory said something else."""
+
 Cause = Literal["target_gone", "version_conflict", "near_duplicate"]
 """Why a proposal no longer fits the store."""
 

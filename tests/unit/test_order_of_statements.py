@@ -220,6 +220,9 @@ SETS: dict[str, list[Said]] = {
         (2019, "I work at Siemens."), (2021, "I work at Bosch now."),
         (2023, "I work at Siemens again."),
     ],
+    "employer": [
+        (2020, "I work at Lidl."), (2021, "I quit Lidl."), (2022, "I work at Bosch."),
+    ],
     "work": [(2023, "I work at Bosch."), (2024, "I now work at Siemens."), (2025, "I have a dog.")],
 }  # fmt: skip
 
