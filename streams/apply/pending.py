@@ -1,5 +1,5 @@
-"""Changes that wait for a person: what is kept of them, and how a person applies or dismisses
-them."""
+"""Held proposals, the changes that wait for a person: what is kept of them, and how a person
+applies or dismisses them."""
 
 from __future__ import annotations
 
@@ -127,17 +127,15 @@ def _apply(
     seen = (held.target_id, held.target_version)
     # Approving several changes of one memory means applying them one after the other.
     proposal = proposal_of(replace(held, target_version=left.get(seen, held.target_version)))
-    if work.edition >= 6:
-        proposal = _of_what_is_left(work, held, proposal, target, force=command.force)
+    proposal = _of_what_is_left(work, held, proposal, target, force=command.force)
+    who = "" if target is None else target.who
     met = Met(
         ALLOWED,
         source,
         target,
         work.active(content_hash(held.content)),
         by_person=True,
-        private=is_private_source(
-            work.loaded.privacy, "" if target is None else target.who, source
-        ),
+        private=is_private_source(work.loaded.privacy, who, source),
         forced=command.force,
         # A statement that the memory was stated after becomes one that held until then.
         by_date=work.edition >= 3 and not command.force,
@@ -147,25 +145,24 @@ def _apply(
     # The fact passed its confidence gate before it became pending.
     ruling = verdict(proposal, met, origin, min_confidence=0.0)
     answer: dict[str, JsonValue] = {"id": held.item_id, "memory_id": ruling.memory_id}
-    is_done = (
-        ruling.event in ("created", "modified", "deleted", "deduped")
-        or ruling.reason == SAID_BEFORE
-    )
-    if not is_done:
+    done = ("created", "modified", "deleted", "deduped")
+    if ruling.event not in done and ruling.reason != SAID_BEFORE:
         # It stays pending: the memory may be recovered or unpinned.
-        status = ruling.cause or ruling.reason
         if target is not None:
             answer["version"] = target.version
-        return answer | {"status": status}
+        return answer | {"status": ruling.cause or ruling.reason}
     if ruling.row is not None:
         work.writes += archive_writes(ruling, target, origin)
-        ruling = replace(ruling, row=work.put(categories.folded(ruling.row)))
+        row = work.put(categories.folded(ruling.row))
+        ruling = replace(ruling, row=row)
         work.writes += edge_writes(ruling, target, (held.turn_memory_id,), source)
-        if ruling.row is not None:
-            answer["version"] = left[seen] = ruling.row.version
-    _settle(work, held, ruling, target, command.reason)
-    status = {"modified": "updated", "created": "added"}.get(ruling.event, ruling.event)
-    return answer | {"status": "said_before" if ruling.reason == SAID_BEFORE else status}
+        answer["version"] = row.version
+        if ruling.event != "created":
+            left[seen] = row.version
+    status = {"modified": "updated", "created": "added"}.get(ruling.event, str(ruling.event))
+    status = "said_before" if ruling.reason == SAID_BEFORE else status
+    _settle(work, held, ruling, None if status == "added" else target, command.reason)
+    return answer | {"status": status}
 
 
 def _of_what_is_left(
@@ -179,6 +176,8 @@ def _of_what_is_left(
     """Returns the proposal for what has become of its memory. Its statement is added if the memory
     is gone, or says something else now, beside which it may hold. Where the memory still says what
     the decision saw, or who saw both texts forces it, the change is carried out."""
+    if work.edition < 6:
+        return proposal
     if target is not None and not target.is_deleted:
         if target.version == proposal.target_version:
             return proposal
