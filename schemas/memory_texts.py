@@ -18,6 +18,8 @@ MONTHS = (
 # everything, and takes ten times as long to make as that of a person's message.
 OUTLINE_CHARACTERS: Final = 320
 """Some 70 pieces of an embedding model's vocabulary, as in a person's message."""
+EMBEDDED_WHOLE: Final = ("", "user")
+"""The roles of persons; no role is as a person's. Of what others say the outline is embedded."""
 LEAD_CHARACTERS: Final = 160
 PART_CHARACTERS: Final = 16
 """Of a paragraph: what there is no room for is left out from the end."""
@@ -36,14 +38,14 @@ def embedding_text(
     memory_type: str, who: str, content: str, said_at: datetime, role: str = "user"
 ) -> str:
     """The text that a memory's vector is made from: a turn with its day and speaker, without what
-    it echoes; of one that no person wrote (no role is as a person's) its outline. `said_at` is by
-    the clock of who said it: on whose day people ask for it."""
+    it echoes; of one that no person wrote its outline. `said_at` is by the clock of who said it: on
+    whose day people ask for it."""
     if memory_type != "episodic":
         return content
     day = f"{said_at.day} {MONTHS[said_at.month - 1]} {said_at.year}"
     # A turn that is nothing but an echo needs a vector, too.
     said = one_line(spoken(content) or content)
-    text = said if role in ("", "user") else outline(said)
+    text = said if role in EMBEDDED_WHOLE else outline(said)
     return f"{day}. {f'{who}: {text}' if who else text}"
 
 

@@ -102,10 +102,10 @@ class RankingParameters:
     the figures of this and the next two)."""
 
     assistant_pool: int = 16
-    """Turns of assistants that are considered by their nearest passages."""
+    """Turns of assistants, tools and the system that are considered by their nearest passages."""
 
     passage_rank: int = 3
-    """The result whose place the assistant's turn with the nearest passage may take; 0: none."""
+    """The result whose place that of these with the nearest passage may take; 0: none."""
 
     people_prior: float = 0.8
     """Multiplier of people's statements if the question asks what the assistant did."""

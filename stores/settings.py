@@ -28,9 +28,9 @@ class SearchSettings(Section):
 
     assistant_passages: bool = Field(
         default=True,
-        description="whether all that an assistant says is embedded, in the background: each"
-        " sentence is then found by its meaning, at 100 bytes and half a millisecond of processor"
-        " a word; else the outline of each of its turns",
+        description="whether all that assistants, tools and the system say is embedded, in the"
+        " background: each sentence is then found by its meaning, at 100 bytes and half a"
+        " millisecond of processor a word; else the outline of each of their turns",
     )
 
     @field_validator("language")

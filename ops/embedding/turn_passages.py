@@ -1,4 +1,5 @@
-"""Embeds all that long turns of assistants say, of which only an outline is embedded at first.
+"""Embeds all that long turns of assistants, tools and the system say, of which only an outline is
+embedded at first.
 
 It takes ten times as long as the outline, so it is done in the background, one turn after the
 other: until then a turn is found by its words and its outline. What was done is what is stored.
@@ -102,7 +103,7 @@ def _read(shard: Shard, model: str, after: str) -> Sequence[_Turn]:
 
 
 def outlined(shard: Shard, space: str) -> int:
-    """How many turns of assistants are still to be embedded."""
+    """How many turns are still to be embedded."""
     if not shard.options.search.assistant_passages or not keeps_tokens(space):
         return 0
     [(count,)] = shard.fetch(f"SELECT count(*){_OUTLINED}", {"model": space})

@@ -4,8 +4,9 @@ The vector of a text is the mean of its tokens', in which one sentence of ten th
 no trace. A text of more than `PASSAGE_TOKENS` tokens has the mean of each of its windows, too: by
 the nearest of them it becomes one of the candidates, which are then compared by their tokens.
 
-A long turn of an assistant has a vector of its outline. All that it says is embedded apart
-(`turn_passages`), in smaller windows, and counts apart: see `stores.recall.ranking_steps`.
+A long turn of an assistant, a tool or the system has a vector of its outline. All that it says is
+embedded apart (`turn_passages`), in smaller windows, and counts apart: see
+`stores.recall.ranking_steps`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from palimpsest.schemas.memory_texts import OUTLINE_CHARACTERS
+from palimpsest.schemas.memory_texts import EMBEDDED_WHOLE, OUTLINE_CHARACTERS
 from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.stores.database.cursors import Reading
 from palimpsest.stores.index.scope_index import ScopeIndex
@@ -33,7 +34,7 @@ from palimpsest.streams.store_port import KeepVector
 IS_CURRENT: Final = "p.embedding_key = m.embedding_key AND p.content_hash = m.content_hash"
 """Whether a row `p` of `turn_passages` is of the text that the memory `m` has now."""
 HAS_PASSAGES: Final = (
-    "m.type = 'episodic' AND m.role = 'assistant' AND NOT m.is_deleted"
+    f"m.type = 'episodic' AND m.role NOT IN {EMBEDDED_WHOLE} AND NOT m.is_deleted"
     f" AND length(m.content) > {OUTLINE_CHARACTERS}"
 )
 """Whether a memory `m` gets passages of its own."""
@@ -41,8 +42,8 @@ HAS_PASSAGES: Final = (
 
 def has_passages(row: MemoryRow) -> bool:
     """`HAS_PASSAGES` of a row."""
-    is_said = row.type == "episodic" and row.role == "assistant" and not row.is_deleted
-    return is_said and len(row.content) > OUTLINE_CHARACTERS
+    is_outlined = row.type == "episodic" and row.role not in EMBEDDED_WHOLE and not row.is_deleted
+    return is_outlined and len(row.content) > OUTLINE_CHARACTERS
 
 
 DROP_STALE_PASSAGES: Final = (

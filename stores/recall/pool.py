@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palimpsest.schemas.echoes import spoken
+from palimpsest.schemas.memory_texts import EMBEDDED_WHOLE
 from palimpsest.stores.database.analysis import asks, only_asks
 from palimpsest.stores.index.passages import turn_text
 from palimpsest.stores.index.scope_index import FACTS, TURNS, ScopeIndex
@@ -85,8 +86,8 @@ class PoolSearch:
         self._tokens = tokens
         self._centred: CenteredQuery | None = None
         self._near: list[Vector] = []
-        self._of_assistants: Vector | None = None
-        """Of the turns, how near the nearest passage is of those that an assistant said."""
+        self._outlined: Vector | None = None
+        """Of the turns, how near the nearest passage is of those that no person said."""
         with index.lock:
             mean, count = mean_vector(index.segments)
             if plan.vector is None or not count:
@@ -94,7 +95,8 @@ class PoolSearch:
             self._centred = CenteredQuery.of(plan.vector, mean, count, plan.ranking)
             codes = [segment.codes for segment in index.segments]
             passages = [segment.passages.all() for segment in index.segments]
-            is_assistants = index.turns.meta["role"] == index.numbers.of("assistant")
+            whole = [index.numbers.of(role) for role in EMBEDDED_WHOLE]
+            is_outlined = ~np.isin(index.turns.meta["role"], whole)
             rest = [index.rest_lengths(number, self._centred.off) for number in (TURNS, FACTS)]
         # The slow part, during which others may change the index.
         self._near = [_near(c, self._centred, r) for c, r in zip(codes, rest, strict=True)]
@@ -102,10 +104,10 @@ class PoolSearch:
             _raised(near, found, self._centred.nearest(found))
             for near, found in zip(self._near, passages, strict=True)
         )
-        if is_assistants.any():
-            # Of an assistant's turns the passages count apart: one is near to any question.
-            self._of_assistants = np.where(is_assistants, of_turns, -np.inf)
-            of_turns = np.where(is_assistants, self._near[TURNS], of_turns)
+        if is_outlined.any():
+            # The passages of these turns count apart: one is near to any question.
+            self._outlined = np.where(is_outlined, of_turns, -np.inf)
+            of_turns = np.where(is_outlined, self._near[TURNS], of_turns)
         self._near = [of_turns, of_facts]
 
     @property
@@ -121,7 +123,7 @@ class PoolSearch:
             allowed = VisibilityMask.by(index, self._query)
             sums, query_idf = self._keyword()
             hits = self._hits(sums, allowed.passes)
-            nearest = self._nearest_of_assistants(allowed.passes[TURNS])
+            nearest = self._nearest_outlined(allowed.passes[TURNS])
             turns, facts = places = self._widened(hits, nearest, graph, allowed.passes)
             # (m, 2) pairs of places among `turns` and `facts`, both ascending.
             pairs = self._index.pairs
@@ -172,9 +174,9 @@ class PoolSearch:
         by_keywords = self._settings.fusion == "keyword" and bool(self._plan.terms)
         return self._tokens is not None and self.has_vectors and not by_keywords
 
-    def _nearest_of_assistants(self, passes: Mask | None) -> Integers:
-        """The turns of assistants of which a passage is nearest, ascending."""
-        near, parameters = self._of_assistants, self._parameters
+    def _nearest_outlined(self, passes: Mask | None) -> Integers:
+        """The turns that no person said of which a passage is nearest, ascending."""
+        near, parameters = self._outlined, self._parameters
         if near is None or not self.is_by_tokens or not parameters.passage_rank:
             return np.zeros(0, dtype=np.int64)
         segment = self._index.turns
@@ -282,7 +284,7 @@ class PoolSearch:
         passes: Sequence[Mask | None],
     ) -> tuple[Integers, Integers]:
         """Returns the hits with the turns that facts were derived from, the turns next to all these
-        in the session, the `nearest` turns of assistants, the facts derived from them, and what the
+        in the session, the `nearest` turns of no person, the facts derived from them, and what the
         graph adds."""
         index, reach = self._index, self._parameters.reach
         pairs = index.pairs

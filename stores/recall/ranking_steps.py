@@ -90,7 +90,7 @@ class Ranking:
     tells_time: Mask | None = None
     """Memories whose text tells a time; None if the query does not ask for one."""
     passage: Floats | None = None
-    """Of some turns of assistants the score of the passage nearest to the query; else NaN."""
+    """Of some turns that no person said the score of the passage nearest to the query; else NaN."""
     scores: Floats = field(init=False)
     own: Floats = field(init=False)
     """The score by its own text alone."""
@@ -288,9 +288,9 @@ def weigh_profile(rows: Ranking, context: RankingContext) -> None:
 
 
 def lift_passage(rows: Ranking, context: RankingContext) -> None:
-    """Part `passage`: of the turns of assistants the one whose passage is nearest to the query
-    counts without the prior of its role where no more than one result is nearer, but never passes
-    the best results."""
+    """Part `passage`: of the turns that no person said, the one whose passage is nearest to the
+    query counts without the prior of its role where no more than one result is nearer, but never
+    passes the best results."""
     rank = context.parameters.passage_rank
     if rows.passage is None or not rank or np.isnan(rows.passage).all():
         return

@@ -28,7 +28,7 @@ import duckdb
 
 from palimpsest import AsyncMemory
 
-Role = Literal["user", "assistant", "remembered", "document"]
+Role = Literal["user", "assistant", "tool", "system", "remembered", "document"]
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 WORDS: Final = (100, 300, 1_000, 3_000, 10_000)
 DEPTHS: Final = (0.05, 0.5, 0.92)
@@ -90,7 +90,7 @@ async def _told(memory: AsyncMemory, role: Role, texts: Sequence[Aimed]) -> None
         elif role == "document":
             await memory.add_document(text=each.text, title=f"Page {number}")
         else:
-            speaker = "Ana" if role == "user" else "assistant"
+            speaker = "Ana" if role == "user" else role
             turn = {"content": each.text, "role": role, "speaker": speaker}
             await memory.add(turn, session_id=f"s{number}")
 

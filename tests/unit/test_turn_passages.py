@@ -171,6 +171,16 @@ async def test_it_stops_when_told_and_leaves_out_what_is_skipped(shard: Shard) -
     assert len(kept(shard)) == 1
 
 
+@pytest.mark.parametrize("role", ["tool", "system"])
+async def test_a_sentence_of_what_no_person_said_is_found(tmp_path: Path, role: str) -> None:
+    shard = opened(tmp_path)
+    write(shard, *OTHERS, replace(ANSWER, role=role, who=role))
+    assert "answer" not in first(shard)
+    assert await embed_turns(shard, WordModel())
+    assert first(shard)[2] == "answer"
+    shard.close()
+
+
 def test_the_same_turns_by_row_and_in_the_table(shard: Shard) -> None:
     more = [
         replace(ANSWER, memory_id="tool", role="tool"),
@@ -182,4 +192,4 @@ def test_the_same_turns_by_row_and_in_the_table(shard: Shard) -> None:
     rows = shard.fetch(f"SELECT memory_id FROM memory_rows m WHERE {HAS_PASSAGES}")
     found = {memory_id for (memory_id,) in rows}
     assert found == {row.memory_id for row in (*OTHERS, ANSWER, *more) if has_passages(row)}
-    assert found == {"answer", "long"}
+    assert found == {"answer", "tool", "long"}

@@ -27,7 +27,7 @@ class EmbeddingState(Answer):
 
     `memories` are those that are not forgotten; `missing` of them lack a vector of `live`, of which
     `of_another_model` have one of another model, and `of_another_text` had one before their text
-    changed; `outlined` are turns of assistants of which only the outline is embedded yet. `made`
+    changed; `outlined` are turns of which only the outline is embedded yet. `made`
     have a vector of `upcoming`. `embedded`, `failed` and `failure` tell what this
     worker did since it started, for `upcoming` if there is one, else for `live`; `seconds_left` is
     what the migration will take at that pace."""
