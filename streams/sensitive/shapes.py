@@ -27,6 +27,9 @@ SHAPES: Final = tuple(
 )
 """The shapes of keys and tokens."""
 _BY_HINT: Final = tuple((hint, shape) for shape in SHAPES for hint in shape.hints)
+_BY_BEGINNING: Final = {
+    hint[:2]: tuple(each for each in _BY_HINT if each[0][:2] == hint[:2]) for hint, _ in _BY_HINT
+}
 _PREFIXES: Final = LEXICON.word_set("prefixes")
 """What tokens of more than a line begin with."""
 _WRAPPED: Final = expression("wrapped")
@@ -56,7 +59,8 @@ def _wrapped(text: str) -> Iterator[Span]:
     """Tokens that go on in the next lines, each of which looks like a part of one."""
     for match in _WRAPPED.finditer(text):
         said = match["line"]
-        hints = [(hint, shape) for hint, shape in _BY_HINT if said.startswith(hint)]
+        near = _BY_BEGINNING.get(said[:2], ())
+        hints = [(hint, shape) for hint, shape in near if said.startswith(hint)]
         found = next(_of_shapes(said, hints), None)
         kind, end = None, match.end("line")
         for line in _WRAPPED_LINE.finditer(text, end, match.end()):
