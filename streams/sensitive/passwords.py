@@ -99,6 +99,11 @@ _QUOTES: Final = {
     **{'"': '"', "'": "'", "`": "`", "“": "”", "„": "“", "‘": "’", "«": "»", "「": "」"},
     "『": "』",
 }
+_HOW: Final = {
+    **{"sign": "sign", "paired": "sign", "told": "told", "said": "said", "listed": "listed"},
+    "tags": "beside",
+}
+"""How a value follows a name, by the group of the link."""
 _NO_VALUE: Final = expression("no_value")
 _CONNECTED: Final = expression("connected")
 _STOP_WORDS: Final = LEXICON.word_set("stop_words")
@@ -293,11 +298,8 @@ def _value(text: str, name: re.Match[str], link: re.Match[str]) -> Span | None:
     if named == "token" and before.endswith(_PAGING):
         return None
     start = link.end()
-    how = "sign" if link["sign"] or link["paired"] else "said" if link["said"] else "beside"
-    how = "told" if link["told"] else how
-    if link["listed"]:
-        how = "listed"
-    elif link["beside"] and "\n" in link["beside"] and not _is_own_line(text, name.start(), start):
+    how = next((how for group, how in _HOW.items() if link[group]), "beside")
+    if "\n" in (link["beside"] or "") and not _is_own_line(text, name.start(), start):
         return None
     if text[start : start + 1] in _QUOTES:
         return _quoted(text, name, start, how, 4 if link["paired"] else 1)
