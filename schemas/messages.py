@@ -272,7 +272,8 @@ class MemoryWrite(Frozen):
     than its memory becomes past; since 4, a fact has the clock of its source; since
     5, the relations of a turn are linked to the facts that name them; since 6, a pending change
     is settled by a statement that excludes it and by the change of its memory, and is about the
-    text of its memory, whatever else changed of that."""
+    text of its memory, whatever else changed of that, and a text of a turn that arrives after a
+    later edit is in its history."""
 
     write: Intent
     settings: dict[str, dict[str, JsonValue]] | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,7 +9,7 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from palimpsest.ops.ingest.base import Bad, ReadOptions
+from palimpsest.ops.ingest.base import Bad, ReadOptions, Twice, lenient_json
 from palimpsest.ops.ingest.records import checked
 from palimpsest.schemas.failures import describe
 from palimpsest.schemas.messages import ConversationTurn, role_of_speaker
@@ -31,7 +30,10 @@ def read_locomo(
 ) -> Iterator[Outgoing | Bad]:
     """Yields the utterances of a LoCoMo file (one conversation, or a list of samples), in order."""
     try:
-        raw = json.loads(file.read().decode("utf-8"))
+        raw = lenient_json(file.read().decode("utf-8"))
+    except Twice as error:
+        yield Bad(name, str(error))
+        return
     except ValueError as error:
         yield Bad(name, f"not JSON in UTF-8: {error}")
         return

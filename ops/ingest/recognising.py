@@ -32,6 +32,7 @@ from palimpsest.ops.ingest.records import (
     is_swapped,
     local_time,
     name_in_id,
+    timestamp_of,
     turn_id_of_message,
     utc_of,
     words_of,
@@ -41,6 +42,10 @@ from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.runtime.output import published
 
+LEAST_HEARD: Final = 6
+"""Messages that a chat has in common with one under other names, at least, to be that chat."""
+HEARD_SHARE: Final = 0.75
+"""How many of the messages of both chats, in the period that they have in common, are the same."""
 TRIED: Final = 3
 """Number of files with which a new one is compared: those that share the rarest texts with it."""
 NUMBERS_TRIED: Final = 64
@@ -99,13 +104,58 @@ class _Names:
                 unknown.append((each, group))
             elif each.naming.is_file:
                 self._known_files.add((each.scope, each.naming.name))
-        self._names = self._matched(unknown)
+        self._names: dict[tuple[str, str], str] = {}
+        chats: defaultdict[tuple[str, str], list[Named]] = defaultdict(list)
+        for each, group in unknown:
+            if each.naming.is_anywhere:
+                chats[each.scope, group].append(each)
+        for (scope, _), chat in chats.items():
+            self._names |= self._under_other_names(scope, chat)
+        self._names |= self._matched(unknown)
         self._names |= self._files([each for each, _ in unknown if each.naming.is_file])
         for each, _ in unknown:
             name = self._names.get((each.scope, each.naming.name))
             if name is not None and each.naming.is_file:
                 self._repeats.look_for(each, name)
         self._edits = self._edited([each for each, _ in unknown], records)
+
+    def _under_other_names(self, scope: str, chat: list[Named]) -> dict[tuple[str, str], str]:
+        """Returns by scope and name the one of before, where a published chat of which the source
+        has nothing by its names has the messages `chat`: each name of the one stands for one of
+        the other, at least two people speak, and in the period that both have most is the same.
+        What one person sends to several chats at once does not make them one."""
+        heard: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+        times = []
+        for each in chat:
+            at = local_time(from_json(each.value or b""))
+            times.append(timestamp_of(at))
+            turns = self._before.heard(each, at)
+            if not turns and each.naming.other_at is not None:
+                turns = self._before.heard(each, each.naming.other_at)
+            for group, speaker in {(turn.group, turn.speaker) for turn in turns}:
+                if group not in self._shared[scope]:
+                    heard[group][each.naming.name, speaker] += 1
+        for group in nlargest(TRIED, heard, key=lambda group: heard[group].total()):
+            names: dict[str, str] = {}
+            same = 0
+            for (now, then), count in heard[group].most_common():
+                if now not in names and then not in names.values():
+                    names[now] = then
+                    same += count
+            before = self._before.times(scope, group)
+            first, last = max(min(times), min(before)), min(max(times), max(before))
+            both = max(sum(first <= at <= last for at in each) for each in (times, before))
+            if len(names) > 1 and same >= max(LEAST_HEARD, HEARD_SHARE * both):
+                self._shared[scope].add(group)
+                changed = {now: then for now, then in names.items() if now != then}
+                for now, then in changed.items():
+                    self._present.add((scope, then))
+                    self._tell(now, then)
+                return {(scope, now): then for now, then in changed.items()}
+        return {}
+
+    def _tell(self, now: str, then: str) -> None:
+        self._note(f'"{now}" was "{then}" before: messages that are known keep that name')
 
     def _matched(self, records: list[tuple[Named, str]]) -> dict[tuple[str, str], str]:
         """Returns by scope and name the one under which most of its messages were published. It is
@@ -119,10 +169,11 @@ class _Names:
                     hits[each.scope, each.naming.name, name] += 1
         found: dict[tuple[str, str], str] = {}
         for (scope, now, then), _ in hits.most_common():
-            if (scope, now) not in found and (scope, then) not in self._present:
+            is_told = (scope, now) in found or (scope, now) in self._names
+            if not is_told and (scope, then) not in self._present:
                 found[scope, now] = then
                 self._present.add((scope, then))
-                self._note(f'"{now}" was "{then}" before: messages that are known keep that name')
+                self._tell(now, then)
         return found
 
     def _files(self, records: list[Named]) -> dict[tuple[str, str], str]:

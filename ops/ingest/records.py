@@ -7,7 +7,7 @@ import contextlib
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from sys import intern
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -196,6 +196,11 @@ class Published:
         """Hashes of the texts that a turn had before."""
         self._minutes: dict[tuple[str, str, Minute], list[str]] = {}
         """By scope, speaker and `minute_of` their time the ids of turns of chats without ids."""
+        self._heard: dict[int, list[int]] = {}
+        """By scope, words and `minute_of` their time the first turns of chats without ids that have
+        them, whoever says them."""
+        self._chats: dict[tuple[str, str], array[float]] = {}
+        """By scope and chat without ids when its turns were said, as numbers of local time."""
         self._moments: dict[int, list[str]] = {}
         """By scope, text with all that identifies it, and second the ids of turns of files."""
         self._looked: set[int] = set()
@@ -222,6 +227,19 @@ class Published:
         """Returns the ids of what a speaker said in chats without ids in a minute, in order; or of
         erased turns of a session."""
         return self._minutes.get((scope, who, minute_of(at)), ())
+
+    def heard(self, record: Outgoing, at: datetime) -> list[KnownTurn]:
+        """Returns the first turns of chats without ids that have the words of the record in that
+        minute, whoever says them."""
+        found = _identity(record.value)
+        if found is None:
+            return []
+        _, scope, _, words, *_ = found
+        return [self._turns[each] for each in self._heard.get(_hearing(scope, words, at), ())]
+
+    def times(self, scope: str, chat: str) -> Sequence[float]:
+        """Returns when the turns of a chat without ids were said, as `timestamp_of` tells it."""
+        return self._chats.get((scope, chat), ())
 
     def of_moment(self, record: Outgoing, earlier: timedelta) -> Sequence[str]:
         """Returns the ids of turns of files with the session, the speaker and the text of the
@@ -270,22 +288,7 @@ class Published:
     ) -> Standing:
         before = self._turns.get(turn)
         if before is None:
-            self._turns[turn] = found
-            if found.group in FILES:
-                self._moments.setdefault(_moment(scope, found), []).append(turn_id)
-            if turn_id and (found.group not in FILES or found.text == _ERASED):
-                # Of an erased turn the session is left, not the speaker.
-                who = found.session if found.text == _ERASED else found.speaker
-                self._minutes.setdefault((scope, who, minute_of(found.at)), []).append(turn_id)
-            if found.group in FILES or found.text == _ERASED:
-                file = self._files.setdefault((scope, found.session), array("q"))
-                file.append(turn)
-                if found.group in FILES and len(file) <= BEGINNING:
-                    sessions = self._sessions.setdefault((scope, found.group, words), [])
-                    if name not in sessions and len(sessions) < _SESSIONS_OF_TEXT:
-                        sessions.append(name)
-            elif name:
-                self._names.setdefault((scope, found.group), set()).add(name)
+            self._add(turn, scope, name, words, turn_id, found)
             return "new"
         if before.text == _ERASED:
             return "erased"
@@ -298,6 +301,32 @@ class Published:
         self._earlier.setdefault(turn, set()).add(before.text)
         self._turns[turn] = found
         return "revised"
+
+    def _add(
+        self, turn: int, scope: str, name: str, words: int, turn_id: str, found: KnownTurn
+    ) -> None:
+        self._turns[turn] = found
+        if found.group in FILES:
+            self._moments.setdefault(_moment(scope, found), []).append(turn_id)
+        if turn_id and (found.group not in FILES or found.text == _ERASED):
+            # Of an erased turn the session is left, not the speaker.
+            who = found.session if found.text == _ERASED else found.speaker
+            self._minutes.setdefault((scope, who, minute_of(found.at)), []).append(turn_id)
+            if found.text != _ERASED:
+                heard = self._heard.setdefault(_hearing(scope, words, found.at), [])
+                if len(heard) < _SESSIONS_OF_TEXT:
+                    heard.append(turn)
+                times = self._chats.setdefault((scope, found.group), array("d"))
+                times.append(timestamp_of(found.at))
+        if found.group in FILES or found.text == _ERASED:
+            file = self._files.setdefault((scope, found.session), array("q"))
+            file.append(turn)
+            if found.group in FILES and len(file) <= BEGINNING:
+                sessions = self._sessions.setdefault((scope, found.group, words), [])
+                if name not in sessions and len(sessions) < _SESSIONS_OF_TEXT:
+                    sessions.append(name)
+        elif name:
+            self._names.setdefault((scope, found.group), set()).add(name)
 
     def _look_for(self, scope: str) -> None:
         if self._log is not None:
@@ -324,10 +353,10 @@ def not_erased(batch: Sequence[Outgoing], standings: Sequence[Standing]) -> list
 
 
 def _identity(value: bytes | None) -> tuple[int, str, str, int, str, KnownTurn] | None:
-    """Returns a hash of a turn's identity, its scope, the name in its id, `words_of` it, its id if
-    it is of a chat without ids, of a file or erased, and what else identifies it: its text with
-    speaker, role, session and privacy, and when it was edited. None for a record that is not a
-    turn."""
+    """Returns a hash of a turn's identity, its scope, the name in its id, `words_of` it (of a chat
+    without ids a hash of its words alone), its id if it is of a chat without ids, of a file or
+    erased, and what else identifies it: its text with speaker, role, session and privacy, and when
+    it was edited. None for a record that is not a turn."""
     try:
         raw = from_json(value or b"")
         body = raw["body"]
@@ -349,7 +378,9 @@ def _identity(value: bytes | None) -> tuple[int, str, str, int, str, KnownTurn] 
         )
         is_without_id = body.get("source_type") in ("whatsapp", *FILES)
         turn_id = body["turn_id"] if is_without_id or found.text == _ERASED else ""
-        return turn, raw["scope"], name, _words(text, body), turn_id, found
+        is_chat = body.get("source_type") == "whatsapp"
+        words = hash(text) if is_chat else _words(text, body)
+        return turn, raw["scope"], name, words, turn_id, found
     except (ValueError, TypeError, KeyError):
         return None
 
@@ -357,6 +388,15 @@ def _identity(value: bytes | None) -> tuple[int, str, str, int, str, KnownTurn] 
 def utc_of(known: KnownTurn) -> datetime:
     """Returns when a published turn was said."""
     return known.at - timedelta(minutes=known.offset)
+
+
+def timestamp_of(at: datetime) -> float:
+    """Returns a local time as a number that can be compared with those of other local times."""
+    return at.replace(tzinfo=UTC).timestamp()
+
+
+def _hearing(scope: str, words: int, at: datetime) -> int:
+    return hash((scope, words, minute_of(at)))
 
 
 def _moment(scope: str, turn: KnownTurn, earlier: timedelta = timedelta()) -> int:

@@ -7,10 +7,11 @@ the one above.
 from __future__ import annotations
 
 import html
-import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 from pydantic import JsonValue
@@ -22,10 +23,12 @@ from palimpsest.ops.ingest.base import (
     LeftOut,
     Naming,
     Note,
+    Twice,
     Unreadable,
     Utterance,
     decoded,
     edit_time,
+    lenient_json,
     named,
     said,
     unix_time,
@@ -89,15 +92,17 @@ def read_slack(
     """Yields the messages of the day files `days` (file and channel), whose bytes `read` returns.
     `channels` are the files that list them, as channels.json. Raises Unreadable if none of the
     files is a day of a channel."""
-    known = Known(_people(users), *_channels(channels))
-    yield from said(_edited(_days(name, days, known, read)))
+    why: list[str] = []
+    people = _people(_list_in(users, "users.json", why))
+    lists = [_list_in(each, "a list of channels", why) for each in channels]
+    yield from said(_edited(_days(name, days, Known(people, *_channels(lists)), read)))
     if users is None:
         yield Note("there is no users.json beside it: speakers are named as the messages do")
+    yield from map(Note, why)
 
 
 def _edited(found: Iterator[Item | LeftOut | _Change]) -> Found:
-    """Yields the messages as they were last edited, without deleted ones; a reply has the session
-    of the message that it answers."""
+    """Yields the messages as they were last edited, without deleted ones, in their threads."""
     items: list[Item | LeftOut] = []
     places: dict[str, int] = {}
     changes: list[_Change] = []
@@ -123,20 +128,37 @@ def _edited(found: Iterator[Item | LeftOut | _Change]) -> Found:
         else:
             items[place] = replace(change.now, session=before.session)
             items.append(LeftOut("earlier texts of edited messages"))
+    yield from _in_threads(items)
+
+
+def _in_threads(items: Sequence[Item | LeftOut]) -> Found:
+    """Yields the messages, each thread as it is read: replies behind the message that they answer
+    and in its session, or in that of its day if the export does not have it. Apart from it, a reply
+    of another day would be next to the last message of that session, which is about something
+    else."""
     sessions = {item.key: item.session for item in items if isinstance(item, Utterance)}
+    replies: defaultdict[str, list[Utterance]] = defaultdict(list)
+    others: list[Item | LeftOut] = []
     for item in items:
-        yield _in_thread(item, sessions) if isinstance(item, Utterance) else item
-
-
-def _in_thread(said: Utterance, sessions: dict[str, str]) -> Utterance:
-    """Returns the message in the session of the one it answers, of the day of that if the export
-    does not have it."""
-    root, channel = said.metadata.get("thread_ts"), str(said.metadata.get("channel") or "")
-    began = unix_time(root)
-    if not isinstance(root, str) or began is None:
-        return said
-    otherwise = _session(channel, began.date().isoformat())
-    return replace(said, session=sessions.get(_message_key(channel, root), otherwise))
+        root = item.metadata.get("thread_ts") if isinstance(item, Utterance) else None
+        began = unix_time(root)
+        if not isinstance(item, Utterance) or not isinstance(root, str) or began is None:
+            others.append(item)
+            continue
+        channel = str(item.metadata.get("channel") or "")
+        key = _message_key(channel, root)
+        otherwise = _session(channel, began.date().isoformat())
+        placed = replace(item, session=sessions.get(key, otherwise))
+        if key in sessions and key != item.key:
+            replies[key].append(placed)
+        else:
+            others.append(placed)
+    for item in others:
+        yield item
+        if isinstance(item, Utterance):
+            yield from replies.pop(item.key, ())
+    for left in replies.values():  # to a message that is itself a reply
+        yield from left
 
 
 def _message_key(channel: str, ts: str) -> str:
@@ -154,7 +176,11 @@ def _days(
     for file, channel in days:
         place = file if file == name else f"{name}: {file}"
         try:
-            value = json.loads(decoded(read(file)))
+            value = lenient_json(decoded(read(file)))
+        except Twice as error:
+            found_any = True
+            yield Bad(place, str(error))
+            continue
         except (Unreadable, ValueError, RecursionError) as error:
             yield Bad(place, f"not a day of Slack messages: {error}")
             continue
@@ -321,32 +347,38 @@ def _date(fields: dict[str, object]) -> str:
     return named(fields.get("fallback")) or when
 
 
-def _channels(files: Sequence[bytes]) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Returns ids and former names by channel name; without files that cannot be read."""
+def _list_in(file: bytes | None, name: str, why: list[str]) -> list[object]:
+    """Returns the list in a file beside the messages; where it has none, an empty one, and adds the
+    reason to `why`."""
+    if file is None:
+        return []
+    try:
+        found = lenient_json(decoded(file))
+    except (Unreadable, ValueError, RecursionError) as error:
+        why.append(f"{name} cannot be read: {error}")
+        return []
+    if not isinstance(found, list):
+        why.append(f"{name} cannot be read: no JSON array")
+        return []
+    return found
+
+
+def _channels(lists: Sequence[list[object]]) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Returns ids and former names by channel name."""
     ids: dict[str, str] = {}
     former: dict[str, list[str]] = {}
-    for file in files:
-        try:
-            found = json.loads(decoded(file))
-        except (Unreadable, ValueError, RecursionError):
-            continue
-        for each in found if isinstance(found, list) else []:
-            own, name = (each.get("id"), each.get("name")) if isinstance(each, dict) else (0, 0)
-            if isinstance(own, str) and isinstance(name, str):
-                ids[name] = own
-                before = each.get("previous_names")
-                listed = before if isinstance(before, list) else []
-                former[name] = [old for old in listed if isinstance(old, str)]
+    for each in chain.from_iterable(lists):
+        own, name = (each.get("id"), each.get("name")) if isinstance(each, dict) else (0, 0)
+        if isinstance(each, dict) and isinstance(own, str) and isinstance(name, str):
+            ids[name] = own
+            before = each.get("previous_names")
+            listed = before if isinstance(before, list) else []
+            former[name] = [old for old in listed if isinstance(old, str)]
     return ids, former
 
 
-def _people(users: bytes | None) -> dict[str, str]:
-    """Returns names by user id; empty if the file cannot be read."""
-    try:
-        found = json.loads(decoded(users)) if users is not None else []
-    except (Unreadable, ValueError, RecursionError):
-        found = []
-    listed = found if isinstance(found, list) else []
+def _people(listed: list[object]) -> dict[str, str]:
+    """Returns names by user id."""
     people = [each for each in listed if isinstance(each, dict) and isinstance(each.get("id"), str)]
     return {each["id"]: name for each in people if (name := _profile_name(each))}
 

@@ -58,6 +58,7 @@ QUOTED_CHARACTERS = 500
 whole record."""
 MODIFIED = "modified"
 EDITED = "edited by its speaker"
+EARLIER = "an earlier text, which arrived after the edit that replaced it"
 CORRECTED = "its date was corrected"
 OF_EARLIER_TEXT = "drawn from a text that was edited since"
 
@@ -229,14 +230,14 @@ def _revised(
     what was drawn from it alone is deleted unless a person has taken care of it, and facts are
     drawn from the new one."""
     before, now = stored.revised_at, turn.revised_at
-    if now is None or (before is not None and now <= before):
-        outcome = _stored(item_id_of(message.scope, turn), stored)
-        return Step(writes=(Put(outcome_row(message, outcome)),))
     flags = effective(settings.pipeline, loaded.flags)
     why = _why_not_revised(stored, flags.mutations_frozen)
+    work = MemoryChanges(message, settings)
+    if now is None or (before is not None and now <= before):
+        is_shown = why is None and work.edition >= 6
+        return _earlier(message, turn, stored, is_shown=is_shown)
     if why is not None:
         return _rejected_turn(message, rejected(turn, why))
-    work = MemoryChanges(message, settings)
     work.loaded, work.write_seq = loaded, loaded.write_seq
     drawn, supported = yield from _drawn_from(work, stored)
     metadata = json.dumps(turn.metadata, sort_keys=True, ensure_ascii=False)
@@ -261,6 +262,28 @@ def _revised(
     change = MemoryChange(outcomes=tuple(outcomes), session_id=turn.session_id)
     extraction = yield from _extraction(message, turn, settings, loaded, row.occurred_at)
     return Step(writes=tuple(work.writes), emits=(*changes(change, work.touched), *extraction))
+
+
+def _earlier(message: Message, turn: NormalizedTurn, stored: MemoryRow, is_shown: bool) -> Step:
+    """Records a text that the turn had before its current one, which stays. It gets into the
+    history if `is_shown`: of a turn that people forgot or changed, an older text may say what they
+    removed."""
+    item_id = item_id_of(message.scope, turn)
+    kept = Put(outcome_row(message, _stored(item_id, stored)))
+    if not is_shown or is_same_text(turn.content, stored.content):
+        return Step(writes=(kept,))
+    outcome = Outcome(
+        event="modified",
+        item_kind="turn",
+        item_id=item_id,
+        memory_id=stored.memory_id,
+        old_content=turn.content,
+        new_content=stored.content,
+        reason=EARLIER,
+        version=stored.version,
+    )
+    change = MemoryChange(outcomes=(outcome,), session_id=turn.session_id)
+    return Step(writes=(kept,), emits=changes(change))
 
 
 def _why_not_revised(stored: MemoryRow, is_frozen: bool) -> str | None:

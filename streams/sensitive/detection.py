@@ -22,7 +22,7 @@ from palimpsest.streams.sensitive.numbers import (
     outside_uuids,
 )
 from palimpsest.streams.sensitive.passwords import find_codes, find_passwords, mentions_one
-from palimpsest.streams.sensitive.shapes import find_shapes
+from palimpsest.streams.sensitive.shapes import find_encoded, find_shapes
 from palimpsest.streams.sensitive.spans import (
     KINDS,
     SURE,
@@ -151,13 +151,7 @@ def find(text: str, kinds: Collection[Kind] = KINDS) -> list[Span]:
 
 
 def _find(text: str, kinds: Collection[Kind]) -> list[Span]:
-    found: list[Span] = []
-    lowered = text.lower()
-    found += find_passwords(text, lowered)
-    found += find_keys(text, lowered)
-    found += find_codes(text, lowered)
-    if "://" in text:
-        found += find_credentials(text)
+    found = [*_secrets(text), *find_encoded(text, _secrets)]
     if any(map(str.isdecimal, text)):
         for kind, look in _OF_NUMBERS:
             if kind in kinds:
@@ -168,6 +162,16 @@ def _find(text: str, kinds: Collection[Kind]) -> list[Span]:
         found += find_emails(text)
     wanted = [span for span in found if span.kind in kinds]
     return merged(text, wanted) if wanted else []
+
+
+def _secrets(text: str) -> Iterator[Span]:
+    """What opens something."""
+    lowered = text.lower()
+    yield from find_passwords(text, lowered)
+    yield from find_keys(text, lowered)
+    yield from find_codes(text, lowered)
+    if "://" in text:
+        yield from find_credentials(text)
 
 
 def redacted(text: str, kinds: Collection[Kind] = KINDS, names: bool = False) -> str:

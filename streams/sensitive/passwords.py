@@ -39,10 +39,26 @@ _HINTS: Final = (
     ),
     *("jelszó", "salasana", "slaptažodis", "parolă", "κωδικός", "mật khẩu", "kata sandi"),
     *("รหัสผ่าน", "كلمة ", "סיסמ", "पासवर्ड", "psw", "identified"),
+    *("contra", "palavra", "haslo", "sifr", "šifr", "losenord", "kodeord", "orð", "jelszo"),
+    *("jelszav", "salasõna", "slaptazodis", "parole", "parool", "fjalë", "nenosiri", "pasvorto"),
+    *("pasahitza", "mat khau", "kata laluan", "sandi", "رمز ", "پاس ورڈ", "گذرواژه"),
+    *("პაროლი", "գաղտնաբառ", "পাসওয়ার্ড", "கடவுச்சொல்", "비번", "패스워드"),
+    *("пин", "geheimzahl", "wagwoord", "ww"),
     *("key", "schlüssel", "キー", "secret", "token", "トークン"),
 )
+_CODE_HINTS: Final = (
+    *("code", "otp", "tan", "puk", "cvv", "cvc", "cvn", "pin", "código", "コード", "ワンタイム"),
+    *("验证码", "驗證碼", "인증번호", "combination", "phrase", "words", "sid=", "id=", "remember_"),
+    *("auth=", "session=", "to log", "to sign", "to verify", "to confirm", "to unlock"),
+)
+"""Of which one stands in a text that has a code; single words are found faster than a pattern."""
 _NAME: Final = expression("name")
 _HINTED: Final = re.compile("|".join(_HINTS))
+_SHORTEST: Final = tuple(
+    hint for hint in _HINTS if not any(each != hint and each in hint for each in _HINTS)
+)
+"""The hints of which one stands in a text that has any."""
+_SHORTEST_ASCII: Final = tuple(filter(str.isascii, _SHORTEST))
 _LAST_WORDS: Final = ("key", "schlüssel", "キー", "pass", "secret", "token")
 """Hints that a name may end with."""
 _NAME_CHARACTERS: Final = 16
@@ -50,6 +66,7 @@ _NAME_CHARACTERS: Final = 16
 _NEAR: Final = 80
 """Characters before a PIN and behind its value in which a word says what it opens."""
 _DIGIT: Final = re.compile(r"\d")
+_UNIT: Final = re.compile(r"\s?(?:mm|cm|rpm|grams?|posts?|messages?|photos?|pieces?|times)\b")
 _SENTENCE_END: Final = re.compile(r"[.!?;](?=\s)|\n\n")
 MAX_HEAD: Final = 500
 """Characters of the head of a table."""
@@ -82,6 +99,11 @@ _QUOTES: Final = {
     **{'"': '"', "'": "'", "`": "`", "“": "”", "„": "“", "‘": "’", "«": "»", "「": "」"},
     "『": "』",
 }
+_HOW: Final = {
+    **{"sign": "sign", "paired": "sign", "told": "told", "said": "said", "listed": "listed"},
+    "tags": "beside",
+}
+"""How a value follows a name, by the group of the link."""
 _NO_VALUE: Final = expression("no_value")
 _CONNECTED: Final = expression("connected")
 _STOP_WORDS: Final = LEXICON.word_set("stop_words")
@@ -103,12 +125,16 @@ _PAGING: Final = ("page", "next", "sync", "continuation", "cursor", "max", "csrf
 
 def find_passwords(text: str, lowered: str) -> Iterator[Span]:
     """Values alongside a word for what they open."""
-    if any(hint in lowered for hint in _HINTS):
-        yield from _named(text, lowered)
-        if not text.isascii():
-            yield from _asian(text)
-        if "\n" in text:
-            yield from _in_columns(text)
+    is_ascii = text.isascii()
+    # A loop takes half as long as `any` over so many hints, none of which most texts have.
+    for hint in _SHORTEST_ASCII if is_ascii else _SHORTEST:
+        if hint in lowered:
+            yield from _named(text, lowered)
+            if not is_ascii:
+                yield from _asian(text)
+            if "\n" in text:
+                yield from _in_columns(text)
+            break
     yield from _options(text, lowered)
     if "/" in text:
         for match in expression("pair").finditer(text):
@@ -121,7 +147,7 @@ def _named(text: str, lowered: str) -> Iterator[Span]:
     for name in _names(text, lowered):
         if name.start() < done or text.endswith("[REDACTED:", 0, name.start()):
             continue
-        if name.lastgroup in ("password", "pin") and _CONNECTED.match(text, name.end()):
+        if name.lastgroup in ("password", "pin", "word") and _CONNECTED.match(text, name.end()):
             # The value in front of the name: "hunter2 is my password".
             begin = max(0, name.start() - 110)
             match = expression("reversed").search(text[begin : name.start()])
@@ -146,16 +172,27 @@ def _names(text: str, lowered: str) -> Iterator[re.Match[str]]:
         yield from _NAME.finditer(text)
         return
     done = 0
-    for hint in _HINTED.finditer(lowered):
-        if hint.start() < done:
+    for start, end, hint in _hints_in(lowered):
+        if start < done:
             continue
-        name = _NAME.match(text, hint.start())
-        if name is None and hint.group() in _LAST_WORDS:
-            begin = max(done, hint.start() - _NAME_CHARACTERS)
-            name = _NAME.search(text, begin, hint.end() + 2)
+        name = _NAME.match(text, start)
+        if name is None and hint in _LAST_WORDS:
+            name = _NAME.search(text, max(done, start - _NAME_CHARACTERS), end + 2)
         if name is not None:
             yield name
             done = name.end()
+
+
+def _hints_in(lowered: str) -> list[tuple[int, int, str]]:
+    """Where the hints begin and end, in order. They are looked for one by one: few of them stand in
+    a text, and a pattern of all of them takes long at each of its characters."""
+    found = []
+    for hint in _HINTS:
+        start = lowered.find(hint)
+        while start >= 0:
+            found.append((start, start + len(hint), hint))
+            start = lowered.find(hint, start + len(hint))
+    return sorted(found)
 
 
 def _asian(text: str) -> Iterator[Span]:
@@ -226,7 +263,7 @@ def mentions_one(text: str) -> bool:
     if any(number in lowered for number in _NUMBERS):
         names += _NUMBER_NAME.finditer(text)
     for name in names:
-        if name.group().lower() == "pass":  # of a boat or a mountain
+        if name.group().lower() == "pass" or name.lastgroup == "word":  # of a boat; of success
             continue
         says = expression("says").match(text, name.end())
         if says is None or _WHERE.match(text, says.end()) is None:
@@ -261,14 +298,12 @@ def _value(text: str, name: re.Match[str], link: re.Match[str]) -> Span | None:
     if named == "token" and before.endswith(_PAGING):
         return None
     start = link.end()
-    how = "sign" if link["sign"] or link["paired"] else "said" if link["said"] else "beside"
-    if link["listed"]:
-        how = "listed"
-    elif link["beside"] and "\n" in link["beside"] and not _is_own_line(text, name.start(), start):
+    how = next((how for group, how in _HOW.items() if link[group]), "beside")
+    if "\n" in (link["beside"] or "") and not _is_own_line(text, name.start(), start):
         return None
     if text[start : start + 1] in _QUOTES:
         return _quoted(text, name, start, how, 4 if link["paired"] else 1)
-    if named == "password" and how != "beside":
+    if named == "password" and how not in ("beside", "told"):
         phrase = expression("phrase").match(text, start)
         if phrase is not None and _is_phrase(phrase.group(), name.group(), text[: phrase.start()]):
             return Span(*phrase.span(), kind, TOLD)
@@ -281,11 +316,30 @@ def _value(text: str, name: re.Match[str], link: re.Match[str]) -> Span | None:
         return None  # a number of tests
     if how != "sign" and _is_of_another_pass(found, name.group(), link["said"] or ""):
         return None
+    if named == "pin" and how == "beside":
+        is_pin = found.isdecimal() and _is_pin_beside(text, name, start, end)
+        return Span(start, end, kind, GUESSED) if is_pin else None
     if not _is_value(found, named, how, text, end):
         return None
     if named == "pin" and _is_postal(text, name.start(), start, end):
         return None
     return Span(start, end, kind, GUESSED if how == "beside" else TOLD)
+
+
+def _is_pin_beside(text: str, name: re.Match[str], start: int, end: int) -> bool:
+    """Whether a number with nothing but a space between it and "pin" opens something: four digits
+    that are no year and of which nothing more is said, as of a pin in wood or on a board; or
+    whatever somebody's pin is, or that of a card."""
+    before = _SENTENCE_END.split(text[max(0, name.start() - _NEAR) : name.start()])[-1]
+    if expression("pin_of_things").search(before):
+        return False
+    after = _SENTENCE_END.split(text[end : end + _NEAR])[0]
+    is_somebodys = any(map(expression("whose_pin").search, (before, after)))
+    if is_somebodys or expression("pin_used").search(before) or len(name.group()) > len("pin"):
+        is_postal = _is_postal(text, name.start(), start, end)
+        return 3 <= end - start <= 8 and not is_postal and not _UNIT.match(text, end)
+    is_year = text[start : start + 2] in ("19", "20")
+    return end - start == 4 and not is_year and _CONNECTED.match(text, end) is not None
 
 
 def _quoted(text: str, name: re.Match[str], start: int, how: str, least: int) -> Span | None:
@@ -337,6 +391,8 @@ def _is_quoted_value(found: str, named: str, how: str) -> bool:
         return how != "beside" or not found.isalpha()
     if named == "pin":
         return found.isdigit()
+    if named == "word":
+        return found.isdecimal() or _has_the_look(found, 5)
     return _looks_random(found)
 
 
@@ -361,16 +417,21 @@ def _is_value(found: str, named: str, how: str, text: str, end: int) -> bool:
         return found.isdecimal() and 3 <= len(found) <= 8 and how != "beside"
     if named in ("api_key", "token"):
         return _looks_random(found)
+    if named == "word":
+        is_number = found.isdecimal() and 4 <= len(found) <= 8
+        return how != "beside" and (is_number or _has_the_look(found, 5))
+    if found.isdecimal() and expression("counted").match(text, end):
+        return False
     lowered = found.lower()
     if lowered in _STOP_WORDS:
         return False
     if not found.isalpha():
         if how == "sign":
             return any(map(str.isalnum, found)) or len(found) >= 4
-        return _has_the_look(found, 4 if how == "said" else 6)
+        return _has_the_look(found, 4 if how in ("said", "told") else 6)
     if lowered.endswith(_PREDICATES) and how != "sign":
         return False
-    if how == "beside":
+    if how in ("beside", "told"):
         return False
     if not _CONNECTED.match(text, end):
         return False
@@ -400,7 +461,7 @@ def _looks_random(found: str) -> bool:
 
 def find_codes(text: str, lowered: str) -> Iterator[Span]:
     """Codes that open something for a moment or for good; `lowered` is the text in lower case."""
-    if expression("hinted").search(lowered) is None:
+    if not any(hint in lowered for hint in _CODE_HINTS):
         return
     code = expression("code")
     patterns = [code, expression("before")] if _DIGIT.search(text) else []

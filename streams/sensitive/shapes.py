@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-from palimpsest.streams.sensitive.spans import LEXICON, SURE, Kind, Span, expression
+from palimpsest.streams.sensitive.spans import LEXICON, SURE, TOLD, Kind, Span, expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,16 @@ SHAPES: Final = tuple(
 )
 """The shapes of keys and tokens."""
 _BY_HINT: Final = tuple((hint, shape) for shape in SHAPES for hint in shape.hints)
+_BY_BEGINNING: Final = {
+    hint[:2]: tuple(each for each in _BY_HINT if each[0][:2] == hint[:2]) for hint, _ in _BY_HINT
+}
 _PREFIXES: Final = LEXICON.word_set("prefixes")
 """What tokens of more than a line begin with."""
 _WRAPPED: Final = expression("wrapped")
 _WRAPPED_LINE: Final = expression("line")
 _ENCODED: Final = expression("encoded")
-_LEAST_ENCODED: Final = 27
-"""Characters of the shortest token, encoded."""
+_LEAST_ENCODED: Final = 14
+"""Characters of the shortest text with a password, encoded."""
 _BEGINNING: Final = 64
 """Characters of a blob by which most that is no text is told."""
 
@@ -44,13 +47,6 @@ def find_shapes(text: str) -> Iterator[Span]:
     yield from _of_shapes(text, hints)
     if "\n" in text and any(hint in _PREFIXES for hint, _ in hints):
         yield from _wrapped(text)
-    # Only a long word can be a blob.
-    if len(text) >= _LEAST_ENCODED and max(map(len, text.split()), default=0) >= _LEAST_ENCODED:
-        yield from _encoded(text)
-
-
-def _of_known_issuers(text: str) -> Iterator[Span]:
-    return _of_shapes(text, [(hint, shape) for hint, shape in _BY_HINT if hint in text])
 
 
 def _of_shapes(text: str, hints: Sequence[tuple[str, Shape]]) -> Iterator[Span]:
@@ -63,7 +59,8 @@ def _wrapped(text: str) -> Iterator[Span]:
     """Tokens that go on in the next lines, each of which looks like a part of one."""
     for match in _WRAPPED.finditer(text):
         said = match["line"]
-        hints = [(hint, shape) for hint, shape in _BY_HINT if said.startswith(hint)]
+        near = _BY_BEGINNING.get(said[:2], ())
+        hints = [(hint, shape) for hint, shape in near if said.startswith(hint)]
         found = next(_of_shapes(said, hints), None)
         kind, end = None, match.end("line")
         for line in _WRAPPED_LINE.finditer(text, end, match.end()):
@@ -84,25 +81,32 @@ def _looks_random(line: str) -> bool:
     return len(line) >= 12 and all(any(map(test, line)) for test in tests)
 
 
-def _encoded(text: str) -> Iterator[Span]:
-    """Blobs of base64 that are a text with a token."""
+def find_encoded(text: str, look: Callable[[str], Iterable[Span]]) -> Iterator[Span]:
+    """Blobs of base64 that are a text in which `look` finds a secret."""
+    # Only a long word can be a blob, and one with capitals in it.
+    words = text.split() if len(text) >= _LEAST_ENCODED else []
+    if max(map(len, words), default=0) < _LEAST_ENCODED:
+        return
+    if all(len(word) < _LEAST_ENCODED or word[1:].islower() for word in words):
+        return
     for match in _ENCODED.finditer(text):
         end = match.end()
-        found = _token_in(match.group())
+        found = _secret_in(match.group(), look)
         if found is None and match["last"]:
             end = match.end("lines")  # the next line begins with a word
-            found = _token_in(match["lines"])
+            found = _secret_in(match["lines"], look)
         if found is not None:
-            yield Span(match.start(), end, found.kind, SURE)
+            yield Span(match.start(), end, found.kind, found.confidence)
 
 
-def _token_in(blob: str) -> Span | None:
-    """The first token in the text that a blob is."""
+def _secret_in(blob: str, look: Callable[[str], Iterable[Span]]) -> Span | None:
+    """The first secret in the text that a blob is. What is only guessed is none there."""
     blob = "".join(blob.rstrip("=").split()).translate(_URL_SAFE)
     if _decoded(blob[:_BEGINNING], is_part=True) is None:
         return None
     decoded = _decoded(blob, is_part=False)
-    return None if decoded is None else next(_of_known_issuers(decoded), None)
+    found = () if decoded is None else look(decoded)
+    return next((span for span in found if span.confidence >= TOLD), None)
 
 
 _URL_SAFE: Final = str.maketrans("-_", "+/")

@@ -80,6 +80,55 @@ def test_every_order_of_edits_ends_with_the_newest(tmp_path: Path) -> None:
         assert (text(pipeline), facts(pipeline)) == ("I live in Rome.", ["Ana lives in Rome."])
 
 
+def told_changes(pipeline: Pipeline) -> list[Any]:
+    rows = "SELECT old_content || ' > ' || new_content FROM history_rows WHERE memory_id = ?"
+    return pipeline.values(f"{rows} AND event = 'modified' ORDER BY created_at, rowid", TURN)
+
+
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        (
+            [("Graz", None), ("Eisenstadt", 6), ("Linz", 4)],
+            ["Graz > Eisenstadt", "Linz > Eisenstadt"],
+        ),
+        (
+            [("Eisenstadt", 6), ("Linz", 4), ("Graz", None)],
+            ["Linz > Eisenstadt", "Graz > Eisenstadt"],
+        ),
+        (
+            [("Graz", None), ("Eisenstadt", 6), ("Linz", 4), ("Linz", 4)],
+            ["Graz > Eisenstadt", "Linz > Eisenstadt"],
+        ),
+        (
+            [("Graz", None), ("Eisenstadt", 6), ("Graz", None), ("Eisenstadt", 4)],
+            ["Graz > Eisenstadt"],
+        ),
+    ],
+)
+def test_an_earlier_text_that_arrives_later_is_in_the_history(
+    tmp_path: Path, edits: list[tuple[str, int | None]], expected: list[str]
+) -> None:
+    with said(tmp_path, *edits) as pipeline:
+        assert text(pipeline) == "Eisenstadt"
+        assert told_changes(pipeline) == expected
+        assert pipeline.dead_letters() == []
+        assert pipeline.balance().holds
+        pipeline.command(ForgetCommand(memory_ids=(TURN,), cascade=True, hard=True, reason="no"))
+        execute(pipeline)
+        assert where(tmp_path, "Graz", "Linz", "Eisenstadt") == []
+
+
+def test_an_earlier_text_of_what_a_person_changed_is_not_kept(tmp_path: Path) -> None:
+    with said(tmp_path, ("I have a dog.", 4)) as pipeline:
+        patch = MemoryPatch(memory_id=TURN, content="I have a pet.")
+        pipeline.command(ModifyCommand(patches=(patch,), reason="private"))
+        pipeline.run()
+        say(pipeline, "I have a dog called Rex.", 3)
+        assert text(pipeline) == "I have a pet."
+        assert told_changes(pipeline) == ["I have a dog. > I have a pet."]
+
+
 def test_without_an_edit_another_text_stays_a_conflict(tmp_path: Path) -> None:
     with said(tmp_path, ("I live in Graz.", None), ("I live in Linz.", None)) as pipeline:
         assert text(pipeline) == "I live in Graz."
@@ -143,6 +192,7 @@ def test_a_rebuild_gives_the_same(tmp_path: Path) -> None:
         [("I live in Graz.", None), ("I live in Graz.", 3)],
         [("I live in Graz.", None), ("I live in Linz.", 4), ("I live in Graz.", 5)],
         [("I live in Linz.", 4), ("I live in Graz.", None)],
+        [("I live in Graz.", None), ("I live in Linz.", 4), ("I live in Graz again.", 3)],
     ],
 )
 def test_what_is_left_of_an_erased_one_gives_the_same(

@@ -72,6 +72,49 @@ def test_both_contacts_were_renamed(tmp_path: Path) -> None:
     assert taken(published, renamed)[0] == AGAIN
 
 
+TALK = [
+    (f"{10 + number // 20}:{3 * number % 60:02}", ("Ana", "Me")[number % 2], f"Word {number}")
+    for number in range(30)
+]
+
+
+@pytest.mark.parametrize("more", [[], [("12:05", "Ana", "Now"), ("12:06", "Me", "Fine")]])
+@pytest.mark.parametrize("names", [{"Ana": "Ana Lopez", "Me": "Ben"}, {"Ana": "Me", "Me": "Ben"}])
+def test_both_contacts_and_the_file_were_renamed(
+    tmp_path: Path, more: list[tuple[str, str, str]], names: dict[str, str]
+) -> None:
+    published = Published(None)
+    taken(published, chat(tmp_path, "WhatsApp Chat with Ana.txt", TALK))
+    renamed = chat(tmp_path, "WhatsApp Chat with Lopez.txt", [*TALK, *more], **names)
+    standings, found = taken(published, renamed)
+    assert standings == ["known"] * len(TALK) + ["new"] * len(more)
+    assert {session for _, session in found[: len(TALK)]} == {"Ana 2026-03-02"}
+    assert set(taken(published, renamed)[0]) == {"known"}
+
+
+def test_two_chats_that_have_messages_in_common_are_two(tmp_path: Path) -> None:
+    published = Published(None)
+    taken(published, chat(tmp_path, "Family.txt", TALK))
+    others: list[list[tuple[str, str, str]]] = [
+        # What one sends to several at once, and what others say to that.
+        [(at, "Cem", words) for at, who, words in TALK if who == "Me"],
+        [(at, who, words if who == "Me" else f"{words}!") for at, who, words in TALK],
+        # Few of many.
+        [(at, who, words if at < "10:20" else f"{words}?") for at, who, words in TALK],
+        # The same words at other times, and by people who are not those of the other chat.
+        [(f"2{at[1:]}", who, words) for at, who, words in TALK],
+        [(at, ("Cem", "Dora", "Eva")[number % 3], words)
+         for number, (at, _, words) in enumerate(TALK)],
+        TALK[:4],
+    ]  # fmt: skip
+    for number, each in enumerate(others):
+        other = chat(tmp_path, f"Work {number}.txt", each, Ana="Cem", Me="Dora")
+        assert set(taken(Published(None), other)[0]) == {"new"}
+        published = Published(None)
+        taken(published, chat(tmp_path, "Family.txt", TALK))
+        assert set(taken(published, other)[0]) == {"new"}, number
+
+
 def test_another_person_who_says_the_same_is_another(tmp_path: Path) -> None:
     published = Published(None)
     taken(published, chat(tmp_path, "Family.txt", OLD))

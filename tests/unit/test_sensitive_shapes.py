@@ -158,3 +158,37 @@ def test_a_token_in_base64_is_found(token: str, text: str) -> None:
 def test_a_token_in_the_base64_of_mail_is_found() -> None:
     mail = base64.encodebytes((f"Hello,\nthe key is {GITHUB}\nthat is all. " * 3).encode()).decode()
     assert redacted(f"--x\n{mail}--x--") == "--x\n[REDACTED:token]\n--x--"
+
+
+@pytest.mark.parametrize("width", [8, 10, 12, 18, 24])
+def test_wrapped_tokens_that_follow_one_another_are_all_found(width: int) -> None:
+    issued = (GITHUB, JWT, "AKIA" + "J5QX7RT2ZP4WM8KD", "hf_" + GITHUB[6:], "npm_" + GITHUB[4:]) * 6
+    issued = tuple(token for token in issued if len(token) > width)
+    wrapped = (
+        "\n".join(token[at : at + width] for at in range(0, len(token), width)) for token in issued
+    )
+    left = redacted("\n".join(wrapped))
+    assert left.count("REDACTED") == len(issued)
+    assert not any(token[:width] in left for token in issued)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("password:hunter22", "password: hunter22", "user=bob password=hunter22", "pwd=Kx9vLq2m"),
+        *("my password is hunter22", "Passwort: Hund99x", "contraseña: hunter22", "my pin is 4821"),
+        *("postgres://bob:hunter22@db/app", '{"user":"bob","password":"hunter22"}'),
+    ],
+)
+def test_a_password_in_base64_is_found(text: str) -> None:
+    for blob in (encoded(text), encoded(text).rstrip("="), encoded(f"{text}\n")):
+        assert blob.rstrip("=") not in redacted(f"deploy with {blob} today")
+        assert redacted(f"a {blob} b").startswith("a [REDACTED:")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["the password was reset", "hello world, how are you?", "password: ", "forgot your password?"],
+)
+def test_other_texts_in_base64_stay(text: str) -> None:
+    assert redacted(encoded(text)) == encoded(text)

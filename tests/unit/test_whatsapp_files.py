@@ -89,6 +89,16 @@ def test_the_mark_of_an_edit_is_no_word(mark: str, tmp_path: Path) -> None:
         "הודעה זו נמחקה",
         "Повідомлення видалено",
         "Waiting for this message. This may take a while.",
+        "Waiting for this message",
+        "U hebt dit bericht verwijderd",
+        "Wiadomość została usunięta",
+        "Meddelandet har raderats",
+        "Це повідомлення було видалено",
+        "此消息已被删除",
+        "這則訊息已刪除",
+        "ההודעה נמחקה",
+        "To sporočilo je bilo izbrisano",
+        "Aquest missatge s'ha suprimit",
     ],
 )
 def test_a_deleted_message_is_no_turn(notice: str, tmp_path: Path) -> None:
