@@ -265,7 +265,9 @@ def _is_left_out(reading: _Reading, today: date | None) -> bool:
         return True
     if subject.kind == "plural" and pattern.slot not in word_set("we_slots"):
         return True
-    needs_date = pattern.dated and not (said.ended and pattern.slot == "plan")
+    # Who does not cook does so on no day.
+    is_no_deed = said.negated and said.tense == "present" and pattern.kind == "nothing"
+    needs_date = pattern.dated and not (is_no_deed or (said.ended and pattern.slot == "plan"))
     if needs_date and not reading.has(*_DATES.get(pattern.slot, _HABITUAL)):
         return True
     if said.negated and _says_little(said, pattern):
