@@ -18,6 +18,7 @@ from palimpsest.streams.claims.language import ENGLISH, expression, word_set
 from palimpsest.streams.claims.subjects import (
     FAMILY,
     PEOPLE,
+    PETS,
     PLURALS,
     TITLE_DOT,
     Subject,
@@ -262,6 +263,9 @@ def _is_left_out(reading: _Reading, today: date | None) -> bool:
     """Whether a clause that fits the pattern claims too little, or something else."""
     subject, said, pattern, _, value, _, _ = reading
     if said.tense not in pattern.tenses:
+        return True
+    is_pet = subject.relation.rpartition(" ")[2].lower() in PETS
+    if (is_pet and pattern.slot == "occupation") or (pattern.key == "breed" and not is_pet):
         return True
     if subject.kind == "plural" and pattern.slot not in word_set("we_slots"):
         return True

@@ -218,8 +218,8 @@ def _implied(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
 
 def _of_life(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
     """Who lives or works somewhere is alive, and so is a relative who plays chess; whoever died
-    does so no longer. Of two grandmothers one may have died: a relation counts where most people have
-    one, or with a name. After a dog one may have another."""
+    does so no longer. Of two grandmothers one may have died: a relation counts where most people
+    have one, or with a name. After a dog one may have another."""
     if (claim.slot, claim.key) == ("event", "loss"):
         lost = f"{claim.holder}'s {claim.value}" if _LOST.search(claim.text) else claim.holder
         is_told = claim.value in _DIED or lost is not claim.holder
@@ -366,7 +366,7 @@ _NEAREST: Final = frozenset("sister brother son daughter roommate flatmate".spli
 """Of several of these one hardly tells without saying of which, if one died."""
 _OF_THE_LIVING: Final = frozenset(
     "age allergy diet family figure health hobby language likes occupation pet plan possession"
-    " relationship".split()
+    " relationship trait".split()
 )
 """What these slots tell of a relative is so while they are alive."""
 _DEEDS: Final = frozenset("diet eats hobby health medicine work".split())
