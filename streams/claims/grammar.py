@@ -197,6 +197,8 @@ def _by_pattern(
     named = named_relative(subject, said)
     if named is not None:
         return named
+    if said.word not in SAME_PAST:
+        patterns = [pattern for pattern in patterns if said.tense in pattern.tenses]
     rest = said.rest.rstrip(" ,.")
     if lead is None and said.recent and said.tense in ("past", "perfect", "perfect progressive"):
         lead = RECENTLY

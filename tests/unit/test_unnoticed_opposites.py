@@ -84,7 +84,6 @@ OPPOSITES = [
     ("I was born in Oslo.", "I was born in Rome."),
     ("I'm not married.", "My wife is Eva."),
     ("I have no siblings.", "My brother lives in Oslo."),
-    ("I never had children.", "My son is ten."),
 ]
 BESIDE = [
     ("I speak French.", "I don't speak any German."),
