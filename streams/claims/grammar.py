@@ -9,11 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import date
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple, cast
 
 from palimpsest.streams.claims.claim import CATEGORIES, Claim, Slot
-from palimpsest.streams.claims.english import ANY_VERB, SAME_PAST, Predicate, expanded, predicate
+from palimpsest.streams.claims.english import (
+    ANY_VERB,
+    SAME_PAST,
+    Predicate,
+    Tense,
+    expanded,
+    predicate,
+)
 from palimpsest.streams.claims.language import ENGLISH, expression, word_set
 from palimpsest.streams.claims.subjects import (
     FAMILY,
@@ -189,16 +196,12 @@ class _Reading(NamedTuple):
 def _by_pattern(
     subject: Subject, said: Predicate, lead: Time | None, today: date | None
 ) -> Claim | None:
-    patterns = _PATTERNS.get(said.verb, [])
-    if said.verb not in word_set("no_deeds"):
-        patterns = patterns + _PATTERNS[ANY_VERB]
+    patterns = _patterns_of(said.verb, None if said.word in SAME_PAST else said.tense)
     if not patterns:
         return None
     named = named_relative(subject, said)
     if named is not None:
         return named
-    if said.word not in SAME_PAST:
-        patterns = [pattern for pattern in patterns if said.tense in pattern.tenses]
     rest = said.rest.rstrip(" ,.")
     if lead is None and said.recent and said.tense in ("past", "perfect", "perfect progressive"):
         lead = RECENTLY
@@ -218,6 +221,15 @@ def _by_pattern(
                 if found is not None:
                     return found
     return None
+
+
+@cache
+def _patterns_of(verb: str, tense: Tense | None) -> list[Pattern]:
+    """The patterns of a verb, as far as they are of the tense, if that is known."""
+    patterns = _PATTERNS.get(verb, [])
+    if verb not in word_set("no_deeds"):
+        patterns = patterns + _PATTERNS[ANY_VERB]
+    return [each for each in patterns if tense is None or tense in each.tenses]
 
 
 def _times(tails: _Tails, lead: Time | None) -> tuple[Time, ...] | None:
