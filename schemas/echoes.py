@@ -32,12 +32,14 @@ _INDENT: Final = re.compile(_QUOTED)
 _HEADING: Final = re.compile(rf"{_QUOTED}(?:#{{1,6}}\s|<h[1-6]\b)", re.I)
 _BLOCK_LINE: Final = re.compile(rf"{_QUOTED}(?:[-*\u2022]\s|Summary:\s|<[uo]l\b|<li\b)", re.I)
 _BLANK: Final = re.compile(rf"{_QUOTED}$")
-_PROFILE: Final = "## Profile"
+_HEADINGS: Final = ("## Profile", "## This conversation")
+"""One of them is in each block whose end can be told without marks."""
 _SECTION: Final = re.compile(
     rf"{_QUOTED}## (?:(?P<profile>Profile)|(?P<session>This conversation)"
     r"|(?P<day>\d{1,2} [A-Z][a-z]{2,8} \d{4}))\s*$"
 )
 """A heading that the block has."""
+_SUMMARY: Final = re.compile(rf"{_QUOTED}Summary: \S")
 _SPOKEN_ENTRY: Final = re.compile(rf"{_QUOTED}- [^\s:][^:\n]{{0,60}}: \S")
 _OF_ONESELF: Final = re.compile(rf"{_QUOTED}- (?:I|[Mm]y|[Ww]e|[Oo]ur)\b")
 _WORD: Final = re.compile(r"\w")
@@ -71,7 +73,7 @@ def spoken(text: str) -> str:
     `_unmarked`.
     """
     echoes = [*_echoes(text)] if _may_have_marks(text) else []
-    if not echoes and _PROFILE in text:
+    if not echoes and any(map(text.__contains__, _HEADINGS)):
         echoes = [*_unmarked(text)]
     parts, done = [], 0
     for start, end in echoes:
@@ -114,7 +116,8 @@ def _echoes(text: str) -> Iterator[tuple[int, int]]:
 
 def _unmarked(text: str) -> Iterator[tuple[int, int]]:
     """The places of blocks of which both marks were taken off. Notes have headings and lists as
-    well: a block has a profile, which speaks of nobody as "I", and what somebody said on a day."""
+    well: a block has what somebody said on a day, and beside it a profile, which speaks of nobody
+    as "I", or this conversation. With days alone it cannot be told from minutes."""
     start, end, section, is_near = 0, 0, "", False
     parts: set[str] = set()
     for first, last in (*_lines(text, 0, len(text)), (len(text), len(text))):
@@ -124,13 +127,14 @@ def _unmarked(text: str) -> Iterator[tuple[int, int]]:
         if heading is not None:
             start, section = start if section else first, heading.lastgroup or ""
         elif is_near and (is_entry or (section == "session" and not _BLANK.match(said))):
-            if section == "profile" or _SPOKEN_ENTRY.match(said):
+            is_summary = section == "session" and _SUMMARY.match(said)
+            if section == "profile" or is_summary or _SPOKEN_ENTRY.match(said):
                 parts.add("own" if section == "profile" and _OF_ONESELF.match(said) else section)
         elif section and _BLANK.match(said) and last < len(text):
             is_near = False
             continue
         else:
-            if {"profile", "day"} <= parts and "own" not in parts:
+            if "day" in parts and parts & {"profile", "session"} and "own" not in parts:
                 yield start, end
             section, is_near = "", False
             parts.clear()

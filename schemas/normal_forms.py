@@ -61,6 +61,21 @@ _LABEL = re.compile(
     r"(?:[\s*_]{0,3}[:,：，]|[\s*_]{1,3}[\u2013\u2014-](?=\s))[\s*_]{0,3}"
 )
 """What only says that a statement is made again."""
+_SENT_ON = re.compile(
+    r"[\s*_>]{0,8}(?:fwd?|re|wg|aw|tr|rv|forwarded(?: message)?)[\s*_]{0,3}[:：][\s*_]{0,3}"
+    r"|[\s*_>]{0,8}-{2,10} ?(?:forwarded|original) message ?-{2,10}\s{1,8}"
+)
+"""What a mail program puts before what somebody else may have written."""
+_GREETING = re.compile(
+    r"[\s*_]{0,8}(?:hi|hello|hey|dear|hiya|good (?:morning|afternoon|evening))"
+    r"(?P<whom>(?: [^\W\d_][\w'.-]{0,30}){0,3})(?:[,!:，！]|\s[\u2013\u2014-](?=\s))\s{0,8}"
+    r"(?=(?:the|i|i'm|i've|we|we're|my|our|it|it's|this|that|there|there's|he|she|they|a|an|his|her"
+    r"|their|fyi|note|btw|please note|(?:just )?(?:a )?(?:quick |friendly )?reminder)\b)"
+)
+"""Whom a text is for says nothing where a statement follows; "call Ben" is for them alone."""
+_EVERYBODY = frozenset(("", "there", "all", "everyone", "everybody", "team", "folks", "again"))
+_OWN = frozenset("i i'm i've i'd i'll me my mine we we're we've our us ich mein meine wir".split())
+_ADDRESSED = frozenset("you you're you've you'll you'd your yours u ur du dein deine ihr".split())
 _SAID = re.compile(
     r"[-+]?\d+(?:[.,:/-]\d+)*|[^\W_]+(?:'[^\W_]+)*|!="
     r"|[^\w\s.,;:!?…。、！？،؟\"“”„«»‹›()\[\]{}*`'–—-]"
@@ -70,14 +85,28 @@ _SAID = re.compile(
 
 
 def statement_key(text: str) -> str:
-    """Returns a key that is equal for texts that differ in case, spaces, punctuation and a label
-    such as "Reminder:" only; empty for a text without a word or a sign. A number, a name or a
-    negation is always part of it, and whether the text asks."""
+    """Returns a key that is equal for texts that differ in case, spaces, punctuation, a greeting
+    and a label such as "Reminder:" or "Fwd:" only; empty for a text without a word or a sign. A
+    number, a name or a negation is always part of it, and whether the text asks. What was sent on
+    in the first person, and who is addressed as "you", stays part of it: it may be somebody else.
+    """
     folded = unicodedata.normalize("NFC", text.casefold()).replace("’", "'")
     start = 0
-    while label := _LABEL.match(folded, start):
-        start = label.end()
-    words = " ".join(_SAID.findall(folded, start))
+    personal: frozenset[str] = frozenset()
+    while found := (
+        _LABEL.match(folded, start)
+        or _SENT_ON.match(folded, start)
+        or _GREETING.match(folded, start)
+    ):
+        if found.re is _SENT_ON:
+            personal |= _OWN
+        elif found.re is _GREETING and found["whom"].strip() not in _EVERYBODY:
+            personal |= _ADDRESSED
+        start = found.end()
+    said = _SAID.findall(folded, start)
+    if personal and not personal.isdisjoint(said):
+        said = _SAID.findall(folded)
+    words = " ".join(said)
     return f"{words}?" if words and folded.rstrip().endswith(("?", "？", "؟")) else words
 
 

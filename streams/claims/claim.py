@@ -9,7 +9,7 @@ from palimpsest.streams.claims.language import ENGLISH
 Slot = Literal[
     "name", "age", "birthday", "home", "origin", "work", "occupation", "relationship", "family",
     "people", "pet", "health", "allergy", "diet", "likes", "favourite", "possession", "figure",
-    "study", "language", "hobby", "plan", "decision", "event",
+    "study", "language", "trait", "hobby", "plan", "decision", "event",
 ]  # fmt: skip
 CATEGORIES: Final = {slot: tuple(ENGLISH["slots"][slot]["categories"]) for slot in get_args(Slot)}
 """The categories of a claim: what a profile of a person is made of."""

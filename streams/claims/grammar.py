@@ -9,15 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import date
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple, cast
 
 from palimpsest.streams.claims.claim import CATEGORIES, Claim, Slot
-from palimpsest.streams.claims.english import ANY_VERB, SAME_PAST, Predicate, expanded, predicate
+from palimpsest.streams.claims.english import (
+    ANY_VERB,
+    SAME_PAST,
+    Predicate,
+    Tense,
+    expanded,
+    predicate,
+)
 from palimpsest.streams.claims.language import ENGLISH, expression, word_set
 from palimpsest.streams.claims.subjects import (
     FAMILY,
     PEOPLE,
+    PETS,
     PLURALS,
     TITLE_DOT,
     Subject,
@@ -188,9 +196,7 @@ class _Reading(NamedTuple):
 def _by_pattern(
     subject: Subject, said: Predicate, lead: Time | None, today: date | None
 ) -> Claim | None:
-    patterns = _PATTERNS.get(said.verb, [])
-    if said.verb not in word_set("no_deeds"):
-        patterns = patterns + _PATTERNS[ANY_VERB]
+    patterns = _patterns_of(said.verb, None if said.word in SAME_PAST else said.tense)
     if not patterns:
         return None
     named = named_relative(subject, said)
@@ -215,6 +221,15 @@ def _by_pattern(
                 if found is not None:
                     return found
     return None
+
+
+@cache
+def _patterns_of(verb: str, tense: Tense | None) -> list[Pattern]:
+    """The patterns of a verb, as far as they are of the tense, if that is known."""
+    patterns = _PATTERNS.get(verb, [])
+    if verb not in word_set("no_deeds"):
+        patterns = patterns + _PATTERNS[ANY_VERB]
+    return [each for each in patterns if tense is None or tense in each.tenses]
 
 
 def _times(tails: _Tails, lead: Time | None) -> tuple[Time, ...] | None:
@@ -263,9 +278,14 @@ def _is_left_out(reading: _Reading, today: date | None) -> bool:
     subject, said, pattern, _, value, _, _ = reading
     if said.tense not in pattern.tenses:
         return True
+    is_pet = subject.relation.rpartition(" ")[2].lower() in PETS
+    if (is_pet and pattern.slot == "occupation") or (pattern.key == "breed" and not is_pet):
+        return True
     if subject.kind == "plural" and pattern.slot not in word_set("we_slots"):
         return True
-    needs_date = pattern.dated and not (said.ended and pattern.slot == "plan")
+    # Who does not cook does so on no day.
+    is_no_deed = said.negated and said.tense == "present" and pattern.kind == "nothing"
+    needs_date = pattern.dated and not (is_no_deed or (said.ended and pattern.slot == "plan"))
     if needs_date and not reading.has(*_DATES.get(pattern.slot, _HABITUAL)):
         return True
     if said.negated and _says_little(said, pattern):

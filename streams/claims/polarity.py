@@ -29,6 +29,7 @@ from palimpsest.streams.claims.grammar import claim_of
 from palimpsest.streams.claims.language import ENGLISH, expression, filled, word_set
 from palimpsest.streams.claims.subjects import PETS, PLURALS
 from palimpsest.streams.claims.succession import SAME_RELATION, is_single, succeeds
+from palimpsest.streams.claims.times import time_at_end
 from palimpsest.streams.claims.values import (
     is_activity,
     is_name,
@@ -61,7 +62,7 @@ _USED_TO: Final = re.compile(r"(?P<verb>[a-z]+)(?P<rest>(?: .+)?)")
 
 
 _ENDS: Final = frozenset(
-    "had count owned employed studied expects project training wed unmarried".split()
+    "had count owned employed studied expects project training wed unmarried pet".split()
 )
 """What ends once and may begin again: who sold a car, and bought one later, says nothing
 contrary."""
@@ -80,7 +81,8 @@ def opposes(new: str, known: str, known_on: date | None = None) -> bool:
             and (one.holder, one.matter) == (other.holder, other.matter)
             and not (one.holds and one.matter in _ENDS)
             and (_denies(one, other) if other.holds else _denies(other, one))
-            and not _is_before(one.when, known_on)
+            # Of the dead nothing holds, whenever it is told.
+            and (one.matter == "living" or not _is_before(one.when, known_on))
             for one in sides(new)
             for other in sides(known)
         )
@@ -97,6 +99,8 @@ def _is_kind_of(topic: str, denied: str, matter: str) -> bool:
     """Whether a topic is a kind of a denied one: of what somebody may be allergic to any that is
     called after it, of all else those of some adjectives ("hot dogs" are no dogs); and what is
     listed as one ("red wine" is alcohol)."""
+    if matter == "medicine" and denied in _ANY_MEDICINE:
+        return topic not in _NO_MEDICINE
     kind = topic.removesuffix(f" {denied}")
     if kind != topic:
         return matter == "allergy" or kind in _KINDS_OF
@@ -106,9 +110,10 @@ def _is_kind_of(topic: str, denied: str, matter: str) -> bool:
 def _generals(topic: str) -> frozenset[str]:
     """What a food or drink is a kind of; of what only stands in for it ("oat milk") nothing."""
     words = topic.split()
-    if not words or not _SUBSTITUTES.isdisjoint(words):
+    if len(words) != 1 and not _SUBSTITUTES.isdisjoint(words):
         return frozenset()
-    found = _GENERALS.get(topic) or _GENERALS.get(words[-1]) if _is_plainly_called(words) else None
+    is_plain = words and _is_plainly_called(words)
+    found = _GENERALS.get(topic) or _GENERALS.get(words[-1]) if is_plain else None
     return found or frozenset()
 
 
@@ -155,8 +160,14 @@ def sides(statement: str) -> tuple[Side, ...]:
     ended = None if claim.qualified else _ended_deed(claim)
     if ended is not None and not ended.qualified and _ends_with(plain, ended.value):
         implied += tuple(_sides(ended, when))
-    is_limited = claim.qualified and (claim.slot, claim.key) != _ON_A_DAY
-    if is_limited or not _ends_with(plain, claim.value):
+    if claim.qualified and (claim.slot, claim.key) != _ON_A_DAY:
+        # Who eats meat on Sundays eats meat; who eats none on Fridays may eat it.
+        often, time = time_at_end(plain)
+        if time is None or time.kind != "frequency" or not _ends_with(often, claim.value):
+            return implied
+        done = (each for each in _sides(claim, when) if each.holds and each.matter in _DEEDS)
+        return implied if claim.key == "kind" else (*implied, *done)
+    if not _ends_with(plain, claim.value):
         return implied
     return (*implied, *_sides(claim, when))
 
@@ -206,8 +217,9 @@ def _implied(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
 
 
 def _of_life(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
-    """Who lives or works somewhere is alive; whoever died does so no longer. Of two grandmothers
-    one may have died: a relation counts where most people have one, or with a name."""
+    """Who lives or works somewhere is alive, and so is a relative who plays chess; whoever died
+    does so no longer. Of two grandmothers one may have died: a relation counts where most people
+    have one, or with a name. After a dog one may have another."""
     if (claim.slot, claim.key) == ("event", "loss"):
         lost = f"{claim.holder}'s {claim.value}" if _LOST.search(claim.text) else claim.holder
         is_told = claim.value in _DIED or lost is not claim.holder
@@ -215,11 +227,18 @@ def _of_life(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
     else:
         lost = claim.holder
         is_told = claim.slot in ("home", "work", "study") and claim.holds
+        if claim.slot in _OF_THE_LIVING and not claim.is_news and claim.key != "injury":
+            is_told = _OWNER.fullmatch(lost) is not None
         living = True
     if not is_told:
         return
     for each in _called(lost):
         yield Side(each, "living", _ALIVE, living, when)
+    relative = _OWNER.fullmatch(lost)
+    if relative is not None and not relative["name"]:
+        animal = relative["relation"].casefold()
+        if animal in PETS and animal not in PLURALS:
+            yield Side(lost.casefold(), "pet", _ALIVE, living, when)
 
 
 def _called(holder: str) -> Iterator[str]:
@@ -257,15 +276,17 @@ def _sides(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
     matter = _MATTERS.get(f"{claim.slot}_{claim.key}" if claim.key else claim.slot)
     if matter is None:
         return
-    parts = _APART.split(liked_by(claim.value) if claim.slot == "likes" else claim.value)
+    holds = claim.holds and _NONE_OF.match(claim.value) is None  # "eats no meat"
+    value = _NONE_OF.sub("", claim.value)
+    parts = _APART.split(liked_by(value) if claim.slot == "likes" else value)
     if len(parts) > MAX_TOPICS:
         return
     done = [expression("done_with").match(part) for part in parts]
     topics = [
         _topic(part[found.end() if found else 0 :]) for part, found in zip(parts, done, strict=True)
     ]
-    yield Side(holder, matter, frozenset(topics) - {""}, claim.holds, when)
-    if matter == "likes" and claim.holds:
+    yield Side(holder, matter, frozenset(topics) - {""}, holds, when)
+    if matter == "likes" and holds:
         # Who does not drink coffee any more hardly likes drinking it.
         for topic, found in zip(topics, done, strict=True):
             if topic and (found is not None or _is_consumed(topic)):
@@ -324,6 +345,8 @@ def _of_table(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
         if found is None:
             continue
         topics = found.expand(written).split("|") if written else [_NONE_OF.sub("", claim.value)]
+        if written == "*":
+            topics = _APART.split(claim.value)[:MAX_TOPICS]
         for sign, matter in ((each[0], each[1:].replace("*", claim.key)) for each in matters):
             is_so = {"+": True, "-": False, "=": holds, "!": not holds}[sign]
             yield Side(claim.holder.casefold(), matter, frozenset(map(_topic, topics)), is_so, when)
@@ -341,6 +364,15 @@ _LOST: Final = re.compile(r" (?:has )?lost their ")
 _ONLY_ONE: Final = frozenset("mother father husband wife spouse".split())
 _NEAREST: Final = frozenset("sister brother son daughter roommate flatmate".split())
 """Of several of these one hardly tells without saying of which, if one died."""
+_OF_THE_LIVING: Final = frozenset(
+    "age allergy diet family figure health hobby language likes occupation pet plan possession"
+    " relationship trait".split()
+)
+"""What these slots tell of a relative is so while they are alive."""
+_DEEDS: Final = frozenset("diet eats hobby health medicine work".split())
+"""Done regularly, it is done."""
+_ANY_MEDICINE: Final = frozenset(("medication", "medicine", "med", "pill"))
+_NO_MEDICINE: Final = frozenset(("vitamin", "supplement", "melatonin"))
 _ON_A_DAY: Final = ("plan", "appointment")
 """It has a day, which limits it to nothing less."""
 _GENERALS: Final[dict[str, frozenset[str]]] = {}
@@ -360,6 +392,9 @@ _SOUGHT: Final = {
     "employer": ("works", "working", "job", "unemployed", "retired"),
     "diet": ("vegan", "vegetarian", "pescatarian", "eat", "drink"),
     "lives": ("died", "passed", "dog", "cat"),
+    "pet": ("died", "passed"),
+    "eats": ("allergic", "allergy", "intolerant", "free", "eats", "drinks", "takes"),
+    "medicine": ("takes", "medication", "medicine"),
     "living": ("died", "passed", "lost", "lives", "living", "works", "working", "studies"),
     "count": ("died", "passed", "sold", "gave", "two", "three", "four"),
     "owns": ("car", "drives"),

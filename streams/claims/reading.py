@@ -22,7 +22,7 @@ from palimpsest.streams.claims.language import (
     rewritings,
     word_set,
 )
-from palimpsest.streams.claims.subjects import PETS, PLURALS, relative_claim, subject_of
+from palimpsest.streams.claims.subjects import NO_PERSONS, PETS, PLURALS, relative_claim, subject_of
 from palimpsest.streams.claims.times import time_at_end
 from palimpsest.streams.claims.values import fits, is_known
 
@@ -215,7 +215,10 @@ def _mentioned(text: str, speaker: str, today: date) -> list[Claim]:
     for pattern, sentence in _BY_THE_WAY:
         for each in islice(pattern.finditer(text), 2):
             is_kin = pattern is _KINDRED
-            if is_kin and (_GONE.search(text) or _says_of_more(each, text[each.end() :])):
+            is_nobody = text.partition(" is my ")[0].casefold() in NO_PERSONS
+            if is_kin and (
+                is_nobody or _GONE.search(text) or _says_of_more(each, text[each.end() :])
+            ):
                 continue
             found += _claims(sentence(each), speaker, today)
     theirs = [*islice(expression("my").finditer(text), 6)]

@@ -222,7 +222,9 @@ def reversed_claim(clause: str, speaker: str) -> Claim | None:
     if found["relation"]:
         return (
             relative_claim(owner, found["relation"], value)
-            if is_name(value) and value not in word_set("no_names")
+            if is_name(value)
+            and value not in word_set("no_names")
+            and value.casefold() not in NO_PERSONS
             else None
         )
     if not is_name(value) and not is_activity(value):
@@ -232,6 +234,17 @@ def reversed_claim(clause: str, speaker: str) -> Claim | None:
     return _favourite(owner, found["favourite"], value, False, holds=denied is None)
 
 
+NO_PERSONS: Final = (
+    frozenset(
+        name.strip()
+        for general, kinds in ENGLISH["consumed"].items()
+        for name in (general, *kinds.split(","))
+    )
+    | word_set("nobody")
+    | word_set("games")
+    | word_set("disciplines")
+) - {"brandy", "melody", "viola", "harmony"}
+"""What begins a sentence with a capital, and is nobody: "Coffee is my best friend"."""
 _NO_MORE: Final = re.compile(r" is (?:no longer|not) (?=(?:my|our|\w+'s) (?:all-time )?favou?rite)")
 _POINTING: Final = frozenset("it this that these those which he she they what".split())
 _KIND_OF_FAVOURITE: Final = re.compile(r"^.*?favou?rite (?P<kind>.+)$")
@@ -291,7 +304,7 @@ def attribute_claim(subject: Subject, said: Predicate) -> Claim | None:
     slot, key, kind = _ATTRIBUTES.get(name.replace("current ", ""), (None, "", ""))
     if slot is None or not fits(kind, value.removeprefix("on ") if slot == "birthday" else value):
         return None
-    verb = "are" if name == "hobbies" else "is not" if said.negated else "is"
+    verb = "are" if name in ("hobbies", "pronouns") else "is not" if said.negated else "is"
     text = f"{subject.owner}'s {subject.attribute} {verb} {value}."
     kept = without_determiner(value.removeprefix("on "))
     holds = not said.negated

@@ -18,6 +18,8 @@ SAID = (
     "the DENTIST is on the 14th!",
     "Reminder: the dentist is on the 14th",
     "FYI, reminder - the dentist  is on the 14th.",
+    "Fwd: the dentist is on the 14th.",
+    "Hi Ana, the dentist is on the 14th.",
 )
 OTHERS = (
     "The dentist is on the 15th.",
@@ -43,10 +45,10 @@ def test_the_best_stays_and_names_the_sources_of_the_others(pipeline: Pipeline) 
     pipeline.run()
     ungrouped = recalled(pipeline, "when is the dentist on the 14th", group=False, limit=50)
     results = recalled(pipeline, "when is the dentist on the 14th", limit=5)
-    turns = {turn_memory_id("ana", f"t{number}") for number in range(1, 5)}
+    turns = {turn_memory_id("ana", f"t{number}") for number in range(1, len(SAID) + 1)}
     [one] = [each for each in results if each["id"] in turns]
     assert {one["id"], *one["repeats"]} == turns
-    assert {*one["source_ids"]} >= {"t1", "t2", "t3", "t4"}
+    assert {*one["source_ids"]} >= {f"t{number}" for number in range(1, len(SAID) + 1)}
     assert one["score"] == max(each["score"] for each in ungrouped if each["id"] in turns)
     assert {each["content"] for each in results} >= {*OTHERS}
 

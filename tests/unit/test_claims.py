@@ -238,7 +238,6 @@ NO_FACTS = [
     "Gary Sinise is a truly talented actor.",
     "Netflix loves reboots.",
     "I'm Hungry.",
-    "I'm German.",
     "I'm Done.",
     "This is Max, he's so lovable.",
     "I'm staying in Rome.",

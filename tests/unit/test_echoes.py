@@ -23,6 +23,7 @@ CUT = BLOCK[: BLOCK.index("live there")]
 HEADLESS = BLOCK[BLOCK.index("## Profile") :]
 BARE = BLOCK.removeprefix(f"{OPEN}\n").removesuffix(f"\n{CLOSE}")
 """One of which a program took the marks off."""
+WITHOUT_PROFILE = BARE.replace("## Profile\n- Ana drinks tea.\n", "")
 ASKED = "I live in Graz now. Where is that?"
 
 
@@ -51,6 +52,10 @@ def only(text: str) -> str:
         f"{json.dumps(LINES)}\n{ASKED}",
         f"{BARE}\n\n{ASKED}",
         f"{ASKED}\n{BARE}",
+        f"{WITHOUT_PROFILE}\n\n{ASKED}",
+        f"{ASKED}\n\n{WITHOUT_PROFILE}",
+        f"{before_each_line(WITHOUT_PROFILE, '> ')}\n\n{ASKED}",
+        f"{WITHOUT_PROFILE.replace('- Ana: Hello!' + chr(10), '')}\n\n{ASKED}",
         f"{BARE[BARE.index('## Profile') :]}\n{ASKED}",
         f"{before_each_line(BARE, '> ')}\n\n{ASKED}",
         f"{BARE}\n\n{ASKED}".replace("\n", "\r\n"),
@@ -111,6 +116,10 @@ def test_a_mark_without_a_block_hides_nothing(text: str) -> None:
         "## Profile\n- I live in Rome.\n## 3 May 2026\n- Bo: I moved.",
         "## 16 March 2026\n- Ana: we ship on Friday\n- Ben: agreed",
         "## Profile\n- Ana drinks tea.\n\n- Ben: I moved to Oslo.",
+        "## This conversation\n- Ana: we ship on Friday\n- Ben: agreed",
+        "## This conversation\nI live in Rome.\n## 16 March 2026\n- milk\n- bread",
+        "## This conversation was long\n- Ana: hi\n## 16 March 2026\n- Ana: I moved to Oslo.",
+        "## Agenda\n- Ana: budget\n## 16 March 2026\n- Ana: I moved to Oslo.",
         "## Profile\n- Ana drinks tea.\nText between\n## 16 March 2026\n- Ana: I moved to Oslo.",
         "# Profile\n- Ana drinks tea.\n# 16 March 2026\n- Ana: I moved to Oslo.",
         "## Profile\n- Ana drinks tea.\n## Plans\n- Ana: I want to move to Oslo.",
