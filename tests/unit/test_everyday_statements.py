@@ -433,3 +433,47 @@ def test_other_values_of_the_same_wait_for_a_person(tmp_path: Path) -> None:
         assert waiting == (pair in OPPOSED), pair
         assert before, pair
         assert set(before) <= set(now), pair
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Tom is not my husband.",
+        "Tom isn't my husband yet.",
+        "He is no longer my husband.",
+        "Tom was my husband.",
+        "He used to be my boyfriend.",
+        "She's not my wife, just a friend.",
+        "Lea isn't even my daughter.",
+        "They aren't my kids.",
+        "She is not my sister Rita.",
+        "That isn't my dog.",
+        "This is no longer my car.",
+        "Not my dog.",
+        "He could be my son.",
+        "She wants to be my wife.",
+        "He's like my brother Tom to me.",
+        "I need my own car.",
+        "I'd love to have my own dog one day.",
+        "I miss my wife, she passed.",
+        "My wife and I split in May.",
+    ],
+)
+def test_what_is_not_theirs_is_not_had(said: str) -> None:
+    assert facts(said) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "fact"),
+    [
+        ("My husband isn't here.", "Ana has a husband."),
+        ("I don't want my husband to know.", "Ana has a husband."),
+        ("He is not only my husband but my best friend.", "Ana has a husband."),
+        ("Tom has been my husband for ten years.", "Ana has a husband."),
+        ("It was my husband on the phone.", "Ana has a husband."),
+        ("My daughter passed her exam.", "Ana has a daughter."),
+        ("I have not seen my wife today.", "Ana has a wife."),
+    ],
+)
+def test_what_is_theirs_whatever_is_denied_is_had(said: str, fact: str) -> None:
+    assert fact in facts(said)
