@@ -295,11 +295,12 @@ def _is_all_that_was_said(work: _Work, proposal: Proposal) -> bool:
     """Whether the fact is all that its turn says, of somebody who has no namesake here: no other
     ends what was said before it."""
     source = work.memories.get(work.intent.turn.memory_id)
-    fact = proposal.fact.content
+    fact, target_id = proposal.fact.content, proposal.target_id
+    others = (each.content for each in proposal.candidates if each.memory_id != target_id)
     return (
         source is not None
         and as_stated(spoken(source.content), fact) is not None
-        and not is_ambiguous(fact, (each.content for each in proposal.candidates))
+        and not is_ambiguous(fact, others)
     )
 
 

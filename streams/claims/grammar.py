@@ -149,6 +149,9 @@ def _is_read(name: str) -> bool:
     return all(claim is not None and claim.holder == name for claim in claims)
 
 
+_REVERSED: Final = (" is my ", " are my ", " not my ", " longer my ", " my favo", "'s ")
+
+
 def clause_claim(clause: str, speaker: str, today: date | None) -> Claim | None:
     """The claim of one clause, contractions expanded. Times become dates, seen from `today`."""
     if not clause or len(clause) > MAX_CLAUSE_CHARACTERS:
@@ -159,11 +162,7 @@ def clause_claim(clause: str, speaker: str, today: date | None) -> Claim | None:
         _, time = time_at_end(f" {lead['time'][0].lower()}{lead['time'][1:]}")
         if time is not None:
             clause = clause[lead.end() :]
-    found = (
-        reversed_claim(clause, speaker)
-        if any(map(clause.__contains__, (" is my ", "'s ", " are my ", " my favo")))
-        else None
-    )
+    found = reversed_claim(clause, speaker) if any(map(clause.__contains__, _REVERSED)) else None
     if found is not None:
         return found
     parsed = subject_of(clause, speaker)

@@ -167,7 +167,9 @@ def sides(statement: str) -> tuple[Side, ...]:
             return implied
         done = (each for each in _sides(claim, when) if each.holds and each.matter in _DEEDS)
         return implied if claim.key == "kind" else (*implied, *done)
-    if not _ends_with(plain, claim.value):
+    # "Tom is no longer Ana's boss": of whom it is denied stands before it.
+    is_before = not claim.holds and is_name(claim.value) and _ends_with(plain, claim.key)
+    if not _ends_with(plain, claim.value) and not is_before:
         return implied
     return (*implied, *_sides(claim, when))
 
@@ -268,6 +270,9 @@ def _ends_with(statement: str, value: str) -> bool:
 
 def _sides(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
     holder = claim.holder.casefold()
+    if claim.slot in ("family", "people", "pet") and is_name(claim.value):
+        called = frozenset((claim.value.casefold(),))
+        yield Side(holder, f"called {claim.key}", called, claim.holds, when)
     if claim.slot in ("family", "pet"):
         yield from _of_kin(holder, claim, when)
     if claim.slot == "relationship" and claim.key == "partner" and claim.holds:
@@ -306,6 +311,8 @@ def _of_kin(holder: str, claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
     for each in () if holds else (claim.key, *map(relation_in, _APART.split(claim.value))):
         kinds |= _KINDS.get(each, frozenset((_topic(each),)))
     # Whose husband is not Tom may have one.
+    if not claim.holds and is_name(claim.value) and base_form(claim.key) in _PARTNERS:
+        yield Side(holder, "with", frozenset((claim.value.casefold(),)), False, when)
     if holds or has_none or _topic(claim.value) == key:
         yield Side(holder, "has", kinds | {key}, holds, when)
     if not holds:

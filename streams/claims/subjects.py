@@ -210,23 +210,26 @@ def relative_claim(owner: str, relation: str, name: str) -> Claim:
 
 
 def reversed_claim(clause: str, speaker: str) -> Claim | None:
-    """ "Rita is my sister", "Emma is my favourite book"."""
+    """ "Rita is my sister", "Tom is no longer my boss", "Emma is my favourite book"."""
     denied = _NO_MORE.search(clause)
+    is_past = denied is not None and (denied["past"] or clause.endswith(" anymore"))
     if denied is not None:
-        clause = f"{clause[: denied.start()]} is {clause[denied.end() :].removesuffix(' anymore')}"
+        rest = clause[denied.end() :].removesuffix(" anymore")
+        clause = f"{clause[: denied.start()]} {denied['be']} {rest}"
     found = expression("reversed").fullmatch(clause.removesuffix(" now"))
-    if found is None or (denied is not None and found["relation"]):
+    if found is None:
         return None
     owner = speaker if found["my"] else found["owner"]
     value = found["value"]
     if found["relation"]:
-        return (
-            relative_claim(owner, found["relation"], value)
-            if is_name(value)
-            and value not in word_set("no_names")
-            and value.casefold() not in NO_PERSONS
-            else None
-        )
+        if not is_name(value) or value in word_set("no_names") or value.casefold() in NO_PERSONS:
+            return None
+        claim = relative_claim(owner, found["relation"], value)
+        if denied is None:
+            return claim
+        how = "no longer" if is_past else "not"
+        text = f"{value} {denied['be']} {how} {owner}'s {found['relation']}."
+        return claim._replace(holds=False, text=text)
     if not is_name(value) and not is_activity(value):
         return None
     if value.partition(" ")[0].lower() in _POINTING:
@@ -245,7 +248,9 @@ NO_PERSONS: Final = (
     | word_set("disciplines")
 ) - {"brandy", "melody", "viola", "harmony"}
 """What begins a sentence with a capital, and is nobody: "Coffee is my best friend"."""
-_NO_MORE: Final = re.compile(r" is (?:no longer|not) (?=(?:my|our|\w+'s) (?:all-time )?favou?rite)")
+_NO_MORE: Final = re.compile(
+    r" (?P<be>is|are) (?:(?P<past>no longer)|not)(?: (?:really|actually))? (?=(?:my|our|[\w ]+'s) )"
+)
 _POINTING: Final = frozenset("it this that these those which he she they what".split())
 _KIND_OF_FAVOURITE: Final = re.compile(r"^.*?favou?rite (?P<kind>.+)$")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.streams.claims.turn import claims_of_turn
-from tests.harness import CAREFUL, pipeline_settings
+from tests.harness import CAREFUL, FULL, pipeline_settings
 from tests.unit.test_order_of_statements import FAR, met
 
 SAID_AT = datetime(2026, 3, 4, tzinfo=UTC)
@@ -460,7 +460,45 @@ def test_other_values_of_the_same_wait_for_a_person(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_theirs_is_not_had(said: str) -> None:
-    assert facts(said) == []
+    assert not any(" has " in fact or " is called " in fact for fact in facts(said))
+
+
+@pytest.mark.parametrize(
+    ("said", "denied"),
+    [
+        ("Frank is no longer my boss.", ["Frank is no longer Ana's boss."]),
+        ("Frank isn't my boss anymore.", ["Frank is no longer Ana's boss."]),
+        ("Frank used to be my boss.", ["Frank is no longer Ana's boss."]),
+        ("Dr. Lee is no longer my dentist.", ["Dr. Lee is no longer Ana's dentist."]),
+        ("Lea isn't my daughter.", ["Lea is not Ana's daughter."]),
+        ("Kim and Eva are no longer my neighbors.", ["Kim and Eva are no longer Ana's neighbors."]),
+        ("He is no longer my boss.", []),
+        ("Frank is not just my boss.", []),
+        ("Frank is not my boss, Olga is.", []),
+        ("If Frank is not my boss, who is?", []),
+        ("Is Frank no longer your boss?", []),
+        ("Time is not my friend.", []),
+        ("Tom is not my husband yet.", []),
+    ],
+)
+def test_who_is_somebody_no_more(said: str, denied: list[str]) -> None:
+    assert facts(said) == denied
+
+
+def test_who_is_somebody_no_more_is_not_called_so(tmp_path: Path) -> None:
+    pairs = [
+        ("My doctor is Eva.", "Eva is no longer my doctor.", "updated"),
+        ("My dog is called Rex.", "Rex is no longer my dog.", "updated"),
+        ("My boss is Frank.", "Frank is not my boss.", "asked"),
+        ("I'm married to Tom.", "Tom is no longer my husband.", "asked"),
+        ("My boss is Frank.", "Olga is not my boss.", "beside"),
+        ("My sister is Rita.", "Rita is no longer my boss.", "beside"),
+        ("My wife's doctor is Eva.", "Eva is no longer my doctor.", "beside"),
+    ]
+    found = met(tmp_path, pipeline_settings(FULL, near=FAR), [each[:2] for each in pairs])
+    for (known, new, how), (before, now, waiting) in zip(pairs, found, strict=True):
+        came = "asked" if waiting else "beside" if {*before} <= {*now} else "updated"
+        assert came == how, (known, new, now)
 
 
 @pytest.mark.parametrize(

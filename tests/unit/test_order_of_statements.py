@@ -223,6 +223,10 @@ SETS: dict[str, list[Said]] = {
     "employer": [
         (2020, "I work at Lidl."), (2021, "I quit Lidl."), (2022, "I work at Bosch."),
     ],
+    "boss": [
+        (2020, "My boss is Frank."), (2021, "Frank is no longer my boss."),
+        (2022, "My boss is Olga."),
+    ],
     "work": [(2023, "I work at Bosch."), (2024, "I now work at Siemens."), (2025, "I have a dog.")],
 }  # fmt: skip
 
