@@ -306,7 +306,8 @@ def attribute_claim(subject: Subject, said: Predicate) -> Claim | None:
     if name.endswith(("goal", "dream")) and value.startswith("to ") and is_verb_phrase(value[3:]):
         text = in_third_person(f"{subject.owner}'s {subject.attribute} is {value}.")
         return Claim("plan", subject.owner, "goal", value[3:], True, news, False, text)
-    slot, key, kind = _ATTRIBUTES.get(name.replace("current ", ""), (None, "", ""))
+    name = name.replace("current ", "")
+    slot, key, kind = _ATTRIBUTES.get(name, (None, "", ""))
     if slot is None or not fits(kind, value.removeprefix("on ") if slot == "birthday" else value):
         return None
     verb = "are" if name in ("hobbies", "pronouns") else "is not" if said.negated else "is"
@@ -317,7 +318,7 @@ def attribute_claim(subject: Subject, said: Predicate) -> Claim | None:
 
 
 _ATTRIBUTES: Final = {
-    name: (cast("Slot", slot), key, kind)
+    name: (cast("Slot", slot), key.replace("*", name), kind)
     for slot, key, kind, names in ENGLISH["attributes"]
     for name in names.split("|")
 }

@@ -142,7 +142,7 @@ def _claim(statement: str) -> Claim | None:
 
 
 def _matter(claim: Claim) -> str:
-    return f"{claim.slot}_{claim.key}" if claim.key else claim.slot
+    return f"{claim.slot}_{claim.key.replace(' ', '_')}" if claim.key else claim.slot
 
 
 def _last_word(text: str) -> str:
@@ -167,6 +167,8 @@ def _is_of_one(claim: Claim) -> bool:
     """Whether hardly anybody has two of it: another one is the next, also without "now"."""
     if claim.slot in ("family", "people"):
         return _relation(claim) in _NEVER_TWO or _ONE_OF_THEM.fullmatch(claim.key) is not None
+    if claim.slot == "possession":
+        return f"'s {claim.key} is " in claim.text
     if _matter(claim) == "study":
         return _MAJOR in claim.text
     return _matter(claim) == "work" and _named_in(_WORKPLACE, claim) != ""

@@ -9,6 +9,10 @@ from tests.harness import CAREFUL, FULL, pipeline_settings
 from tests.unit.test_order_of_statements import FAR, Met, met
 
 OPPOSITES = [
+    ("My phone is a Pixel.", "My phone is an iPhone now."),
+    ("My laptop is a ThinkPad.", "My laptop is a MacBook."),
+    ("I use Windows.", "I no longer use Windows."),
+    ("I never had children.", "I have a son."),
     ("I don't speak any French.", "I speak fluent French."),
     ("I play no instruments.", "I play the piano."),
     ("I don't play any instruments.", "I play the guitar."),
@@ -86,6 +90,10 @@ OPPOSITES = [
     ("I have no siblings.", "My brother lives in Oslo."),
 ]
 BESIDE = [
+    ("My phone is a Pixel.", "My laptop is a ThinkPad."),
+    ("I use Windows.", "I use Linux."),
+    ("My birthday is in May.", "My birthday is on May 3."),
+    ("I code in Rust.", "I code in Python."),
     ("I speak French.", "I don't speak any German."),
     ("I don't speak any French.", "My wife speaks French."),
     ("I don't play any instruments.", "I play tennis."),
