@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from palimpsest.streams.claims.claim import Claim
-from palimpsest.streams.claims.grammar import claim_of
+from palimpsest.streams.claims.grammar import claim_of, is_somebody_no_more
 from palimpsest.streams.claims.language import (
     ENGLISH,
     FAVOURITES,
@@ -436,26 +436,9 @@ def contradicts(new: str, known: str, known_on: date | None = None) -> bool:
     return (
         denies(new, known)
         or is_other_attribute(new, known)
-        or _is_somebody_no_more(new, known)
         or _competes(new, known, known_on)
+        or is_somebody_no_more(new, known)
     )
-
-
-def _is_somebody_no_more(new: str, known: str) -> bool:
-    """ "Tom is no longer Ana's boss" after "Ana's boss is called Tom"."""
-    if _NO_MORE.search(new) is None:
-        return False
-    one, other = claim_of(new), claim_of(known)
-    if one is None or other is None or one.holds or not other.holds or other.qualified:
-        return False
-    theirs, were = (
-        (each.slot, each.holder.casefold(), each.key, each.value.casefold())
-        for each in (one, other)
-    )
-    return one.slot in ("people", "family", "pet") and theirs == were
-
-
-_NO_MORE: Final = re.compile(r" (?:is|are) no longer (?!called )")
 
 
 _OWN_NAME: Final = re.compile(

@@ -129,6 +129,17 @@ def claim_of(statement: str, speaker: str = USER) -> Claim | None:
     return None if found is None else found._replace(text=text)
 
 
+def is_somebody_no_more(new: str, known: str) -> bool:
+    """ "Tom is no longer Ana's boss" after "Ana's boss is called Tom"."""
+    if " no longer " not in new:
+        return False
+    one, other = claim_of(new), claim_of(known)
+    if one is None or other is None or one.slot not in ("people", "family", "pet"):
+        return False
+    # Not by what says it.
+    return one._replace(text="") == other._replace(holds=False, text="") and other.holds
+
+
 def plainly_named(speaker: str) -> Callable[[str], str]:
     """Returns what gives a statement that begins with the speaker's name one that is read as a
     name, where theirs is not ("Ben 😀", "user 1", "sam@y.org", "Ana B."): claims about them could
@@ -280,7 +291,10 @@ def _is_left_out(reading: _Reading, today: date | None) -> bool:
     is_pet = subject.relation.rpartition(" ")[2].lower() in PETS
     if (is_pet and pattern.slot == "occupation") or (pattern.key == "breed" and not is_pet):
         return True
-    if subject.kind == "plural" and pattern.slot not in word_set("we_slots"):
+    if subject.kind == "plural" and (
+        pattern.slot not in word_set("we_slots")
+        or (pattern.key == "uses" and pattern.kind == "tool")
+    ):
         return True
     # Who does not cook does so on no day.
     is_no_deed = said.negated and said.tense == "present" and pattern.kind == "nothing"

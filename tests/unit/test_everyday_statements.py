@@ -24,7 +24,6 @@ FACTS = [
     ("I use vim and tmux.", "Ana uses vim and tmux."),
     ("I use VS Code.", "Ana uses VS Code."),
     ("I use an iPhone 13.", "Ana uses an iPhone 13."),
-    ("We use Postgres at work.", "Ana uses Postgres at work."),
     ("I don't use Facebook.", "Ana does not use Facebook."),
     ("I code in Rust.", "Ana codes in Rust."),
     ("My laptop is a ThinkPad.", "Ana's laptop is a ThinkPad."),
@@ -200,6 +199,7 @@ FACTS = [
 ]
 NO_FACTS = [
     "I use it.",
+    "We use Postgres at work.",
     "I use the bathroom.",
     "I use Ana's laptop.",
     "I used Windows.",
