@@ -157,7 +157,7 @@ def _apply(
         ruling = replace(ruling, row=row)
         work.writes += edge_writes(ruling, target, (held.turn_memory_id,), source)
         answer["version"] = row.version
-        if ruling.event != "created":
+        if ruling.event != "created" or work.edition < 6:
             left[seen] = row.version
     status = {"modified": "updated", "created": "added"}.get(ruling.event, str(ruling.event))
     status = "said_before" if ruling.reason == SAID_BEFORE else status

@@ -198,7 +198,8 @@ _BY_THE_WAY: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]],
 def _mentioned(text: str, speaker: str, today: date) -> list[Claim]:
     """Who is theirs, by the way: "my sister Rita", "my role as a nurse"; a question says it,
     too."""
-    text = expression("not_theirs").sub(r"\g<as> the", text)
+    if " my " in text or " our " in text:
+        text = expression("not_theirs").sub(r"\g<as> the", text)
     found: list[Claim] = []
     for each in islice(expression("mentioned").finditer(text), 4):
         name = (each["name"] or each["name_"]).removesuffix("'s")

@@ -51,12 +51,13 @@ def carry_out(
     *rows: MemoryRow,
     given: tuple[PendingProposalRow, ...],
     actor: Actor = HUMAN,
+    edition: int | None = None,
     **rest: Any,
 ) -> Driven:
     store = Store.of(*rows, held={row.item_id: row for row in given}, **rest)
     stage = apply_writes_stage(pipeline_settings(CAREFUL))
     intent = CommandIntent(command=command, actor=actor)
-    message = write_message(MemoryWrite(write=intent), causation_id="c1")
+    message = write_message(MemoryWrite(write=intent, edition=edition), causation_id="c1")
     return drive(stage.process(message, context()), store)
 
 
@@ -174,6 +175,16 @@ def test_changes_of_one_memory_follow_one_another_in_one_command() -> None:
         "version_conflict",
         "not_held",
     ]
+
+
+@pytest.mark.parametrize(("edition", "status"), [(5, "version_conflict"), (6, "updated")])
+def test_what_becomes_past_leaves_its_memory_as_it_was(edition: int, status: str) -> None:
+    """A record of an earlier edition is carried out as it was then."""
+    older = replace(held(), occurred_at=BEGIN - DAY)
+    later = held(proposal("Ana likes no tea", "UPDATE", 1, target_id="tea", target_version=3))
+    both = APPLY.model_copy(update={"item_ids": ("f0", "f1")})
+    driven = carry_out(both, TEA, given=(older, later), edition=edition)
+    assert [each["status"] for each in result(driven)] == ["said_before", status]
 
 
 @pytest.mark.parametrize("command", [APPLY, DISMISS])
