@@ -28,6 +28,7 @@ class English(TypedDict):
     attributes: list[tuple[str, str, str, str]]
     written: list[tuple[str, str]]
     retold: list[tuple[str, str]]
+    asked: list[tuple[str, str]]
     retold_first: list[tuple[str, str]]
     first_person: list[tuple[str, str]]
     wordings: list[tuple[str, str]]

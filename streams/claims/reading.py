@@ -122,6 +122,7 @@ def _outside_fiction(text: str) -> list[str]:
 
 
 _RETOLD: Final = rewritings(ENGLISH["retold"])
+_ASKED: Final = rewritings(ENGLISH["asked"])
 _RETOLD_FIRST: Final = rewritings(ENGLISH["retold_first"])
 _BETWEEN: Final = re.compile(r"[,;.!]")
 _RETOLD_HINTS: Final = word_set("retold_hints")
@@ -129,7 +130,11 @@ _RETOLD_HINTS: Final = word_set("retold_hints")
 
 
 def _retold(text: str) -> str:
-    """The sentence with a retraction in other words ("outgrew my allergy to") as a denial."""
+    """The sentence with a retraction in other words ("outgrew my allergy to") as a denial, and what
+    is asked for always as a preference."""
+    if expression("asked_by").match(text):
+        for pattern, written in _ASKED:
+            text = pattern.sub(written, text)
     if not _RETOLD_HINTS.isdisjoint(_BETWEEN.sub(" ", text).split()):
         for pattern, written in _RETOLD_FIRST:
             text = pattern.sub(written, text)

@@ -64,6 +64,7 @@ _SCHOOL: Final = re.compile(
     r"|goes to|is going to) (?:the )?(?P<at>[^,;]{2,60})$"
 )
 _WORKPLACE: Final = re.compile(r" (?:works|is working|is employed) (?:at|by) (?P<at>[^,;]{2,60})$")
+_ANSWERED_IN: Final = re.compile(r" prefers answers in [A-Z][a-z]+[.!]?$")
 _MAJOR: Final = "'s major is "
 _NO_SCHOOLS: Final = word_set("no_schools")
 _KINDS_OF_SCHOOL: Final = word_set("kinds_of_school")
@@ -167,6 +168,8 @@ def _is_of_one(claim: Claim) -> bool:
     """Whether hardly anybody has two of it: another one is the next, also without "now"."""
     if claim.slot in ("family", "people"):
         return _relation(claim) in _NEVER_TWO or _ONE_OF_THEM.fullmatch(claim.key) is not None
+    if claim.slot == "likes":
+        return _ANSWERED_IN.search(claim.text) is not None
     if claim.slot == "possession":
         return f"'s {claim.key} is " in claim.text
     if _matter(claim) == "study":
@@ -251,6 +254,8 @@ def _is_other_blood(new: Claim, known: Claim) -> bool:
 
 def _share_nothing(new: Claim, known: Claim) -> bool:
     values = [{base_form(word) for word in each.value.casefold().split()} for each in (new, known)]
+    if all(_ANSWERED_IN.search(each.text) for each in (new, known)):
+        return values[0] != values[1]
     return values[0].isdisjoint(values[1])
 
 

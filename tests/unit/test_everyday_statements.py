@@ -20,6 +20,14 @@ def facts(said: str) -> list[str]:
 
 
 FACTS = [
+    ("Please always answer in German.", "Ana prefers answers in German."),
+    ("From now on, reply in Spanish.", "Ana prefers answers in Spanish."),
+    ("In future please answer only in English.", "Ana prefers answers in English."),
+    ("Keep your answers short.", "Ana prefers short answers."),
+    ("From now on, keep replies concise.", "Ana prefers concise answers."),
+    ("Never use emojis.", "Ana prefers answers without emojis."),
+    ("Please stop using bullet points.", "Ana prefers answers without bullet points."),
+    ("Always use metric units.", "Ana prefers metric units."),
     ("I use Linux.", "Ana uses Linux."),
     ("I use vim and tmux.", "Ana uses vim and tmux."),
     ("I use VS Code.", "Ana uses VS Code."),
@@ -198,6 +206,13 @@ FACTS = [
     ("We're getting a puppy next month.", "Ana is getting a puppy in April 2026."),
 ]
 NO_FACTS = [
+    "Answer in German.",
+    "Don't use emojis.",
+    "Always answer the door.",
+    "Keep your answers to yourself.",
+    "He said always answer in German.",
+    "In my role as a doctor in the play, I live in Paris.",
+    "I'm allergic to bad code.",
     "I use it.",
     "We use Postgres at work.",
     "I use the bathroom.",

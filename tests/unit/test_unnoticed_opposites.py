@@ -9,6 +9,7 @@ from tests.harness import CAREFUL, FULL, pipeline_settings
 from tests.unit.test_order_of_statements import FAR, Met, met
 
 OPPOSITES = [
+    ("Always answer in German.", "From now on, answer in English."),
     ("My phone is a Pixel.", "My phone is an iPhone now."),
     ("My laptop is a ThinkPad.", "My laptop is a MacBook."),
     ("I use Windows.", "I no longer use Windows."),
@@ -90,6 +91,8 @@ OPPOSITES = [
     ("I have no siblings.", "My brother lives in Oslo."),
 ]
 BESIDE = [
+    ("Always answer in German.", "Keep your answers short."),
+    ("Keep your answers short.", "Never use emojis."),
     ("My phone is a Pixel.", "My laptop is a ThinkPad."),
     ("I use Windows.", "I use Linux."),
     ("My birthday is in May.", "My birthday is on May 3."),
