@@ -15,6 +15,7 @@ IN_EXPRESSIONS = {
     name
     for text in chain(
         ENGLISH["patterns"].values(),
+        *ENGLISH["asked"],
         *ENGLISH["retold"],
         *ENGLISH["retold_first"],
         *ENGLISH["sides"],
