@@ -152,10 +152,13 @@ def sides(statement: str) -> tuple[Side, ...]:
     """The sides that a statement takes; none where it is not one plain claim."""
     whole = _LATELY.sub("", statement.rstrip(" .!"))
     plain, when = time_beside(whole)
-    plain = _FOR_LONG.sub(r"\1", _HOW_WELL.sub("", plain))
-    claim = claim_of(plain) or (claim_of(whole) if when else None)
+    stated = _HOW_WELL.sub("", plain)
+    plain = _FOR_LONG.sub(r"\1", stated)
+    claim = claim_of(plain) or (claim_of(whole) if when or plain != stated else None)
     if claim is None:
         return ()
+    if plain != stated:
+        claim = claim._replace(qualified=False)
     implied = (*_implied(claim, when), *_of_life(claim, when))
     ended = None if claim.qualified else _ended_deed(claim)
     if ended is not None and not ended.qualified and _ends_with(plain, ended.value):
@@ -365,7 +368,10 @@ _DIED: Final = ("die", "pass", "away", "died", "passed")
 _NAMED: Final = re.compile(r" (?:named|called) (?P<name>[^\W\d_a-z][\w'-]*)$")
 _STUDENT: Final = re.compile(r" student at (?P<at>[^,;]{1,60})$")
 _HOW_WELL: Final = re.compile(r" (?:fluently|well|natively|at home|(?<!a )diet)$")
-_FOR_LONG: Final = re.compile(r"(?<= has been )(.{1,80}?) (?:for [\w ]{1,30}? years?|since \d{4})$")
+_FOR_LONG: Final = re.compile(
+    r"(?<= has )(\w.{1,80}?) (?:for [\w ]{1,30}? (?:years?|months?|decades?)"
+    r"|since (?:[A-Z][a-z]+ )?\d{4}|since (?:childhood|birth))$"
+)
 """For how long it has been so limits it to nothing."""
 _LOST: Final = re.compile(r" (?:has )?lost their ")
 _ONLY_ONE: Final = frozenset("mother father husband wife spouse".split())

@@ -20,6 +20,15 @@ def facts(said: str) -> list[str]:
 
 
 FACTS = [
+    ("I've been a nurse since 2015.", "Ana has been a nurse since 2015."),
+    ("I've been allergic to nuts since birth.", "Ana has been allergic to nuts since birth."),
+    ("I've worked at Bosch since 2019.", "Ana has worked at Bosch since 2019."),
+    ("I've studied at MIT since 2020.", "Ana has studied at MIT since 2020."),
+    ("I've been married since 2015.", "Ana has been married since 2015."),
+    ("I've been married to Tom since 2015.", "Ana has been married to Tom since 2015."),
+    ("I've played the piano since 2001.", "Ana has played the piano since 2001."),
+    ("I've spoken French since childhood.", "Ana has spoken French since childhood."),
+    ("My wife has worked at Lidl since 2018.", "Ana's wife has worked at Lidl since 2018."),
     ("Please always answer in German.", "Ana prefers answers in German."),
     ("From now on, reply in Spanish.", "Ana prefers answers in Spanish."),
     ("In future please answer only in English.", "Ana prefers answers in English."),
@@ -206,6 +215,12 @@ FACTS = [
     ("We're getting a puppy next month.", "Ana is getting a puppy in April 2026."),
 ]
 NO_FACTS = [
+    "I've worked at Bosch.",
+    "I've worked for hours.",
+    "I've been married twice.",
+    "I have never worked at Bosch.",
+    "I haven't worked at Bosch since 2019.",
+    "I haven't played the piano since 2001.",
     "Answer in German.",
     "Don't use emojis.",
     "Always answer the door.",

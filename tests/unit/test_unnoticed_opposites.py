@@ -9,6 +9,14 @@ from tests.harness import CAREFUL, FULL, pipeline_settings
 from tests.unit.test_order_of_statements import FAR, Met, met
 
 OPPOSITES = [
+    ("I've been allergic to nuts since birth.", "I'm not allergic to nuts."),
+    ("I've worked at Bosch since 2019.", "I quit Bosch."),
+    ("I've worked at Bosch since 2019.", "I work at Siemens now."),
+    ("I've been married for ten years.", "I'm divorced."),
+    ("I've been married since 2015.", "I'm single."),
+    ("I've been married to Tom since 2015.", "Tom and I got divorced."),
+    ("I've played the piano since 2001.", "I don't play the piano anymore."),
+    ("I've studied at MIT since 2020.", "I dropped out of MIT."),
     ("Always answer in German.", "From now on, answer in English."),
     ("My phone is a Pixel.", "My phone is an iPhone now."),
     ("My laptop is a ThinkPad.", "My laptop is a MacBook."),
@@ -91,6 +99,9 @@ OPPOSITES = [
     ("I have no siblings.", "My brother lives in Oslo."),
 ]
 BESIDE = [
+    ("I work at Bosch.", "I've worked at Bosch since 2019."),
+    ("I'm married.", "I've been married for ten years."),
+    ("I've played the piano since 2001.", "I've played the violin since 2010."),
     ("Always answer in German.", "Keep your answers short."),
     ("Keep your answers short.", "Never use emojis."),
     ("My phone is a Pixel.", "My laptop is a ThinkPad."),
