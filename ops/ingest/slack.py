@@ -368,8 +368,10 @@ def _channels(lists: Sequence[list[object]]) -> tuple[dict[str, str], dict[str, 
     ids: dict[str, str] = {}
     former: dict[str, list[str]] = {}
     for each in chain.from_iterable(lists):
-        own, name = (each.get("id"), each.get("name")) if isinstance(each, dict) else (0, 0)
-        if isinstance(each, dict) and isinstance(own, str) and isinstance(name, str):
+        if not isinstance(each, dict):
+            continue
+        own, name = each.get("id"), each.get("name")
+        if isinstance(own, str) and isinstance(name, str):
             ids[name] = own
             before = each.get("previous_names")
             listed = before if isinstance(before, list) else []

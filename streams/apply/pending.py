@@ -256,4 +256,5 @@ def may_exclude(said: str, memory: MemoryRow) -> bool:
 
 
 def may_oppose(said: str, known: str) -> bool:
+    """Whether one of two statements may not hold beside the other, whichever was said later."""
     return opposes(said, known) or opposes(known, said) or may_succeed(said, known)

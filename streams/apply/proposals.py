@@ -256,18 +256,18 @@ def _settle_pending(
     """Settles the pending changes that a statement decides, of which `row` is the memory. What was
     said before the statement, and cannot hold beside it, held until then. What was said after it,
     and only against what the memory said before, becomes a memory of its own."""
-    plain = plainly_named(work.intent.turn.speaker if work.edition >= 3 else "")
-    said = plain(proposal.fact.content)
+    pending = [each for each in work.loaded.held.values() if each.item_id not in work.settled]
     is_repeat = event == "none"
-    may_end_others = work.edition >= 6 and _is_all_that_was_said(work, proposal)
-    beside = [replace(row, content=said)]
-    pending = list(work.loaded.held.values())
+    if is_repeat:
+        pending = [each for each in pending if each.target_id == row.memory_id]
+    elif pending and not (work.edition >= 6 and _is_all_that_was_said(work, proposal)):
+        return
     if work.edition >= 6:
         pending.sort(key=lambda each: (each.occurred_at, each.item_id))
+    plain = plainly_named(work.intent.turn.speaker if work.edition >= 3 else "")
+    said = plain(proposal.fact.content)
+    beside = [replace(row, content=said)]
     for held in pending:
-        is_of_row = held.target_id == row.memory_id
-        if held.item_id in work.settled or not (is_of_row if is_repeat else may_end_others):
-            continue
         other = plain(held.content)
         source = work.memories.get(held.turn_memory_id)
         of_held = origin_of_held(held, source, origin.at, work.edition, origin.order)
@@ -281,7 +281,7 @@ def _settle_pending(
                 _settle_as(work, held, ended(memory, row.occurred_at), SAID_BEFORE, row)
                 if work.edition >= 6:
                     _begin_earlier(work, work.memories[row.memory_id], of_held)
-        elif event == "modified" and is_of_row and held.reason == MAY_EXCLUDE:
+        elif (event, held.target_id, held.reason) == ("modified", row.memory_id, MAY_EXCLUDE):
             against = next((each for each in beside if may_exclude(other, each)), None)
             if against is None:
                 _settle_as(work, held, memory, MAY_HOLD_NOW, None)
