@@ -239,6 +239,7 @@ NO_FACTS = [
     "My phone is dead.",
     "My editor rejected my book.",
     "My eyes are tired.",
+    "My sister hair is red.",
     "I can play the piano tomorrow.",
     "I share a birthday with Tom.",
     "I report to the office.",
