@@ -140,6 +140,9 @@ class ShardState:
     redacts_names_at_once = False
     """Whether an erasure removes names from messages in its own batch, by what graph-persist has
     come to; otherwise the log and the tables lose them together, so that both lose the same."""
+    is_searched = True
+    """Whether searches are to be expected: the indexes of new scopes are then kept from their first
+    record on. Not while a store is made from the log."""
     late_in_graph = 0
     """Grows when what was erased has left the graph after its files were, or began to be, written
     again."""

@@ -193,6 +193,7 @@ async def fold_partition(
     Appends nothing to the log and calls no language model. Raises LogError, duckdb.Error, and a
     stage's error that concerns every record.
     """
+    shard.is_searched = False
     with (
         StoredEmbeddings(embedding, job.stored) as embeddings,
         contextlib.ExitStack() as opened,

@@ -8,14 +8,14 @@ import contextlib
 import ctypes
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from palimpsest.stores.database.cursors import Reading
-from palimpsest.stores.index.loading import CopiedVectors, load_index
+from palimpsest.stores.index.loading import TABLES, CopiedVectors, load_index
 from palimpsest.stores.index.scope_index import ScopeIndex
 from palimpsest.stores.index.search_plan import SearchPlan
 from palimpsest.stores.index.segment import Integers, Segment
@@ -30,6 +30,14 @@ MANY_PLACES = 20_000
 
 BYTES_BESIDES_CODES = 1_100
 """Bytes of a resident memory in addition to its codes: 100,000 of 384 dimensions take 137 MiB."""
+
+MOST_STORED = 100_000
+"""Maximum number of scopes that are remembered not to be new."""
+
+_NOT_NEW = " UNION ".join(
+    f"SELECT DISTINCT scope FROM {table} WHERE scope IN (SELECT unnest($scopes))"
+    for table in TABLES
+)
 
 Change = Callable[[ScopeIndex], None]
 
@@ -60,6 +68,11 @@ class IndexCache:
         self._most = most_resident(options)
         self._stored = stored
         self._resident: OrderedDict[str, ScopeIndex] = OrderedDict()
+        self._bytes: dict[str, int] = {}
+        self._bytes_of_all = 0
+        self._resized: set[str] = set()
+        """Scopes of which `_bytes` is no longer true."""
+        self._not_new: set[str] = set()
         self._lock = threading.Lock()
         self._loading: dict[str, list[Change]] = {}
         self._load_locks = [threading.Lock() for _ in range(LOAD_LOCKS)]
@@ -111,6 +124,39 @@ class IndexCache:
             count = int(found.fetchall()[0][0])
         return None if count > self._most else self.get(scope)
 
+    def begin(self, scopes: Collection[str]) -> None:
+        """Makes the indexes of new scopes resident, of which nothing is stored: their memories are
+        added as they are committed, and nothing needs to be read. One query for all of them."""
+        with self._lock:
+            new = {
+                scope
+                for scope in scopes
+                if not (scope in self._resident or scope in self._loading or scope in self._not_new)
+            }
+            begun: dict[str, list[Change]] = {scope: [] for scope in new}
+            self._loading |= begun
+        if not new:
+            return
+        try:
+            with self._reading() as reader:
+                found = reader.execute(_NOT_NEW, {"scopes": [*new]}).fetchall()
+            stored = {scope for (scope,) in found}
+        except BaseException:
+            stored = new
+            raise
+        finally:
+            with self._lock:
+                if len(self._not_new) + len(stored) > MOST_STORED:
+                    self._not_new.clear()
+                self._not_new |= stored
+                for scope, changes in begun.items():
+                    # Another thread may have begun to load it, or it was to be read anew.
+                    if self._loading.get(scope) is changes:
+                        del self._loading[scope]
+                        if scope not in stored:
+                            index = ScopeIndex(self._options.dimensions, self._folder)
+                            self._keep(scope, index, changes)
+
     def resident(self, scope: str) -> ScopeIndex | None:
         """Returns the index if it is resident."""
         with self._lock:
@@ -118,7 +164,7 @@ class IndexCache:
             if index is None:
                 return None
             if sum(segment.places for segment in index.segments) > self._most:
-                del self._resident[scope]  # it has grown too large
+                self._drop(scope)  # it has grown too large
                 return None
             self._resident.move_to_end(scope)
             return index
@@ -149,6 +195,7 @@ class IndexCache:
             if waiting is not None:
                 waiting.append(change)
             index = self._resident.get(scope)
+            self._resized.add(scope)
         if index is not None:
             change(index)
 
@@ -160,12 +207,13 @@ class IndexCache:
     def forget(self, scope: str) -> None:
         """Lets the scope be read anew; an index that is being loaded is not kept."""
         with self._lock:
-            self._resident.pop(scope, None)
+            self._drop(scope)
             self._loading.pop(scope, None)
 
     def clear(self) -> None:
         with self._lock:
-            self._resident.clear()
+            for scope in [*self._resident]:
+                self._drop(scope)
 
     def bytes_used(self) -> int:
         with self._lock:
@@ -189,19 +237,35 @@ class IndexCache:
             raise
         with self._lock:
             changes = self._loading.pop(scope, None)
-            for change in changes or ():
-                change(index)
             if changes is not None:
-                self._resident[scope] = index
-                used = {scope: index.bytes_used() for scope, index in self._resident.items()}
-                while len(used) > 1 and sum(used.values()) > self._options.store.index_bytes:
-                    oldest, _ = self._resident.popitem(last=False)
-                    del used[oldest]
+                self._keep(scope, index, changes)
         if changes is None:
             return self._load(scope)
         if sum(segment.places for segment in index.segments) >= MANY_PLACES:
             give_back()
         return index
+
+    def _keep(self, scope: str, index: ScopeIndex, changes: Sequence[Change]) -> None:
+        """Makes an index resident that lacks these changes, and evicts others for it. Under
+        `_lock`."""
+        for change in changes:
+            change(index)
+        self._resident[scope] = index
+        self._resized.add(scope)
+        # Only of what changed: to ask every index would make the load of n scopes take n * n.
+        for each in self._resized:
+            resized = self._resident.get(each)
+            if resized is not None:
+                self._bytes_of_all -= self._bytes.get(each, 0)
+                self._bytes[each] = resized.bytes_used()
+                self._bytes_of_all += self._bytes[each]
+        self._resized.clear()
+        while len(self._resident) > 1 and self._bytes_of_all > self._options.store.index_bytes:
+            self._drop(next(iter(self._resident)))
+
+    def _drop(self, scope: str) -> None:
+        self._resident.pop(scope, None)
+        self._bytes_of_all -= self._bytes.pop(scope, 0)
 
 
 def _with_all_words(segment: Segment, words: Sequence[Sequence[str]]) -> list[int]:

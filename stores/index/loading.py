@@ -17,11 +17,9 @@ from palimpsest.stores.index.scope_index import DERIVED_FROM, ScopeIndex
 from palimpsest.stores.index.segment import META, NEVER, Block, Segment, digest
 from palimpsest.stores.index.vector_column import HalfVectors
 
-_ANY = (
-    "SELECT 1 FROM memory_rows WHERE scope = ? UNION ALL"
-    " SELECT 1 FROM memory_edges WHERE scope = ? UNION ALL"
-    " SELECT 1 FROM name_rows WHERE scope = ? LIMIT 1"
-)
+TABLES = ("memory_rows", "memory_edges", "name_rows")
+"""Of a scope that has a row in any of them there is something to load."""
+_ANY = " UNION ALL ".join(f"SELECT 1 FROM {table} WHERE scope = $scope" for table in TABLES)
 _CHANGES = (
     "SELECT 1 FROM memory_rows WHERE scope = $scope"
     " AND (version > 1 OR is_deleted OR valid_until IS NOT NULL) UNION ALL"
@@ -81,7 +79,7 @@ def load_index(
     try:
         # Most scopes are first requested when they are new; the queries below take a while even
         # without results.
-        if not connection.execute(_ANY, [scope] * 3).fetchall():
+        if not connection.execute(f"{_ANY} LIMIT 1", {"scope": scope}).fetchall():
             return index
         rows = read(connection, ROWS.format(""), {"scope": scope})
         kept = vectors_of(connection, rows["embedding_key"], scope, model, copied(scope))
