@@ -93,13 +93,19 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
         claims = _claims(clause, speaker, today)
         found += claims
         about = next((claim.holder for claim in claims if claim.holder != speaker), "")
+    return _consistent(found + _unsaid(by_the_way, found))
+
+
+def _unsaid(by_the_way: list[Claim], found: list[Claim]) -> list[Claim]:
+    """Of what is said by the way, what no other claim tells."""
     named = " ".join(claim.text for claim in found)
-    found += [
+    return [
         claim
         for claim in by_the_way
-        if f"{claim.key} {claim.value}" not in named and f"'s {claim.key} " not in named
+        if f"{claim.key} {claim.value}" not in named
+        and f"'s {claim.key} " not in named
+        and f"'s {claim.key}'s " not in named
     ]
-    return _consistent(found)
 
 
 def is_fiction(text: str) -> bool:
@@ -290,7 +296,7 @@ MAX_TASTE_WORDS: Final = 5
 
 
 def _claim(clause: str, speaker: str, today: date) -> Claim | None:
-    own = clause.startswith(("I ", "We ", "we ", "My favo", "Our favo"))
+    own = clause.startswith(("I ", "We ", "we ", "My favo", "Our favo")) or "'s favo" in clause
     if own and _POINTS.search(clause):
         return None
     found = clause_claim(clause, speaker, today)
