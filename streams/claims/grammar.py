@@ -311,8 +311,9 @@ def _is_left_out(reading: _Reading, today: date | None) -> bool:
         days = [time for time in reading.times if time.kind == "point"]
         if not any(_THESE_DAYS.search(time.words) is None for time in days):
             return True
-    if pattern.slot in _LASTING and said.tense in ("present", "progressive"):
-        return reading.has("point")  # "I'm working in the bakery today"
+    is_habit = pattern.slot == "hobby" and said.tense == "present"
+    if is_habit or (pattern.slot in _LASTING and said.tense in ("present", "progressive")):
+        return reading.has("point")  # "I'm working in the bakery today", "I get up early tomorrow"
     # To an assistant this picks one of what it named.
     return said.verb == "like" and subject.holder == USER and is_name(value) and today is not None
 

@@ -93,7 +93,21 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
         claims = _claims(clause, speaker, today)
         found += claims
         about = next((claim.holder for claim in claims if claim.holder != speaker), "")
+    found = [claim for claim in found if not _is_irony(claim, sentence)]
     return _consistent(found + _unsaid(by_the_way, found))
+
+
+_ROLLED_EYES: Final = "\U0001f644"
+
+
+def _is_irony(claim: Claim, told: str) -> bool:
+    """Whether it tells of a liking that is hardly meant: "Great, I love traffic jams"."""
+    if claim.slot not in ("likes", "favourite") or not claim.holds:
+        return False
+    if _ROLLED_EYES in told or expression("nobody_likes").search(claim.value):
+        return True
+    is_odd = expression("few_like").fullmatch(claim.value) is not None
+    return is_odd and expression("ironical").search(told) is not None
 
 
 def _unsaid(by_the_way: list[Claim], found: list[Claim]) -> list[Claim]:
