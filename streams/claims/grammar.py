@@ -301,8 +301,10 @@ def _is_left_out(reading: _Reading, today: date | None) -> bool:
         return True
     if not said.negated and value.startswith("any "):
         return True  # agreed to, "do you have any allergies?" names none
-    if said.verb == "get" and pattern.slot == "likes" and value.startswith(("a ", "an ", "the ")):
-        return True  # "got into a fight"
+    if said.verb == "get" and pattern.slot == "likes":
+        is_thing = value.startswith(("a ", "an ", "the "))
+        if is_thing or value.replace(" ", "_") in word_set("not_got_into"):
+            return True  # "got into a fight", "got into trouble"
     if pattern.key == "year" and any(
         time.words.lower().startswith("on ") for time in reading.times
     ):

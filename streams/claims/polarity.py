@@ -158,7 +158,7 @@ def sides(statement: str) -> tuple[Side, ...]:
     if claim is None:
         return ()
     if plain != stated:
-        claim = claim._replace(qualified=False)
+        claim = claim._replace(qualified=False, text=plain)
     implied = (*_implied(claim, when), *_of_life(claim, when))
     ended = None if claim.qualified else _ended_deed(claim)
     if ended is not None and not ended.qualified and _ends_with(plain, ended.value):

@@ -129,6 +129,10 @@ OPPOSITES = [
     ("I've been living in Leeds for years.", "I live in Graz now."),
     ("I'm single.", "I asked her to become my girlfriend, and she agreed."),
     ("My passport expires in 2027.", "My passport expires in 2030."),
+    ("I live alone.", "I moved in with my girlfriend."),
+    ("I've been sober for two years.", "I drink wine every evening."),
+    ("I've been unemployed for years.", "I work at Bosch."),
+    ("I don't work out.", "I work out every morning."),
 ]
 BESIDE = [
     ("I work at Bosch.", "I've worked at Bosch since 2019."),
@@ -258,6 +262,13 @@ BESIDE = [
     ("My lease ends in August.", "My visa expires in May."),
     ("I have Fridays off.", "I work three days a week."),
     ("My kids are 5 and 7.", "I have two kids."),
+    ("I live in Berlin.", "I moved to Canada when I was 12."),
+    ("I live in Berlin.", "I moved to Canada as a kid."),
+    ("I have a part-time job at a bakery.", "I work at Bosch."),
+    ("I call my mom every Sunday.", "My mom lives in Leeds."),
+    ("My daughter has ballet on Tuesdays.", "My daughter has ballet on Fridays."),
+    ("I read every night.", "I read before bed."),
+    ("My sister can't eat nuts.", "I eat nuts."),
 ]
 # The denial of the same in as many words: with all flags it ends what is known, as any such does.
 PLAIN_DENIALS = [
