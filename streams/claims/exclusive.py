@@ -26,8 +26,7 @@ def is_other_value(new: Claim, known: Claim) -> bool:
         case "pet":
             return new.key == "breed" and _other_breed(new.value, known.value)
         case "birthday":
-            months = {_month(new.value), _month(known.value)}
-            return None not in months and len(months) > 1
+            return _other_day(new.value, known.value)
         case "hobby" | "work":
             if _before_value(new) != _before_value(known):
                 return False
@@ -117,15 +116,26 @@ def _breed(value: str) -> frozenset[str]:
     return frozenset(" ".join(_CALLED.get(word, word) for word in words).split())
 
 
-_ISO_MONTH: Final = re.compile(r"\b\d{4}-(\d\d)-\d\d\b")
+_ISO: Final = re.compile(r"\b\d{4}-(\d\d)-(\d\d)\b")
+_DAY: Final = re.compile(r"\b(\d{1,2})(?:st|nd|rd|th)?\b")
 
 
-def _month(value: str) -> int | None:
-    found = _ISO_MONTH.search(value)
-    if found is not None:
-        return int(found[1])
+def _other_day(new: str, known: str) -> bool:
+    """Whether the month is another one, or the day where both are told."""
+    (month, day), (other, others) = _day_of(new), _day_of(known)
+    if month is None or other is None:
+        return False
+    return month != other or (None not in (day, others) and day != others)
+
+
+def _day_of(value: str) -> tuple[int | None, int | None]:
+    iso = _ISO.search(value)
+    if iso is not None:
+        return int(iso[1]), int(iso[2])
     words = value.casefold().split()
-    return next((number for number, name in enumerate(MONTHS, 1) if name in words), None)
+    month = next((number for number, name in enumerate(MONTHS, 1) if name in words), None)
+    day = _DAY.search(value)
+    return month, None if day is None else int(day[1])
 
 
 # --- hours, durations, numbers ----------------------------------------------------------------

@@ -290,7 +290,7 @@ def _is_left_out(reading: _Reading, today: date | None) -> bool:
     subject, said, pattern, _, value, _, _ = reading
     if said.tense not in pattern.tenses:
         return True
-    if _is_said_of_others(subject, pattern):
+    if _is_said_of_others(subject, pattern, is_stored=today is None):
         return True
     # Who does not cook does so on no day.
     is_no_deed = said.negated and said.tense == "present" and pattern.kind == "nothing"
@@ -320,12 +320,15 @@ def _is_left_out(reading: _Reading, today: date | None) -> bool:
     return said.verb == "like" and subject.holder == USER and is_name(value) and today is not None
 
 
-def _is_said_of_others(subject: Subject, pattern: Pattern) -> bool:
+def _is_said_of_others(subject: Subject, pattern: Pattern, *, is_stored: bool) -> bool:
     """Whether what the pattern says is not said of such a subject: no dog has a job, and what "we"
-    use is the tool of a firm."""
+    use is the tool of a firm. Of whom a stored fact tells by name ("Rex is a beagle"), it may be an
+    animal."""
     is_pet = subject.relation.rpartition(" ")[2].lower() in PETS
-    if (is_pet and pattern.slot == "occupation") or (pattern.key == "breed" and not is_pet):
+    if is_pet and pattern.slot == "occupation":
         return True
+    if pattern.key == "breed" and not is_pet:
+        return not is_stored or subject.kind != "self" or subject.holder == USER
     if pattern.key == "visit":
         return subject.kind != "relative"
     return subject.kind == "plural" and (

@@ -364,7 +364,9 @@ def _of_table(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
             yield Side(claim.holder.casefold(), matter, frozenset(map(_topic, topics)), is_so, when)
 
 
-_WITH_SOMEBODY: Final = re.compile(r" with their (?!.{0,40}\b(?:dog|cat|pet|rabbit|parrot)s?\b)")
+_WITH_SOMEBODY: Final = re.compile(
+    r" with (?:their|her|his) (?!.{0,40}\b(?:dog|cat|pet|rabbit|parrot)s?\b)"
+)
 _OWNER: Final = expression("owner_of_kin")
 _ALIVE: Final = frozenset(("alive",))
 _DIED: Final = ("die", "pass", "away", "died", "passed")

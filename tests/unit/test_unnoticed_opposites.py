@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from palimpsest.streams.claims.polarity import opposes
 from tests.harness import CAREFUL, FULL, pipeline_settings
 from tests.unit.test_order_of_statements import FAR, Met, met
 
@@ -133,6 +134,10 @@ OPPOSITES = [
     ("I've been sober for two years.", "I drink wine every evening."),
     ("I've been unemployed for years.", "I work at Bosch."),
     ("I don't work out.", "I work out every morning."),
+    ("My son's birthday is on 3 June.", "My son's birthday is on 5 June."),
+    ("My wife's favourite colour is red.", "My wife's favourite colour is blue."),
+    ("My wife's favourite colour is teal.", "My wife's favourite colour is mauve."),
+    ("I work 32 hours a week.", "I work 40 hours a week."),
 ]
 BESIDE = [
     ("I work at Bosch.", "I've worked at Bosch since 2019."),
@@ -268,6 +273,11 @@ BESIDE = [
     ("I call my mom every Sunday.", "My mom lives in Leeds."),
     ("My daughter has ballet on Tuesdays.", "My daughter has ballet on Fridays."),
     ("I read every night.", "I read before bed."),
+    ("My son's birthday is on 3 June.", "My son's birthday is on June 3rd."),
+    ("My son's birthday is on 3 June.", "My daughter's birthday is on 5 May."),
+    ("My wife's favourite colour is red.", "My favourite colour is blue."),
+    ("My wife's favourite colour is red.", "My wife's favourite food is pizza."),
+    ("My wife's favourite food is pasta.", "My wife's favourite food is pasta carbonara."),
     ("My sister can't eat nuts.", "I eat nuts."),
 ]
 # The denial of the same in as many words: with all flags it ends what is known, as any such does.
@@ -304,6 +314,13 @@ def test_what_contradicts_nothing_stands_beside(told: list[Met]) -> None:
         assert before, pair
         assert waiting == 0, pair
         assert set(before) <= set(now), pair
+
+
+def test_a_named_animal_is_of_one_breed() -> None:
+    assert opposes("Rex is a poodle.", "Rex is a beagle.")
+    assert not opposes("Rex is a poodle.", "Max is a beagle.")
+    assert not opposes("Rex is a labrador.", "Rex is a black lab.")
+    assert not opposes("Rex is a poodle.", "Rex is a teacher.")
 
 
 def test_a_plain_denial_is_asked_about(tmp_path_factory: pytest.TempPathFactory) -> None:
