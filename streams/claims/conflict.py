@@ -511,6 +511,8 @@ def _competes(new: str, known: str, known_on: date | None) -> bool:
         return False
     if (one.slot, one.holder) != (other.slot, other.holder) or not _is_later(one.when, known_on):
         return False
+    if one.slot in ("birthday", "favourite") and "'s " in one.claim.holder:
+        return False  # "My son's birthday": of which of two sons?
     if one.claim.holds:
         return excludes(one, other)
     return one.value == other.value or _denies_status(one, other)

@@ -105,6 +105,8 @@ _HABITUAL: Final[tuple[TimeKind, ...]] = ("frequency", "since", "span")
 LEADING_TIME: Final = expression("leading_time")
 _THESE_DAYS: Final = re.compile(r"today|tonight|this (?:morning|afternoon|evening)|recently", re.I)
 """What somebody did then is told as news of the day, and not to be kept."""
+_MARKS: Final = re.compile(r'[?!;"\n]|(?<!\d):|:(?!\d)')
+"""No plain statement has one; "5:30" is a time."""
 _AS_OF: Final = re.compile(r" \(as of [A-Z][a-z]+ \d{4}\)")
 
 
@@ -123,7 +125,7 @@ def claim_of(statement: str, speaker: str = USER) -> Claim | None:
     if len(text) > MAX_CLAUSE_CHARACTERS or not text:
         return None
     plain = expanded(_AS_OF.sub("", text).rstrip(".!"))
-    if any(mark in plain for mark in '?!:;"\n') or ". " in TITLE_DOT.sub(r"\1 ", plain):
+    if _MARKS.search(plain) or ". " in TITLE_DOT.sub(r"\1 ", plain):
         return None
     found = clause_claim(plain, speaker, None)
     return None if found is None else found._replace(text=text)
@@ -288,13 +290,7 @@ def _is_left_out(reading: _Reading, today: date | None) -> bool:
     subject, said, pattern, _, value, _, _ = reading
     if said.tense not in pattern.tenses:
         return True
-    is_pet = subject.relation.rpartition(" ")[2].lower() in PETS
-    if (is_pet and pattern.slot == "occupation") or (pattern.key == "breed" and not is_pet):
-        return True
-    if subject.kind == "plural" and (
-        pattern.slot not in word_set("we_slots")
-        or (pattern.key == "uses" and pattern.kind == "tool")
-    ):
+    if _is_said_of_others(subject, pattern, is_stored=today is None):
         return True
     # Who does not cook does so on no day.
     is_no_deed = said.negated and said.tense == "present" and pattern.kind == "nothing"
@@ -305,8 +301,10 @@ def _is_left_out(reading: _Reading, today: date | None) -> bool:
         return True
     if not said.negated and value.startswith("any "):
         return True  # agreed to, "do you have any allergies?" names none
-    if said.verb == "get" and pattern.slot == "likes" and value.startswith(("a ", "an ", "the ")):
-        return True  # "got into a fight"
+    if said.verb == "get" and pattern.slot == "likes":
+        is_thing = value.startswith(("a ", "an ", "the "))
+        if is_thing or value.replace(" ", "_") in word_set("not_got_into"):
+            return True  # "got into a fight", "got into trouble"
     if pattern.key == "year" and any(
         time.words.lower().startswith("on ") for time in reading.times
     ):
@@ -315,10 +313,28 @@ def _is_left_out(reading: _Reading, today: date | None) -> bool:
         days = [time for time in reading.times if time.kind == "point"]
         if not any(_THESE_DAYS.search(time.words) is None for time in days):
             return True
-    if pattern.slot in _LASTING and said.tense in ("present", "progressive"):
-        return reading.has("point")  # "I'm working in the bakery today"
+    is_habit = pattern.slot == "hobby" and said.tense == "present"
+    if is_habit or (pattern.slot in _LASTING and said.tense in ("present", "progressive")):
+        return reading.has("point")  # "I'm working in the bakery today", "I get up early tomorrow"
     # To an assistant this picks one of what it named.
     return said.verb == "like" and subject.holder == USER and is_name(value) and today is not None
+
+
+def _is_said_of_others(subject: Subject, pattern: Pattern, *, is_stored: bool) -> bool:
+    """Whether what the pattern says is not said of such a subject: no dog has a job, and what "we"
+    use is the tool of a firm. Of whom a stored fact tells by name ("Rex is a beagle"), it may be an
+    animal."""
+    is_pet = subject.relation.rpartition(" ")[2].lower() in PETS
+    if is_pet and pattern.slot == "occupation":
+        return True
+    if pattern.key == "breed" and not is_pet:
+        return not is_stored or subject.kind != "self" or subject.holder == USER
+    if pattern.key == "visit":
+        return subject.kind != "relative"
+    return subject.kind == "plural" and (
+        pattern.slot not in word_set("we_slots")
+        or (pattern.key == "uses" and pattern.kind.endswith("tool"))
+    )
 
 
 def _says_little(denied: Predicate, pattern: Pattern) -> bool:

@@ -36,6 +36,7 @@ class English(TypedDict):
     bare: dict[str, str]
     consumed: dict[str, str]
     matters: dict[str, str]
+    breeds_called: dict[str, str]
     headings: dict[str, str]
     frames: dict[str, str]
     sought: dict[str, str]

@@ -28,7 +28,7 @@ from palimpsest.streams.claims.english import predicate, third_person
 from palimpsest.streams.claims.grammar import claim_of
 from palimpsest.streams.claims.language import ENGLISH, expression, filled, word_set
 from palimpsest.streams.claims.subjects import PETS, PLURALS
-from palimpsest.streams.claims.succession import SAME_RELATION, is_single, succeeds
+from palimpsest.streams.claims.succession import FOR_LONG, SAME_RELATION, is_single, succeeds
 from palimpsest.streams.claims.times import time_at_end
 from palimpsest.streams.claims.values import (
     is_activity,
@@ -153,12 +153,12 @@ def sides(statement: str) -> tuple[Side, ...]:
     whole = _LATELY.sub("", statement.rstrip(" .!"))
     plain, when = time_beside(whole)
     stated = _HOW_WELL.sub("", plain)
-    plain = _FOR_LONG.sub(r"\1", stated)
+    plain = FOR_LONG.sub(r"\1", stated)
     claim = claim_of(plain) or (claim_of(whole) if when or plain != stated else None)
     if claim is None:
         return ()
     if plain != stated:
-        claim = claim._replace(qualified=False)
+        claim = claim._replace(qualified=False, text=plain)
     implied = (*_implied(claim, when), *_of_life(claim, when))
     ended = None if claim.qualified else _ended_deed(claim)
     if ended is not None and not ended.qualified and _ends_with(plain, ended.value):
@@ -196,6 +196,8 @@ def _ended_deed(claim: Claim) -> Claim | None:
 
 def _implied(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
     """Whose dog is black has a dog; whose dog died had one."""
+    if claim.slot == "home" and claim.holds and _WITH_SOMEBODY.search(claim.text):
+        yield Side(claim.holder.casefold(), "company", frozenset((_topic("people"),)), True, when)
     relative = _OWNER.match(claim.holder)
     is_loss = claim.slot == "event" and claim.key == "loss"
     school = _STUDENT.search(claim.text) if claim.slot == "occupation" and claim.holds else None
@@ -362,17 +364,15 @@ def _of_table(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
             yield Side(claim.holder.casefold(), matter, frozenset(map(_topic, topics)), is_so, when)
 
 
+_WITH_SOMEBODY: Final = re.compile(
+    r" with (?:their|her|his) (?!.{0,40}\b(?:dog|cat|pet|rabbit|parrot)s?\b)"
+)
 _OWNER: Final = expression("owner_of_kin")
 _ALIVE: Final = frozenset(("alive",))
 _DIED: Final = ("die", "pass", "away", "died", "passed")
 _NAMED: Final = re.compile(r" (?:named|called) (?P<name>[^\W\d_a-z][\w'-]*)$")
 _STUDENT: Final = re.compile(r" student at (?P<at>[^,;]{1,60})$")
 _HOW_WELL: Final = re.compile(r" (?:fluently|well|natively|at home|(?<!a )diet)$")
-_FOR_LONG: Final = re.compile(
-    r"(?<= has )(\w.{1,80}?) (?:for [\w ]{1,30}? (?:years?|months?|decades?)"
-    r"|since (?:[A-Z][a-z]+ )?\d{4}|since (?:childhood|birth))$"
-)
-"""For how long it has been so limits it to nothing."""
 _LOST: Final = re.compile(r" (?:has )?lost their ")
 _ONLY_ONE: Final = frozenset("mother father husband wife spouse".split())
 _NEAREST: Final = frozenset("sister brother son daughter roommate flatmate".split())

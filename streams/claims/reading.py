@@ -93,13 +93,33 @@ def claims_in(sentence: str, speaker: str, today: date, about: str = "") -> list
         claims = _claims(clause, speaker, today)
         found += claims
         about = next((claim.holder for claim in claims if claim.holder != speaker), "")
+    found = [claim for claim in found if not _is_irony(claim, sentence)]
+    return _consistent(found + _unsaid(by_the_way, found))
+
+
+_ROLLED_EYES: Final = "\U0001f644"
+
+
+def _is_irony(claim: Claim, told: str) -> bool:
+    """Whether it tells of a liking that is hardly meant: "Great, I love traffic jams"."""
+    if claim.slot not in ("likes", "favourite") or not claim.holds:
+        return False
+    if _ROLLED_EYES in told or expression("nobody_likes").search(claim.value):
+        return True
+    is_odd = expression("few_like").fullmatch(claim.value) is not None
+    return is_odd and expression("ironical").search(told) is not None
+
+
+def _unsaid(by_the_way: list[Claim], found: list[Claim]) -> list[Claim]:
+    """Of what is said by the way, what no other claim tells."""
     named = " ".join(claim.text for claim in found)
-    found += [
+    return [
         claim
         for claim in by_the_way
-        if f"{claim.key} {claim.value}" not in named and f"'s {claim.key} " not in named
+        if f"{claim.key} {claim.value}" not in named
+        and f"'s {claim.key} " not in named
+        and f"'s {claim.key}'s " not in named
     ]
-    return _consistent(found)
 
 
 def is_fiction(text: str) -> bool:
@@ -290,7 +310,7 @@ MAX_TASTE_WORDS: Final = 5
 
 
 def _claim(clause: str, speaker: str, today: date) -> Claim | None:
-    own = clause.startswith(("I ", "We ", "we ", "My favo", "Our favo"))
+    own = clause.startswith(("I ", "We ", "we ", "My favo", "Our favo")) or "'s favo" in clause
     if own and _POINTS.search(clause):
         return None
     found = clause_claim(clause, speaker, today)

@@ -110,9 +110,14 @@ def _possessed(owner: str, rest: str, *, is_first: bool) -> tuple[Subject, str] 
     if attribute is not None:
         # A favourite's kind may be of any words: it ends before the verb.
         return _with_attribute(owner, rest, is_first)
+    of_relative = expression("of_relative").match(rest) if "s " in rest else None
+    if of_relative is not None:
+        name = f" {of_relative['name']}" if of_relative["name"] else ""
+        holder = f"{owner}'s {of_relative['relation']}{name}"
+        return _with_attribute(holder, rest[of_relative.end() :], is_first)
     relative = expression("possessed").match(rest)
     if relative is None:
-        return _with_figure(owner, rest, is_first)
+        return _ending(owner, rest, is_first) or _with_figure(owner, rest, is_first)
     relation = relative["relation"]
     name = (relative["name"] or "").strip(", ")
     after = rest[relative.end() :]
@@ -143,6 +148,17 @@ def _with_attribute(owner: str, rest: str, is_first: bool) -> tuple[Subject, str
         return None
     subject = Subject("attribute", owner, owner, attribute=words, is_first=is_first)
     return subject, rest[verb.start() + 1 :]
+
+
+def _ending(owner: str, rest: str, is_first: bool) -> tuple[Subject, str] | None:
+    """ "My lease ends in August"."""
+    found = expression("ending").match(rest)
+    if found is None:
+        return None
+    what = found["relation"]
+    return Subject("relative", f"{owner}'s {what}", owner, what, is_first=is_first), rest[
+        found.end() :
+    ]
 
 
 def _with_figure(owner: str, rest: str, is_first: bool) -> tuple[Subject, str] | None:
@@ -280,9 +296,11 @@ def _favourite(
 
 def attribute_claim(subject: Subject, said: Predicate) -> Claim | None:
     """ "My favourite colour is teal", "my name is Ana", "my birthday is on 3 May"."""
-    if said.verb != "be" or said.tense not in ("present", "perfect"):
+    if said.verb not in ("be", "take") or said.tense not in ("present", "perfect"):
         return None
-    name, value = subject.attribute.lower(), said.rest.rstrip(" ,.")
+    name, value = subject.attribute.lower(), said.rest.rstrip(" ,.").removeprefix("me ")
+    if said.verb == "take" and not fits("figure", value):
+        return None
     if said.negated and not (
         name == "name" or (said.ended and ("favourite" in name or "favorite" in name))
     ):

@@ -20,6 +20,7 @@ from palimpsest.streams.claims.conflict import (
     base_form,
     time_beside,
 )
+from palimpsest.streams.claims.exclusive import is_exclusive, is_other_value
 from palimpsest.streams.claims.grammar import claim_of
 from palimpsest.streams.claims.language import PLACES, spaced_set, word_set
 from palimpsest.streams.claims.subjects import PLURALS
@@ -32,6 +33,11 @@ def _places(listed: str) -> frozenset[str]:
     return frozenset(name.replace("_", " ") for name in PLACES[listed].split())
 
 
+FOR_LONG: Final = re.compile(
+    r"(?<= has )(\w.{1,80}?) (?:for (?:[\w ]{1,30}? )?(?:years?|months?|decades?|ages|long time)"
+    r"|since (?:[A-Z][a-z]+ )?\d{4}|since (?:childhood|birth))$"
+)
+"""For how long it has been so limits it to nothing."""
 _ONE_AT_A_TIME: Final = word_set("one_at_a_time")
 _ONE_PERSON: Final = spaced_set("one_person")
 _NEVER_TWO: Final = frozenset(("boss", "husband", "wife", "mother", "father"))
@@ -63,7 +69,9 @@ _SCHOOL: Final = re.compile(
     r" (?:(?:studies|is studying|is an? (?:[a-z-]{1,20} )?student|is enrolled) at|is enrolled in"
     r"|goes to|is going to) (?:the )?(?P<at>[^,;]{2,60})$"
 )
-_WORKPLACE: Final = re.compile(r" (?:works|is working|is employed) (?:at|by) (?P<at>[^,;]{2,60})$")
+_WORKPLACE: Final = re.compile(
+    r" (?:works|is working|is employed|has worked|has been working) (?:at|by) (?P<at>[^,;]{2,60})$"
+)
 _ANSWERED_IN: Final = re.compile(r" prefers answers in [A-Z][a-z]+[.!]?$")
 _MAJOR: Final = "'s major is "
 _NO_SCHOOLS: Final = word_set("no_schools")
@@ -73,6 +81,7 @@ _TOWNS: Final = _places("towns")
 _BLOOD_TYPE: Final = "blood type"
 _BLOOD: Final = re.compile(r"(?:type )?(?P<group>ab|[abo0]) ?-?(?P<sign>[+\u2212-]|pos|neg)?[a-z]*")
 _NUMBER: Final = re.compile(r"\d[\d,.:]*")
+_ENDS_ON: Final = re.compile(r"'s [\w' -]{2,40} (?:ends|expires|runs out)(?: (?:in|on) |$)")
 _BIRTH: Final = re.compile(r" was born (?:in|on) ")
 _AGE: Final = re.compile(
     r"(?P<holder>[^\W\d_].{0,60}) is (?P<age>\d{1,3})(?: years old)?"
@@ -108,6 +117,7 @@ def _follows(one: Claim, other: Claim) -> bool:
         or _is_moved(one, other)
         or _is_other_home(one, other)
         or _is_other_blood(one, other)
+        or is_other_value(one, other)
         or _is_recounted(one, other)
         or _is_from_elsewhere(one, other)
         or _is_renamed(one, other)
@@ -118,15 +128,17 @@ def is_single(statement: str) -> bool:
     """Whether the statement tells something that another one may take the place of."""
     claim = _claim(statement)
     if claim is None:
-        return _BIRTH.search(statement) is not None
+        return _BIRTH.search(statement) is not None or _ENDS_ON.search(statement) is not None
     return (
         _matter(claim) in _ONE_AT_A_TIME
-        or claim.slot in ("home", "figure", "origin", "name", "age")
+        or claim.slot in ("home", "origin", "name", "age")
+        or is_exclusive(claim)
         or claim.key == _BLOOD_TYPE
         or _SCHOOL.search(claim.text) is not None
         or _is_of_one(claim)
         or _relation(claim) in _ONE_PERSON
         or _count(claim) is not None
+        or _ONE_MORE.match(claim.value) is not None
     )
 
 
@@ -136,8 +148,9 @@ def _claim(statement: str) -> Claim | None:
     "started" may go on beside what they did before."""
     plain, _ = time_beside(statement.rstrip(" .!"))
     without = _LATELY.sub("", plain)
-    claim = claim_of(without)
-    if claim is None or claim.qualified:
+    stated = FOR_LONG.sub(r"\1", without)
+    claim = claim_of(stated) or claim_of(without)
+    if claim is None or (claim.qualified and stated == without):
         return None
     return claim._replace(is_news=_NOW.search(plain) is not None or claim.key.startswith("new "))
 
@@ -280,7 +293,7 @@ _PART_OR_WHOLE: Final = re.compile(
     r"|bay)$"
 )
 """In the name of what a town lies in, or of a part of one."""
-_LIVES: Final = re.compile(r" (?:lives|is living|resides) in ")
+_LIVES: Final = re.compile(r" (?:lives|is living|resides|has lived|has been living) in ")
 
 
 def _is_other_home(new: Claim, known: Claim) -> bool:
@@ -311,6 +324,9 @@ def _is_recounted(new: Claim, known: Claim) -> bool:
     if new.slot not in ("pet", "family"):
         return False
     one, other = _count(new), _count(known)
+    more = _ONE_MORE.fullmatch(new.value)
+    if more is not None and other is not None:
+        return _plural(more["what"]) == other[1]
     return one is not None and other is not None and one[1] == other[1] and one[0] != other[0]
 
 
@@ -318,14 +334,21 @@ def _count(claim: Claim) -> tuple[str, str] | None:
     """ "Two kids": how many, and of what; "one kid" is counted, "a kid" is not."""
     only = _ONE.fullmatch(claim.value)
     if only is not None:
-        return only["one"], _MANY.get(only["what"], f"{only['what']}s")
+        return _ORDINALS.get(only["one"], only["one"]), _plural(only["what"])
     found = COUNTED.fullmatch(claim.value)
     if found is None or found[2] not in PLURALS:
         return None
     return found[1], "children" if found[2] == "kids" else found[2]
 
 
-_ONE: Final = re.compile(r"(?P<one>one|1) (?P<what>[a-z]+)")
+def _plural(animal: str) -> str:
+    return _MANY.get(animal, f"{animal}s")
+
+
+_ORDINALS: Final = {"second": "two", "third": "three", "fourth": "four", "fifth": "five"}
+_ONE: Final = re.compile(rf"(?P<one>one|1|{'|'.join(_ORDINALS)}) (?P<what>[a-z]+)")
+"""One, or the one with which there are as many."""
+_ONE_MORE: Final = re.compile(r"another (?P<what>[a-z]+)")
 _MANY: Final = {"child": "children", "kid": "children", "puppy": "puppies"}
 
 
@@ -352,10 +375,12 @@ def _is_younger(new: str, known: str) -> bool:
 
 
 def _is_born_otherwise(new: str, known: str) -> bool:
-    """Another day, month or year of birth of one person."""
+    """Another day, month or year of birth of one person, or another end of their lease."""
     (one, then), (other, before) = (time_beside(each.rstrip(" .!")) for each in (new, known))
-    is_birth = one.endswith(" was born") and one.casefold() == other.casefold()
-    return is_birth and any(a != b for a, b in zip(then, before, strict=False))
+    is_day = one.endswith(" was born") or _ENDS_ON.search(one) is not None
+    return (is_day and one.casefold() == other.casefold()) and any(
+        a != b for a, b in zip(then, before, strict=False)
+    )
 
 
 def _is_renamed(new: Claim, known: Claim) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from palimpsest.streams.claims.polarity import opposes
 from tests.harness import CAREFUL, FULL, pipeline_settings
 from tests.unit.test_order_of_statements import FAR, Met, met
 
@@ -97,6 +98,46 @@ OPPOSITES = [
     ("I was born in Oslo.", "I was born in Rome."),
     ("I'm not married.", "My wife is Eva."),
     ("I have no siblings.", "My brother lives in Oslo."),
+    ("I have two cats.", "We adopted a third cat."),
+    ("I have two cats.", "We got another cat."),
+    ("We have two dogs.", "I bought a fourth dog last month."),
+    ("My dog Rex is a beagle.", "My dog Rex is a poodle."),
+    ("Our dog is a golden retriever.", "Our dog is a labrador."),
+    ("My cat is a Siamese.", "My cat is a Maine Coon."),
+    ("I live alone.", "My wife and I live in Graz."),
+    ("My wife and I live in Graz.", "I live alone."),
+    ("I live alone.", "I live in Graz with my boyfriend."),
+    ("I have blue eyes.", "I have brown eyes."),
+    ("My eyes are green.", "I have blue eyes and blond hair."),
+    ("I have black hair.", "I have blonde hair."),
+    ("My son has blue eyes.", "My son has brown eyes."),
+    ("I get up at six.", "I get up at eight."),
+    ("I wake up at 6:30.", "I wake up at 5."),
+    ("I go to bed at 10 pm.", "I go to bed at midnight."),
+    ("I start work at seven.", "I start work at nine."),
+    ("My birthday is in May.", "My birthday is on 3 June."),
+    ("My birthday is on 3 June.", "My birthday is in May."),
+    ("My birthday is in May.", "My birthday is in July."),
+    ("My daughter's birthday is in May.", "My daughter's birthday is on 3 June."),
+    ("I speak three languages.", "I speak five languages."),
+    ("My commute takes an hour.", "My commute takes 20 minutes."),
+    ("My commute takes an hour.", "My commute takes two hours."),
+    ("I use Windows.", "I switched from Windows to Linux."),
+    ("I use Windows.", "I switched from Windows to Linux last month."),
+    ("I work from nine to five.", "I work from eight to four."),
+    ("I work three days a week.", "I work five days a week."),
+    ("I've been vegetarian for years.", "I eat chicken."),
+    ("I've been living in Leeds for years.", "I live in Graz now."),
+    ("I'm single.", "I asked her to become my girlfriend, and she agreed."),
+    ("My passport expires in 2027.", "My passport expires in 2030."),
+    ("I live alone.", "I moved in with my girlfriend."),
+    ("I've been sober for two years.", "I drink wine every evening."),
+    ("I've been unemployed for years.", "I work at Bosch."),
+    ("I don't work out.", "I work out every morning."),
+    ("My son's birthday is on 3 June.", "My son's birthday is on 5 June."),
+    ("My wife's favourite colour is red.", "My wife's favourite colour is blue."),
+    ("My wife's favourite colour is teal.", "My wife's favourite colour is mauve."),
+    ("I work 32 hours a week.", "I work 40 hours a week."),
 ]
 BESIDE = [
     ("I work at Bosch.", "I've worked at Bosch since 2019."),
@@ -183,9 +224,68 @@ BESIDE = [
     ("My mother takes insulin.", "My neighbour died."),
     ("My boss plays golf.", "My old boss died."),
     ("I play tennis every Monday.", "I don't play golf."),
+    ("I have three cats.", "We adopted a third cat."),
+    ("I have a cat.", "We adopted a second cat."),
+    ("I have two cats.", "We adopted a third dog."),
+    ("I have two cats.", "We got another dog."),
+    ("I have two cats.", "My sister adopted a third cat."),
+    ("My dog Rex is a beagle.", "My dog Max is a poodle."),
+    ("My dog Rex is a beagle.", "My sister's dog is a poodle."),
+    ("My dog is a retriever.", "My dog is a golden retriever."),
+    ("My dog is a lab.", "My dog is a labrador retriever."),
+    ("My dog is half poodle.", "My dog is half beagle."),
+    ("My dog is a mutt.", "My dog is part husky."),
+    ("My cat is a tabby.", "My cat is a Maine Coon."),
+    ("My dog is a black lab.", "My dog is an old lab."),
+    ("I live alone.", "I live in Graz."),
+    ("I live alone.", "I live in Graz with my cat."),
+    ("I live alone.", "My wife and I love jazz."),
+    ("I live alone.", "My parents live in Graz."),
+    ("I have blue eyes.", "I have blond hair."),
+    ("I have blue eyes.", "My son has brown eyes."),
+    ("I have blue eyes.", "I have light blue eyes."),
+    ("I have long hair.", "I have brown hair."),
+    ("I have dark hair.", "I have brown hair."),
+    ("I have hazel eyes.", "I have green eyes."),
+    ("I have gray eyes.", "I have grey eyes."),
+    ("I get up at six.", "I get up at 6 am."),
+    ("I get up at 6.", "I get up at 6:00."),
+    ("I get up at about six.", "I get up at 6:15."),
+    ("I get up at six.", "I get up at eight on Sundays."),
+    ("I get up at six.", "I go to bed at ten."),
+    ("I get up at six.", "I wake up at five."),
+    ("I get up at six.", "My wife gets up at eight."),
+    ("My birthday is in June.", "My birthday is on 3 June."),
+    ("My birthday is in May.", "My wife's birthday is on 3 June."),
+    ("My birthday is in May.", "Our anniversary is on 3 June."),
+    ("I speak three languages.", "I speak French."),
+    ("My commute takes an hour.", "My commute is an hour."),
+    ("I use Windows.", "I switched to Linux."),
+    ("I use Linux.", "I switched from Windows to Linux."),
+    ("I listen to jazz.", "I listen to podcasts."),
+    ("I make pottery.", "I make soap."),
+    ("My lease ends in August.", "My visa expires in May."),
+    ("I have Fridays off.", "I work three days a week."),
+    ("My kids are 5 and 7.", "I have two kids."),
+    ("I live in Berlin.", "I moved to Canada when I was 12."),
+    ("I live in Berlin.", "I moved to Canada as a kid."),
+    ("I have a part-time job at a bakery.", "I work at Bosch."),
+    ("I call my mom every Sunday.", "My mom lives in Leeds."),
+    ("My daughter has ballet on Tuesdays.", "My daughter has ballet on Fridays."),
+    ("I read every night.", "I read before bed."),
+    ("My son's birthday is on 3 June.", "My son's birthday is on June 3rd."),
+    ("My son's birthday is on 3 June.", "My daughter's birthday is on 5 May."),
+    ("My wife's favourite colour is red.", "My favourite colour is blue."),
+    ("My wife's favourite colour is red.", "My wife's favourite food is pizza."),
+    ("My wife's favourite food is pasta.", "My wife's favourite food is pasta carbonara."),
+    ("My sister can't eat nuts.", "I eat nuts."),
 ]
 # The denial of the same in as many words: with all flags it ends what is known, as any such does.
 PLAIN_DENIALS = [
+    ("I play video games.", "I don't play video games anymore."),
+    ("I knit.", "I don't knit."),
+    ("I run marathons.", "I don't run marathons anymore."),
+    ("I vape.", "I don't vape."),
     ("I speak French.", "I don't speak any French."),
     ("I don't speak French at all.", "I speak French."),
     ("I don't drink any coffee.", "I drink coffee."),
@@ -214,6 +314,13 @@ def test_what_contradicts_nothing_stands_beside(told: list[Met]) -> None:
         assert before, pair
         assert waiting == 0, pair
         assert set(before) <= set(now), pair
+
+
+def test_a_named_animal_is_of_one_breed() -> None:
+    assert opposes("Rex is a poodle.", "Rex is a beagle.")
+    assert not opposes("Rex is a poodle.", "Max is a beagle.")
+    assert not opposes("Rex is a labrador.", "Rex is a black lab.")
+    assert not opposes("Rex is a poodle.", "Rex is a teacher.")
 
 
 def test_a_plain_denial_is_asked_about(tmp_path_factory: pytest.TempPathFactory) -> None:
