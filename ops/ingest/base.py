@@ -67,7 +67,8 @@ class Naming:
     `is_late`: its time was not read then, and the turn got its file's. `is_relative`: times count
     from a beginning that may be another one in the next import. `other_as` returns the key that it
     has where another number of its date is read as the year, and `other_at` is its local time
-    then."""
+    then. `root_as` returns, with a name, the key of the utterance whose session it belongs to,
+    where the source says which one that is."""
 
     name: str
     key_as: Callable[[str], str]
@@ -82,6 +83,7 @@ class Naming:
     is_relative: bool = False
     other_as: Callable[[str], str] | None = None
     other_at: datetime | None = None
+    root_as: Callable[[str], str] | None = None
 
     def fixed(self) -> Naming:
         """Returns the same for an utterance whose name does not change with the file's."""
