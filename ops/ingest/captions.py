@@ -30,6 +30,7 @@ from palimpsest.ops.ingest.base import (
     said,
     told_time,
 )
+from palimpsest.ops.ingest.sounds import is_sound
 from palimpsest.ops.ingest.stamps import stamp_of
 
 _CLOCK: Final = (
@@ -87,6 +88,7 @@ _CHANGE: Final = re.compile(r"\s*(?:>>|[-–—](?: |(?=[^\W\d])))")
 _WORD_TIMES: Final = re.compile(r"<\d{2}:\d{2}:\d{2}\.\d{3}>")
 """In cues that are shown word by word: each repeats the last line of the one before it."""
 _END: Final = re.compile(r"[.!?…。！？][\"'”’)\]]*$")
+SOUNDS: Final = "descriptions of sounds and songs"
 MAX_JOINED: Final = 2_000
 """Length, in characters, after which a new turn starts even in the middle of a sentence."""
 
@@ -101,6 +103,8 @@ class _Cue:
     """Further lines of the text, until it is whole."""
     is_of_several: bool = False
     """Whether each of its lines begins with a name."""
+    sounds: int = 0
+    """Number of lines that were left out."""
 
     def whole(self) -> _Cue:
         return replace(self, text="\n".join([self.text, *self.more]).strip(), more=[])
@@ -141,14 +145,16 @@ def read_captions(document: Document, options: ReadOptions) -> Iterator[Item]:
     if _WORD_TIMES.search(document.text):
         found = list(_once(found))
     speaker = _speaker_of(cue for cue in found if isinstance(cue, _Cue))
-    cues = list(_joined(_spoken((c for c in found if isinstance(c, _Cue)), speaker), speaker))
-    if not cues:
+    spoken = _spoken((cue for cue in found if isinstance(cue, _Cue)), speaker)
+    parts = list(_joined(map(_without_sounds, spoken), speaker))
+    cues = [each for each in parts if isinstance(each, _Cue)]
+    if not parts:
         raise Unreadable("no transcript: no line with a time (00:01:02,000 --> 00:01:04,000)")
     yield Note(
         f"the transcript tells times from its beginning only; it is taken to begin at"
         f" {options.now:%Y-%m-%d %H:%M:%S} UTC"
     )
-    if not any(cue.speaker for cue in cues):
+    if cues and not any(cue.speaker for cue in cues):
         yield Note("the transcript names no speakers")
     session = options.session or document.stem
     keys = Keys("captions", session)
@@ -169,7 +175,7 @@ def read_captions(document: Document, options: ReadOptions) -> Iterator[Item]:
     for line, reason in (each for each in found if isinstance(each, tuple)):
         yield Bad(f"{document.name}:{line}", reason)
     silent = sum(isinstance(cue, _Cue) and not _plain(cue.text) for cue in found)
-    left_out = [each for each in found if isinstance(each, LeftOut)]
+    left_out = [each for each in (*found, *parts) if isinstance(each, LeftOut)]
     yield from said(iter([*left_out, *[LeftOut("cues without words")] * silent]))
 
 
@@ -321,16 +327,29 @@ def _lines(cue: _Cue, names: set[str], speaker: re.Pattern[str]) -> Iterator[_Cu
 
 def _speaker_of(cues: Iterable[_Cue]) -> re.Pattern[str]:
     """Returns what a name at the beginning of a cue looks like in these."""
-    texts = [plain for cue in cues if not cue.speaker and (plain := _plain(cue.text))]
+    plain = (_plain(cue.text) for cue in cues if not cue.speaker)
+    texts = [text for text in plain if text and not is_sound(text)]
     named_cues = sum(_ANY_SPEAKER.fullmatch(text) is not None for text in texts)
     return _ANY_SPEAKER if len(texts) > 1 and named_cues >= _MOST * len(texts) else _SPEAKER
 
 
-def _joined(cues: Iterator[_Cue], speaker: re.Pattern[str]) -> Iterator[_Cue]:
-    """Yields cues with speaker and clean text; joins sentences that continue in the next cue."""
+def _without_sounds(cue: _Cue) -> _Cue:
+    """Returns a cue without the lines that nobody says."""
+    lines = [line for line in cue.text.split("\n") if _plain(line)]
+    words = [line for line in lines if not is_sound(_plain(line))]
+    if lines and (not words or is_sound(_plain(cue.text))):
+        return replace(cue, text="", sounds=1)
+    sounds = len(lines) - len(words)
+    return replace(cue, text="\n".join(words), sounds=sounds) if sounds else cue
+
+
+def _joined(cues: Iterator[_Cue], speaker: re.Pattern[str]) -> Iterator[_Cue | LeftOut]:
+    """Yields cues with speaker and clean text; joins sentences that continue in the next cue. What
+    nobody says is left out."""
     before: _Cue | None = None
     speaking = ""
     for cue in cues:
+        yield from [LeftOut(SOUNDS)] * cue.sounds
         text, own, changed = _plain(cue.text), cue.speaker, False
         spoken = speaker.fullmatch(text) if not own else None
         if spoken is not None:
@@ -341,6 +360,9 @@ def _joined(cues: Iterator[_Cue], speaker: re.Pattern[str]) -> Iterator[_Cue]:
         if not text:
             continue
         speaking = own or speaking
+        if is_sound(text):
+            yield LeftOut(SOUNDS)
+            continue
         now = _Cue(cue.line, cue.begins, speaking, text)
         if (
             before is not None

@@ -209,3 +209,63 @@ def test_words_that_begin_with_numbers_are_words(tmp_path: Path, text: str) -> N
 
 def spoken(path: Path) -> list[tuple[object, object]]:
     return [(each["speaker"], each["content"]) for each in turns(path, path.read_text())[0]]
+
+
+def captions(*cues: str) -> str:
+    return "\n".join(
+        f"{number}\n00:00:{number:02},000 --> 00:00:{number:02},900\n{text}\n"
+        for number, text in enumerate(cues, 1)
+    )
+
+
+@pytest.mark.parametrize(
+    "sound",
+    [
+        *("[music]", "[MUSIC PLAYING]", "(laughter)", "(Applause)", "♪", "♪♪", "♪ la la la ♪"),
+        *("♪ Happy birthday\nto you ♪", "♪ First line\n♪ second line", "- [door slams]"),
+        *("<i>[dramatic music\nplaying]</i>", "[Musik] [Applaus]", "[laughs] (sighs)", "（笑）"),
+        *(
+            "【音楽】",
+            "［拍手］",
+            "[смех]",
+            "[موسيقى]",
+            "# Old songs #",
+            "Ana: [coughs]",
+            "🎵 oh 🎵",
+        ),
+    ],
+)
+def test_sounds_and_songs_are_nobodys_words(tmp_path: Path, sound: str) -> None:
+    found, told = turns(tmp_path / "a.srt", captions("Ana: It is late.", sound, "Good night."))
+    assert [each["content"] for each in found] == ["It is late.", "Good night."]
+    assert "1 entry is left out: 1 description of sounds and songs" in told
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("(I moved to Porto in May, as you know)", "(It is late.)", "[laughs] I am fine", "# one"),
+        *("♪ la la ♪ Good morning", "I like [music]", "(a) first (b) second", "[1] is cited"),
+    ],
+)
+def test_words_beside_sounds_are_said(tmp_path: Path, words: str) -> None:
+    found, told = turns(tmp_path / "a.srt", captions("Ana: It is late.", words))
+    assert [each["content"] for each in found] == ["It is late.", words]
+    assert "sounds" not in told
+
+
+def test_sounds_among_the_lines_of_a_cue_part_no_sentence(tmp_path: Path) -> None:
+    text = captions("Ana: We were", "[thunder]", "[laughter]\nin Porto", "<v Ben>(sighs)\nWhen?")
+    found, told = turns(tmp_path / "a.srt", text)
+    assert [(each["speaker"], each["content"]) for each in found] == [
+        ("Ana", "We were in Porto"),
+        ("Ben", "When?"),
+    ]
+    assert "3 descriptions of sounds and songs" in told
+
+
+def test_captions_of_sounds_alone_have_no_turns(tmp_path: Path) -> None:
+    found, told = turns(tmp_path / "a.srt", captions("[music]", "♪ la ♪"))
+    assert found == []
+    assert "2 entries are left out: 2 descriptions of sounds and songs" in told
+    assert "names no speakers" not in told
