@@ -6,6 +6,7 @@ A parser is a pure generator of Utterance, Bad and Note; the only error it raise
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,8 @@ UTC_ZONE: Final = ZoneInfo("UTC")
 DEFAULT_POLICY: Final = Policy.of(PiiSettings())
 
 
+_BRACKETED_TIME: Final = re.compile(r"\s*\[\d{1,4}[:./-]")
+"""[00:01:02] Ana: Hello"""
 EMPTY: Final = "empty: there is nothing to publish"
 
 
@@ -230,11 +233,13 @@ def parsed(document: Document) -> object:
 
 def damage(text: str) -> str:
     """Returns where a text that begins like JSON is damaged; empty if it is not, or no JSON."""
+    if _BRACKETED_TIME.match(text):
+        return ""
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
         if error.pos <= len(text) - len(text.lstrip()) + 1:
-            return ""  # [00:01:02] Ana: Hello
+            return ""
         ends = "it ends early" if error.pos >= len(text.rstrip()) - 1 else error.msg
         return (
             f"damaged JSON: {ends}, at line {error.lineno}, column {error.colno}; export it again,"

@@ -1,5 +1,6 @@
-"""Transcripts with times: SubRip (.srt), WebVTT (.vtt), lines as `[00:01:02] Ana: Hello`, and
-paragraphs under a line with a name and a time (`Ana  0:05`, `[Ana] 00:00:05`) or a time alone.
+"""Transcripts: SubRip (.srt), WebVTT (.vtt), lines as `[00:01:02] Ana: Hello`, and paragraphs under
+a line with a name and a time (`Ana  0:05`, `[Ana] 00:00:05`) or a time alone; `dialogue` reads
+those without times.
 
 A cue is what fits on a screen, not an utterance: consecutive cues of one speaker are joined while
 they end in the middle of a sentence.
@@ -23,13 +24,13 @@ from palimpsest.ops.ingest.base import (
     LeftOut,
     Note,
     ReadOptions,
-    Unreadable,
     Utterance,
     later,
     named,
     said,
     told_time,
 )
+from palimpsest.ops.ingest.dialogue import is_dialogue, read_dialogue
 from palimpsest.ops.ingest.sounds import is_sound
 from palimpsest.ops.ingest.stamps import stamp_of
 
@@ -54,11 +55,24 @@ _BARE: Final = re.compile(
 )
 """A line with a time in brackets and no name."""
 _HEAD: Final = re.compile(
-    r"(?:\[(?P<bracketed>[^\[\]\n]{1,60})\] |(?P<name>[^\W\d_][^:\n\t]{0,59}?)(?:  |\t)\s{0,4})"
+    r"(?:\[(?P<bracketed>[^\[\]\n]{1,60})\] "
+    r"|(?P<name>[^\W\d_][^:\n\t]{0,59}?)"
+    r"(?:(?:  |\t)\s{0,4}|, | [-–|] | (?=\d{1,2}:\d\d:)|(?P<open> ?[\[(])))"
     + _CLOCK
+    + r"(?(open)[\])]:?)"
 )
 """A line with a name and the time at which its bearer begins to speak."""
-_ALONE: Final = re.compile(_CLOCK)
+_TIME_FIRST: Final = re.compile(
+    rf"[\[(]{_CLOCK}[\])]\s?[-–]?\s?(?P<name>[^\W\d_][^:\n\t]{{0,59}}):"
+)
+"""The same with the time before the name."""
+_NAME_FIRST: Final = re.compile(
+    rf"\s*(?P<name>[^\W\d_][^:\n\t\[\]()]{{0,59}}?) ?[\[(]{_CLOCK}[\])]: ?(?P<text>\S.*)"
+)
+"""A line with a name, a time and words."""
+_NAME: Final = re.compile(r"[^\W\d_][^:.!?\n\t]{0,59}")
+"""A line that may be a name."""
+_ALONE: Final = re.compile(rf"(?P<open>\[)?{_CLOCK}(?(open)\])")
 """A line with just the time of those after it, each of which begins with a name."""
 _PROGRAM: Final = re.compile(
     r"Transcribed by https?://\S+|Meeting ended after [\d:]+.{0,4}"
@@ -111,27 +125,54 @@ class _Cue:
 
 
 def is_captions(text: str) -> bool:
-    """Whether the text begins like one of the three formats."""
+    """Whether the text begins like one with times."""
     if text.lstrip("\ufeff").startswith("WEBVTT"):
         return True
     head = [line for line in text.split("\n")[:30] if line.strip()]
     if any(_TIMING.fullmatch(line) for line in head):
         return True
-    if _has_heads(text):
+    # A line of a chat has a date besides, and what is said there may look like a name and a time.
+    of_chat = [line for line in head if stamp_of(line) is not None]
+    if not of_chat and _has_heads(text):
         return True
-    # A line of a chat has a date besides.
-    head = [line for line in head if stamp_of(line) is None]
-    named_lines = sum(1 for line in head if _LINE.fullmatch(line))
-    timed = sum(1 for line in head if _LINE.fullmatch(line) or _BARE.fullmatch(line.lstrip()))
+    head = [line for line in head if line not in of_chat]
+    named_lines = sum(1 for line in head if _named(line))
+    timed = sum(1 for line in head if _named(line) or _BARE.fullmatch(line.lstrip()))
     return named_lines > 0 and timed > len(head) / 2
+
+
+def _named(line: str) -> re.Match[str] | None:
+    """Returns the match of a line with a time, a name and words."""
+    return _LINE.fullmatch(line) or _NAME_FIRST.fullmatch(line)
 
 
 def _has_heads(text: str) -> bool:
     """Whether paragraphs begin with a line of a name and a time, or of a time before names."""
-    lines = [line.strip() for line in text.split("\n")[:60]]
-    heads = sum(_HEAD.fullmatch(line) is not None for line in lines[:-1])
+    lines = [line.strip() for line in _with_heads(text.split("\n", 60)[:60])]
+    heads = [
+        place for place, line in enumerate(lines[:-1]) if _head(line) and any(lines[place + 1 :])
+    ]
     times = sum(_is_time(line, after) for line, after in pairwise(lines))
-    return heads > 1 or times > 1
+    first = next((place for place, line in enumerate(lines) if line), 0)
+    return len(heads) > 1 or heads == [first] or times > 1
+
+
+def _head(line: str) -> re.Match[str] | None:
+    if _PROGRAM.fullmatch(line):
+        return None
+    return _HEAD.fullmatch(line) or _TIME_FIRST.fullmatch(line)
+
+
+def _with_heads(lines: list[str]) -> list[str]:
+    """Returns the lines with the time behind the name where it stands alone in the line below, and
+    the words below that."""
+    found = lines.copy()
+    for place in range(len(lines) - 2):
+        name, time, words = (line.strip() for line in lines[place : place + 3])
+        is_first = place == 0 or not lines[place - 1].strip()
+        if is_first and words and _ALONE.fullmatch(time) and _NAME.fullmatch(name):
+            found[place : place + 2] = [f"{name}\t{time.strip('[]')}", ""]
+    return found
 
 
 def _is_time(line: str, after: str) -> bool:
@@ -141,6 +182,9 @@ def _is_time(line: str, after: str) -> bool:
 def read_captions(document: Document, options: ReadOptions) -> Iterator[Item]:
     """Yields the utterances in order, each at `options.now` plus its offset. Raises Unreadable if
     there is no cue."""
+    if not is_captions(document.text) and is_dialogue(document.text):
+        yield from read_dialogue(document, options)
+        return
     found = list(_cues(document.text))
     if _WORD_TIMES.search(document.text):
         found = list(_once(found))
@@ -149,7 +193,8 @@ def read_captions(document: Document, options: ReadOptions) -> Iterator[Item]:
     parts = list(_joined(map(_without_sounds, spoken), speaker))
     cues = [each for each in parts if isinstance(each, _Cue)]
     if not parts:
-        raise Unreadable("no transcript: no line with a time (00:01:02,000 --> 00:01:04,000)")
+        yield from read_dialogue(document, options)
+        return
     yield Note(
         f"the transcript tells times from its beginning only; it is taken to begin at"
         f" {options.now:%Y-%m-%d %H:%M:%S} UTC"
@@ -187,11 +232,13 @@ def _cues(text: str) -> Iterator[_Found]:
     read, with the reason. A paragraph without a time of its own goes on with the cue before it."""
     cue: _Cue | None = None
     block = False  # in one that is no cue
-    has_heads = "-->" not in text and _has_heads(text)
+    is_plain = "-->" not in text
+    has_heads = is_plain and _has_heads(text)
     lines = text.removeprefix("\ufeff").split("\n")
+    lines = _with_heads(lines) if has_heads else lines
     for number, raw in enumerate(lines, 1):
         line = raw.rstrip("\r")
-        begins = _beginning(line, lines[number : number + 1] if has_heads else None)
+        begins = _beginning(line, lines[number : number + 1] if has_heads else None, is_plain)
         unread = _UNREAD.match(line.lstrip()) if begins is None else None
         if begins is not None or unread is not None:
             block = False
@@ -225,17 +272,23 @@ def _begun(number: int, at: timedelta, begins: re.Match[str] | None) -> _Cue:
     return _Cue(number, at, speaker, (parts.get("text") or "").strip(), is_of_several=is_of_several)
 
 
-def _beginning(line: str, following: list[str] | None) -> re.Match[str] | None:
+def _beginning(line: str, following: list[str] | None, is_plain: bool) -> re.Match[str] | None:
     """Returns the match of a line with which a cue begins. `following` is the line after it, if
-    heads are to be found."""
-    if begins := _TIMING.fullmatch(line) or _LINE.fullmatch(line) or _BARE.fullmatch(line.lstrip()):
+    heads are to be found; `is_plain`: no cue has a line of its own for its times."""
+    if begins := _TIMING.fullmatch(line) or _LINE.fullmatch(line):
+        return begins
+    if following is not None and (begins := _head(line.strip())):
+        return begins
+    if is_plain and (begins := _NAME_FIRST.fullmatch(line)):
+        return begins
+    if begins := _BARE.fullmatch(line.lstrip()):
         return begins
     if following is None:
         return None
     plain = line.strip()
     if any(_is_time(plain, each.strip()) for each in following):
         return _ALONE.fullmatch(plain)
-    return _HEAD.fullmatch(plain)
+    return _head(plain)
 
 
 def _is_block(lines: list[str], number: int) -> bool:

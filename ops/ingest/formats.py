@@ -21,6 +21,7 @@ from palimpsest.ops.ingest.base import (
     is_export,
 )
 from palimpsest.ops.ingest.captions import is_captions, read_captions
+from palimpsest.ops.ingest.dialogue import is_dialogue
 from palimpsest.ops.ingest.discord import is_discord, read_discord
 from palimpsest.ops.ingest.discord_package import is_package_channel, package_files
 from palimpsest.ops.ingest.kept import KEPT, is_kept, is_list_of_memories
@@ -45,7 +46,7 @@ FORMATS: Final = {
     "telegram": "a Telegram export (JSON)",
     "discord": "a Discord channel (JSON of DiscordChatExporter) or data package",
     "zoom": "a chat saved by Zoom",
-    "captions": "a transcript with times (SRT, VTT)",
+    "captions": "a transcript (SRT, VTT, lines with names)",
     "locomo": "a LoCoMo file",
 }
 """Description by the name for `--from`."""
@@ -73,6 +74,8 @@ _CHANNEL: Final = re.compile(r"\s*\{\s*\"guild\"\s*:")
 """The beginning of a channel of DiscordChatExporter."""
 _TEXTS: Final = (".jsonl", ".ndjson", ".json", ".vtt", ".srt", ".txt")
 """Endings of files that may be read one by one."""
+_CHATS: Final = (("zoom", is_zoom), ("captions", is_captions), ("whatsapp", is_whatsapp))
+"""Formats of lines, by what tells them."""
 _PAGE: Final = re.compile(r"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
 _LINES_TRIED: Final = 20
 
@@ -121,16 +124,15 @@ def format_of_text(first: bytes, whole: Callable[[], bytes]) -> str:
             )
         if isinstance(value, list) or (value is not None and "\n" in text.strip()):
             raise Unreadable(_OTHER_JSON)
-    if is_zoom(text):
-        return "zoom"
-    if is_captions(text):
-        return "captions"
-    if is_whatsapp(text):
-        return "whatsapp"
+    for form, is_of_form in _CHATS:
+        if is_of_form(text):
+            return form
     lines = [line for line in text.split("\n") if line.strip()][:_LINES_TRIED]
     objects = [each for each in map(_json, lines) if isinstance(each, dict)]
     if objects:
         return format_of_value(objects[0]) or "turns"
+    if is_dialogue(text):
+        return "captions"
     raise Unreadable(_seems(text, lines))
 
 

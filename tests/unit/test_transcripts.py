@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.ingest.base import Bad
+from palimpsest.ops.ingest.base import Bad, Unreadable
+from palimpsest.ops.ingest.recognising import recognised
+from palimpsest.ops.ingest.records import Published
 from palimpsest.streams.logs.base import Outgoing
 from tests.unit.test_ingest_formats import read
 from tests.unit.test_ingest_parts import turns
@@ -269,3 +272,160 @@ def test_captions_of_sounds_alone_have_no_turns(tmp_path: Path) -> None:
     assert found == []
     assert "2 entries are left out: 2 descriptions of sounds and songs" in told
     assert "names no speakers" not in told
+
+
+def said(path: Path, text: str) -> tuple[list[tuple[str, str]], str]:
+    found, told = turns(path, text)
+    assert "BAD" not in told
+    return [(each["speaker"], each["content"]) for each in found], told
+
+
+HEADS = [
+    "Ann Lee (0:12)\nHello.\n\nBen (0:15)\nHi.\n",
+    "Ann Lee (00:00:12):\nHello.\n\nBen (00:00:15):\nHi.\n",
+    "Ann Lee (0:12): Hello.\nBen (0:15): Hi.\n",
+    "Ann Lee [00:00:12]: Hello.\nBen [00:00:15]: Hi.\n",
+    "Ann Lee 00:00:12\nHello.\n\nBen 00:00:15\nHi.\n",
+    "Ann Lee\n0:12\nHello.\n\nBen\n0:15\nHi.\n",
+    "Ann Lee, 0:12\nHello.\n\nBen, 0:15\nHi.\n",
+    "Ann Lee | 00:12\nHello.\n\nBen | 00:15\nHi.\n",
+    "[00:00:12] Ann Lee:\nHello.\n\n[00:00:15] Ben:\nHi.\n",
+    "[00:00:12]\nAnn Lee: Hello.\n\n[00:00:15]\nBen: Hi.\n",
+]
+
+
+@pytest.mark.parametrize("text", HEADS)
+def test_a_name_and_a_time_in_any_order(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.txt").write_text(text)
+    records = [each for each in read(tmp_path / "a.txt")[1] if isinstance(each, Outgoing)]
+    found = [json.loads(each.value or b"") for each in records]
+    assert [
+        (each["body"]["speaker"], each["body"]["content"], each["occurred_at"]) for each in found
+    ] == [
+        ("Ann Lee", "Hello.", "2026-03-01T12:00:12Z"),
+        ("Ben", "Hi.", "2026-03-01T12:00:15Z"),
+    ]
+
+
+def test_one_paragraph_with_a_time(tmp_path: Path) -> None:
+    assert said(tmp_path / "a.txt", "Ann Lee  0:12\nHello.\n")[0] == [("Ann Lee", "Hello.")]
+
+
+NAMED = "Ann: Hello\nBen: I moved to Porto.\nAnn: When?\n"
+
+
+def test_lines_with_names_alone(tmp_path: Path) -> None:
+    assert read_format(tmp_path / "a.txt", NAMED) == "captions"
+    found, told = said(tmp_path / "a.txt", NAMED)
+    assert found == [("Ann", "Hello"), ("Ben", "I moved to Porto."), ("Ann", "When?")]
+    assert "3 turns tell no time" in told
+
+
+def read_format(path: Path, text: str) -> str:
+    path.write_text(text)
+    return read(path)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "\ufeff" + NAMED.replace("\n", "\r\n"),
+            [("Ann", "Hello"), ("Ben", "I moved to Porto."), ("Ann", "When?")],
+        ),
+        (
+            "Ann: It was\nvery late.\n\nNote: and cold.\nBen: Yes\nAnn: So\nit\nBen: is\n",
+            [
+                ("Ann", "It was\nvery late.\n\nNote: and cold."),
+                *(("Ben", "Yes"), ("Ann", "So\nit"), ("Ben", "is")),
+            ],
+        ),
+        (
+            "Ann Lee:\nRemember: milk.\nBen:\nYes.\nAnn Lee:\nCy Ode is here.\nCy Ode: Hi.\n",
+            [
+                ("Ann Lee", "Remember: milk."),
+                *(("Ben", "Yes."), ("Ann Lee", "Cy Ode is here."), ("Cy Ode", "Hi.")),
+            ],
+        ),
+        (
+            "**Ann:** Hi\n\n**Ben**: Yo\n\n**Ann:** So\n",
+            [("Ann", "Hi"), ("Ben", "Yo"), ("Ann", "So")],
+        ),
+        (
+            "Élise : Salut\nZoë : Bonjour\nÉlise : Oui\n",
+            [("Élise", "Salut"), ("Zoë", "Bonjour"), ("Élise", "Oui")],
+        ),
+        (
+            "Анна: Привет\nБорис: Да\nАнна: Нет\n",
+            [("Анна", "Привет"), ("Борис", "Да"), ("Анна", "Нет")],
+        ),
+        (
+            "田中：こんにちは\n佐藤：はい\n田中：じゃあ\n",
+            [("田中", "こんにちは"), ("佐藤", "はい"), ("田中", "じゃあ")],
+        ),
+        (
+            "سارة: مرحبا\nعمر: أهلا\nسارة: نعم\n",
+            [("سارة", "مرحبا"), ("عمر", "أهلا"), ("سارة", "نعم")],
+        ),
+        (
+            "Q: Why?\nA: So.\nQ: And?\nA: No.\n",
+            [("Q", "Why?"), ("A", "So."), ("Q", "And?"), ("A", "No.")],
+        ),
+    ],
+)
+def test_lines_with_names_of_many_kinds(
+    tmp_path: Path, text: str, expected: list[tuple[str, str]]
+) -> None:
+    found, _ = said(tmp_path / "a.txt", text)
+    assert found == expected
+
+
+def test_the_head_of_a_transcript_is_nobodys(tmp_path: Path) -> None:
+    head = "Weekly Sync\nDate: 2 March 2026\nParticipants: Ann, Ben\n\n"
+    found, told = said(tmp_path / "a.txt", head + NAMED)
+    assert found[0] == ("Ann", "Hello")
+    assert "3 lines before the first speaker" in told
+
+
+def test_a_time_before_few_of_the_names_is_counted(tmp_path: Path) -> None:
+    found, told = said(tmp_path / "a.txt", NAMED * 3 + "[9:41 AM] Ann: Late\n")
+    assert found[-1] == ("Ann", "Late")
+    assert "1 time before a name" in told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("INFO: a\nERROR: b\nINFO: c\n", "Title: a\nDate: b\n\nTitle: c\nDate: d\n"),
+        *("A story.\nHe said: no.\nThen he went.\nAnd she went.\n", "key: 1\nkey: 2\n"),
+        *("- name: Ann\n  age: 5\n- name: Ben\n  age: 6\n", "http://a.b/c\nhttp://a.b/d\n"),
+        "commit 1\nAuthor: Ann\nDate: x\n\n    a\n\ncommit 2\nAuthor: Ann\nDate: y\n\n    b\n",
+    ],
+)
+def test_what_is_no_transcript_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.txt").write_text(text)
+    with pytest.raises(Unreadable):
+        read(tmp_path / "a.txt")
+
+
+def test_a_transcript_that_goes_on_or_is_renamed_doubles_nothing(tmp_path: Path) -> None:
+    first, second = tmp_path / "a" / "a.txt", tmp_path / "b" / "other.txt"
+    known = {each["turn_id"] for each in turns(first, NAMED)[0]}
+    longer = {each["turn_id"] for each in turns(first, NAMED + "Ben: Hello\nAnn: Hello\n")[0]}
+    assert known < longer
+    assert len(longer) == len(known) + 2
+    turns(second, NAMED)
+    published = Published(None)
+    for path in (first, second):
+        records = [each for each in read(path)[1] if isinstance(each, Outgoing)]
+        found = [
+            published.standing(each)
+            for each in recognised(records, published, datetime.now(UTC), lambda _: None)
+        ]
+    assert found == ["known"] * 3
+
+
+def test_a_chat_in_which_somebody_writes_a_plan_is_a_chat(tmp_path: Path) -> None:
+    plan = "Lunch - 12:30\nDinner - 18:30\nAnn: and\nBen: or\nAnn: so\n"
+    text = f"24/11/17, 20:15 - Ann: Plan:\n{plan}24/11/17, 20:16 - Ben: Fine\n"
+    assert read_format(tmp_path / "a.txt", text) == "whatsapp"
