@@ -62,7 +62,7 @@ _HEAD: Final = re.compile(
     + r"(?(open)[\])]:?)"
 )
 """A line with a name and the time at which its bearer begins to speak."""
-_TIME_FIRST: Final = re.compile(
+_TIMED_NAME: Final = re.compile(
     rf"[\[(]{_CLOCK}[\])]\s?[-–]?\s?(?P<name>[^\W\d_][^:\n\t]{{0,59}}):"
 )
 """The same with the time before the name."""
@@ -160,7 +160,7 @@ def _has_heads(text: str) -> bool:
 def _head(line: str) -> re.Match[str] | None:
     if _PROGRAM.fullmatch(line):
         return None
-    return _HEAD.fullmatch(line) or _TIME_FIRST.fullmatch(line)
+    return _HEAD.fullmatch(line) or _TIMED_NAME.fullmatch(line)
 
 
 def _with_heads(lines: list[str]) -> list[str]:

@@ -45,10 +45,16 @@ _FIELDS: Final = frozenset(
     """.split()
 )
 """What stands before a colon in the head of a transcript, of a mail and of other files."""
-_LEVELS: Final = frozenset(
-    "critical debug error fatal hint info note notice todo trace warn warning fixme".split()
+_MARKS: Final = frozenset(
+    """
+    critical debug error fatal hint info notice todo trace warn warning fixme
+    note remember reminder ps p.s update edit important example agenda action actions decision
+    decisions summary next first second third also but and so then yes no ok because plus
+    hinweis wichtig nachtrag beispiel ergänzung nota importante ejemplo exemple exemplo remarque
+    uwaga важно например p.s. ps. п.с зы 注 例 備考
+    """.split()
 )
-"""What stands before a colon in a program's log and in code."""
+"""What stands before a colon in a program's log, in code, and in what people say."""
 
 
 @dataclass(slots=True)
@@ -157,7 +163,7 @@ def _lines(text: str) -> list[_Line]:
 
 
 def _is_name(name: str) -> bool:
-    return len(name.split()) <= _MOST_WORDS and name.casefold() not in _FIELDS | _LEVELS
+    return len(name.split()) <= _MOST_WORDS and name.casefold() not in _FIELDS | _MARKS
 
 
 def _counts(lines: list[_Line]) -> Counter[str]:
@@ -165,22 +171,27 @@ def _counts(lines: list[_Line]) -> Counter[str]:
 
 
 def _speakers(lines: list[_Line]) -> set[str]:
-    """Returns the names that are those of speakers: what stands before a colon once only may be
-    part of what somebody says. It is a name where all lines, or all paragraphs, begin with one, if
-    it stands alone as those of the others do, or if it has several words with capitals."""
+    """Returns the names that are those of speakers. What stands before a colon once only may be
+    part of what somebody says: it is a name where all lines, or all paragraphs, begin with one, or
+    else if it looks like one and stands where those of the others do."""
     counts = _counts(lines)
     often = {name for name, count in counts.items() if count > 1}
     begins = next((place for place, line in enumerate(lines) if line.name), 0)
     spoken = lines[begins:]
-    is_by_paragraph = all(line.is_first for line in spoken if line.name in often)
-    units = [line for line in spoken if line.is_first or not is_by_paragraph]
+    by_paragraph = all(line.is_first for line in spoken if line.name in often)
+    alone = not any(line.words.strip() for line in spoken if line.name in often)
+    units = [line for line in spoken if line.is_first or not by_paragraph]
     if not often or all(line.name for line in units):
         return set(counts)
-    if not any(line.words.strip() for line in spoken if line.name in often):
-        often |= {line.name for line in spoken if line.name and not line.words.strip()}
-    return often | {name for name in counts if _is_full_name(name)}
+    return often | {
+        line.name
+        for line in units
+        if _is_like_a_name(line.name) and (alone != bool(line.words) or " " in line.name)
+    }
 
 
-def _is_full_name(name: str) -> bool:
+def _is_like_a_name(name: str) -> bool:
+    """Whether each word of a text begins with a capital, a digit, or a letter of a script that has
+    no capitals."""
     words = name.split()
-    return len(words) > 1 and all(word[:1].isupper() or word[:1].isdecimal() for word in words)
+    return bool(words) and not any(word[0].islower() for word in words)

@@ -9,14 +9,14 @@ from typing import Final
 MOST_WORDS: Final = 4
 """Words in round brackets that may be a description: people say longer things aside, too."""
 _NOTES: Final = "♩♪♫♬🎵🎶"
-_PART: Final = re.compile(
+_SOUND: Final = re.compile(
     r"[\s–—>-]{0,8}(?:"
     r"[\[［【〔](?!\d)[^\[\]［］【】〔〕]{1,80}[\]］】〕]"
     r"|[(（](?P<aside>[^()（）]{1,60})[)）]"
     rf"|[{_NOTES}][^{_NOTES}]*+(?:[{_NOTES}]|$)"
     r"|# [^#]{1,200} #(?!\S))[\s.…]{0,8}"
 )
-_ENDS: Final = re.compile(r"[.!?。！？:：]\s*$")
+_ENDS_WORDS: Final = re.compile(r"[.!?。！？:：]\s*$")
 """Of a sentence, or before what somebody says."""
 
 
@@ -27,7 +27,7 @@ def is_sound(text: str) -> bool:
         return True
     place = 0
     while place < len(text):
-        part = _PART.match(text, place)
+        part = _SOUND.match(text, place)
         if part is None or not _is_description(part["aside"]):
             return False
         place = part.end()
@@ -39,4 +39,4 @@ def _is_description(aside: str | None) -> bool:
     say so by themselves."""
     if aside is None or any(note in aside for note in _NOTES):
         return True
-    return len(aside.split()) <= MOST_WORDS and _ENDS.search(aside) is None
+    return len(aside.split()) <= MOST_WORDS and _ENDS_WORDS.search(aside) is None
