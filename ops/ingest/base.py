@@ -25,6 +25,8 @@ from palimpsest.streams.sensitive.settings import PiiSettings
 from palimpsest.streams.text.counts import counted
 
 MAX_NAME_CHARACTERS: Final = 256
+TRIED: Final = 100
+"""Number of messages of which one tells the format: the others may be damaged, or of a new kind."""
 UTC_ZONE: Final = ZoneInfo("UTC")
 DEFAULT_POLICY: Final = Policy.of(PiiSettings())
 

@@ -132,10 +132,10 @@ def is_captions(text: str) -> bool:
     if any(_TIMING.fullmatch(line) for line in head):
         return True
     # A line of a chat has a date besides, and what is said there may look like a name and a time.
-    of_chat = [line for line in head if stamp_of(line) is not None]
-    if not of_chat and _has_heads(text):
+    is_chat = bool(head) and stamp_of(head[0].lstrip("\ufeff\u200e")) is not None
+    if not is_chat and _has_heads(text):
         return True
-    head = [line for line in head if line not in of_chat]
+    head = [line for line in head if stamp_of(line) is None]
     named_lines = sum(1 for line in head if _named(line))
     timed = sum(1 for line in head if _named(line) or _BARE.fullmatch(line.lstrip()))
     return named_lines > 0 and timed > len(head) / 2
@@ -232,7 +232,7 @@ def _cues(text: str) -> Iterator[_Found]:
     read, with the reason. A paragraph without a time of its own goes on with the cue before it."""
     cue: _Cue | None = None
     block = False  # in one that is no cue
-    is_plain = "-->" not in text
+    is_plain = not any(map(_TIMING.fullmatch, text.split("\n")))
     has_heads = is_plain and _has_heads(text)
     lines = text.removeprefix("\ufeff").split("\n")
     lines = _with_heads(lines) if has_heads else lines

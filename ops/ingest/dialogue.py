@@ -28,15 +28,20 @@ _SAID: Final = re.compile(
 """A line that somebody begins to say; French has a space before the colon."""
 _MOST_WORDS: Final = 6
 """Of a name."""
-_LOOKED_AT: Final = 400
+_LOOKED_AT: Final = 5_000
 """Number of lines by which a transcript is recognised."""
 _LEAST_SHARE: Final = 0.25
 """Of the lines, or of the paragraphs, that begin with a name."""
+_LEAST_OF_LONG: Final = 0.03
+"""The same where two names are there again: what people say may have many lines."""
 _FIELDS: Final = frozenset(
     """
     attendees author bcc cc commit content-type date description duration email file from host
     language location meeting message-id name notes participants place phone project re received
     recording reply-to sent source status subject tags time title to topic type url version when
+    author-email classifier copyright depends download-url files home-page keywords license
+    license-expression license-file maintainer maintainer-email metadata-version package platform
+    priority project-url provides-extra requires-dist requires-python section summary upstream-name
     where anwesende betreff datum dauer ort teilnehmer thema titel uhrzeit von an zeit
     asunto asistentes duración fecha hora lugar participantes tema título assunto data duração
     horário local tempo titolo argomento partecipanti luogo oggetto durata objet sujet lieu titre
@@ -87,7 +92,9 @@ def is_dialogue(text: str) -> bool:
     spoken = [line for line in lines if line.name in counts]
     paragraphs = [line for line in lines if line.is_first]
     begun = sum(line.name in counts for line in paragraphs)
-    return len(spoken) >= _LEAST_SHARE * len(lines) or begun > len(paragraphs) / 2
+    often = sum(counts[name] > 1 and _is_like_a_name(name) for name in counts)
+    least = _LEAST_SHARE if often < 2 else _LEAST_OF_LONG
+    return len(spoken) >= least * len(lines) or begun > len(paragraphs) / 2
 
 
 def read_dialogue(document: Document, options: ReadOptions) -> Iterator[Item]:

@@ -138,6 +138,8 @@ class _Content:
         return self._whole
 
     def lines(self) -> Replayed:
+        if self.first[:2] in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16, whose lines end otherwise
+            return Replayed(decoded(self.whole()).encode(), io.BytesIO())
         if self._whole is not None:
             return Replayed(self._whole, io.BytesIO())
         return Replayed(self.first, self._file)

@@ -18,6 +18,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from palimpsest.ops.ingest.base import (
+    TRIED,
     Bad,
     Found,
     Item,
@@ -64,8 +65,10 @@ class _Change:
 
 def is_slack_day(value: object) -> bool:
     """Whether parsed JSON is a day of a channel."""
-    first = value[0] if isinstance(value, list) and value else None
-    return isinstance(first, dict) and first.get("type") == "message" and "ts" in first
+    return isinstance(value, list) and any(
+        isinstance(each, dict) and each.get("type") == "message" and "ts" in each
+        for each in value[:TRIED]
+    )
 
 
 def day_files(names: Sequence[str]) -> list[str]:

@@ -398,6 +398,7 @@ def test_a_time_before_few_of_the_names_is_counted(tmp_path: Path) -> None:
     [
         *("INFO: a\nERROR: b\nINFO: c\n", "Title: a\nDate: b\n\nTitle: c\nDate: d\n"),
         *("A story.\nHe said: no.\nThen he went.\nAnd she went.\n", "key: 1\nkey: 2\n"),
+        *("Files: a\nCopyright: b\nLicense: c\n\nFiles: d\nCopyright: e\nLicense: f\n", "Ann: a\n"),
         *("- name: Ann\n  age: 5\n- name: Ben\n  age: 6\n", "http://a.b/c\nhttp://a.b/d\n"),
         "commit 1\nAuthor: Ann\nDate: x\n\n    a\n\ncommit 2\nAuthor: Ann\nDate: y\n\n    b\n",
     ],
@@ -429,3 +430,19 @@ def test_a_chat_in_which_somebody_writes_a_plan_is_a_chat(tmp_path: Path) -> Non
     plan = "Lunch - 12:30\nDinner - 18:30\nAnn: and\nBen: or\nAnn: so\n"
     text = f"24/11/17, 20:15 - Ann: Plan:\n{plan}24/11/17, 20:16 - Ben: Fine\n"
     assert read_format(tmp_path / "a.txt", text) == "whatsapp"
+
+
+def test_an_arrow_and_a_line_of_a_chat_in_a_transcript_are_words(tmp_path: Path) -> None:
+    text = "Ann Lee  0:01\n-->\n\nBen  0:02\n[02.03.26, 10:00:00] Zed: hi\n\nAnn Lee  0:03\nSo.\n"
+    assert said(tmp_path / "a.txt", text)[0] == [
+        ("Ann Lee", "-->"),
+        ("Ben", "[02.03.26, 10:00:00] Zed: hi"),
+        ("Ann Lee", "So."),
+    ]
+
+
+def test_long_words_between_names(tmp_path: Path) -> None:
+    words = "\n".join(f"line {number}" for number in range(12))
+    text = "".join(f"{name}: First.\n{words}\n" for name in ("Ann", "Ben", "Ann", "Ben"))
+    found, _ = said(tmp_path / "a.txt", text)
+    assert found == [(name, f"First.\n{words}") for name in ("Ann", "Ben", "Ann", "Ben")]
