@@ -115,7 +115,7 @@ def _is_rest_quoted(lines: list[str], place: int) -> bool:
     for count in range(1, _ATTRIBUTION_LINES):
         whole = " ".join(lines[place : place + count])
         if _is_attribution(whole) and _MAIL_ADDRESS.search(whole):
-            rest = (each for each in lines[place + count :] if each.strip())
+            rest = (each for each in lines[place + count : place + count + 8] if each.strip())
             return _QUOTED.match(next(rest, ">")) is None
     return False
 
@@ -123,8 +123,7 @@ def _is_rest_quoted(lines: list[str], place: int) -> bool:
 def _drop_signature(kept: list[str]) -> bool:
     """Removes the signature from the end, and says whether there was one."""
     for place, line in enumerate(kept):
-        rest = [each for each in kept[place + 1 :] if each.strip()] if line in ("--", "-- ") else []
-        if line == "-- " or (line == "--" and len(rest) <= _SIGNATURE_LINES):
+        if line == "-- " or (line == "--" and len(kept) - place - 1 <= _SIGNATURE_LINES):
             del kept[place:]
             return True
     end = len(kept)
