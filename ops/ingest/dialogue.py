@@ -198,7 +198,7 @@ def _speakers(lines: list[_Line]) -> set[str]:
 
 
 def _is_like_a_name(name: str) -> bool:
-    """Whether each word of a text begins with a capital, a digit, or a letter of a script that has
-    no capitals."""
+    """Whether each word of a text begins with a capital, a digit, or a character of a script
+    without capitals."""
     words = name.split()
     return bool(words) and not any(word[0].islower() for word in words)

@@ -257,7 +257,7 @@ def _mail(
 
 
 def _headers(message: Message) -> dict[str, str]:
-    """Returns the first header of each name, in small letters, as a line."""
+    """Returns the first header of each name, in lower case, as a line."""
     found: dict[str, str] = {}
     for name, value in message.raw_items():
         data = str(value).encode("utf-8", "surrogateescape")
