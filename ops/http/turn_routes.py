@@ -233,10 +233,10 @@ async def ingest(
     """Publish the turns of a file: they are durable on response, and remembered shortly after.
 
     Reads what the command `ingest` reads: exports of ChatGPT, Claude, Slack, WhatsApp, Telegram
-    and Discord (JSON), also as a zip, saved chats of Zoom, transcripts (SRT, VTT, and the text of
-    Zoom, Teams, Meet and Otter), messages with role and content, turns as JSON lines, LoCoMo
-    files. Sending a file again, or a longer version of it, creates no duplicates; on the embedded
-    log not under another name either.
+    and Discord (JSON), also as a zip, mail (mbox, .eml), saved chats of Zoom, transcripts (SRT,
+    VTT, the text of Zoom, Teams, Meet and Otter, lines as "Ana: Hello"), messages with role and
+    content, turns as JSON lines, LoCoMo files. Sending a file again, or a longer version of it,
+    creates no duplicates; on the embedded log not under another name either.
     """
     media_type(request, FILE_TYPE, NDJSON_TYPE)
     asked, now = built(SentFile, query), utc_now()

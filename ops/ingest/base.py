@@ -6,6 +6,7 @@ A parser is a pure generator of Utterance, Bad and Note; the only error it raise
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,10 +25,14 @@ from palimpsest.streams.sensitive.settings import PiiSettings
 from palimpsest.streams.text.counts import counted
 
 MAX_NAME_CHARACTERS: Final = 256
+TRIED: Final = 100
+"""Number of messages of which one tells the format: the others may be damaged, or of a new kind."""
 UTC_ZONE: Final = ZoneInfo("UTC")
 DEFAULT_POLICY: Final = Policy.of(PiiSettings())
 
 
+_BRACKETED_TIME: Final = re.compile(r"\s*\[\d{1,4}[:./-]")
+"""[00:01:02] Ana: Hello"""
 EMPTY: Final = "empty: there is nothing to publish"
 
 
@@ -67,7 +72,8 @@ class Naming:
     `is_late`: its time was not read then, and the turn got its file's. `is_relative`: times count
     from a beginning that may be another one in the next import. `other_as` returns the key that it
     has where another number of its date is read as the year, and `other_at` is its local time
-    then."""
+    then. `root_as` returns, with a name, the key of the utterance whose session it belongs to,
+    where the source says which one that is."""
 
     name: str
     key_as: Callable[[str], str]
@@ -82,6 +88,7 @@ class Naming:
     is_relative: bool = False
     other_as: Callable[[str], str] | None = None
     other_at: datetime | None = None
+    root_as: Callable[[str], str] | None = None
 
     def fixed(self) -> Naming:
         """Returns the same for an utterance whose name does not change with the file's."""
@@ -228,11 +235,13 @@ def parsed(document: Document) -> object:
 
 def damage(text: str) -> str:
     """Returns where a text that begins like JSON is damaged; empty if it is not, or no JSON."""
+    if _BRACKETED_TIME.match(text):
+        return ""
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
         if error.pos <= len(text) - len(text.lstrip()) + 1:
-            return ""  # [00:01:02] Ana: Hello
+            return ""
         ends = "it ends early" if error.pos >= len(text.rstrip()) - 1 else error.msg
         return (
             f"damaged JSON: {ends}, at line {error.lineno}, column {error.colno}; export it again,"

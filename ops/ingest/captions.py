@@ -1,5 +1,6 @@
-"""Transcripts with times: SubRip (.srt), WebVTT (.vtt), lines as `[00:01:02] Ana: Hello`, and
-paragraphs under a line with a name and a time (`Ana  0:05`, `[Ana] 00:00:05`) or a time alone.
+"""Transcripts: SubRip (.srt), WebVTT (.vtt), lines as `[00:01:02] Ana: Hello`, and paragraphs under
+a line with a name and a time (`Ana  0:05`, `[Ana] 00:00:05`) or a time alone; `dialogue` reads
+those without times.
 
 A cue is what fits on a screen, not an utterance: consecutive cues of one speaker are joined while
 they end in the middle of a sentence.
@@ -23,13 +24,14 @@ from palimpsest.ops.ingest.base import (
     LeftOut,
     Note,
     ReadOptions,
-    Unreadable,
     Utterance,
     later,
     named,
     said,
     told_time,
 )
+from palimpsest.ops.ingest.dialogue import is_dialogue, read_dialogue
+from palimpsest.ops.ingest.sounds import is_sound
 from palimpsest.ops.ingest.stamps import stamp_of
 
 _CLOCK: Final = (
@@ -53,11 +55,24 @@ _BARE: Final = re.compile(
 )
 """A line with a time in brackets and no name."""
 _HEAD: Final = re.compile(
-    r"(?:\[(?P<bracketed>[^\[\]\n]{1,60})\] |(?P<name>[^\W\d_][^:\n\t]{0,59}?)(?:  |\t)\s{0,4})"
+    r"(?:\[(?P<bracketed>[^\[\]\n]{1,60})\] "
+    r"|(?P<name>[^\W\d_][^:\n\t]{0,59}?)"
+    r"(?:(?:  |\t)\s{0,4}|, | [-–|] | (?=\d{1,2}:\d\d:)|(?P<open> ?[\[(])))"
     + _CLOCK
+    + r"(?(open)[\])]:?)"
 )
 """A line with a name and the time at which its bearer begins to speak."""
-_ALONE: Final = re.compile(_CLOCK)
+_TIMED_NAME: Final = re.compile(
+    rf"[\[(]{_CLOCK}[\])]\s?[-–]?\s?(?P<name>[^\W\d_][^:\n\t]{{0,59}}):"
+)
+"""The same with the time before the name."""
+_NAME_FIRST: Final = re.compile(
+    rf"\s*(?P<name>[^\W\d_][^:\n\t\[\]()]{{0,59}}?) ?[\[(]{_CLOCK}[\])]: ?(?P<text>\S.*)"
+)
+"""A line with a name, a time and words."""
+_NAME: Final = re.compile(r"[^\W\d_][^:.!?\n\t]{0,59}")
+"""A line that may be a name."""
+_ALONE: Final = re.compile(rf"(?P<open>\[)?{_CLOCK}(?(open)\])")
 """A line with just the time of those after it, each of which begins with a name."""
 _PROGRAM: Final = re.compile(
     r"Transcribed by https?://\S+|Meeting ended after [\d:]+.{0,4}"
@@ -87,6 +102,7 @@ _CHANGE: Final = re.compile(r"\s*(?:>>|[-–—](?: |(?=[^\W\d])))")
 _WORD_TIMES: Final = re.compile(r"<\d{2}:\d{2}:\d{2}\.\d{3}>")
 """In cues that are shown word by word: each repeats the last line of the one before it."""
 _END: Final = re.compile(r"[.!?…。！？][\"'”’)\]]*$")
+SOUNDS: Final = "descriptions of sounds and songs"
 MAX_JOINED: Final = 2_000
 """Length, in characters, after which a new turn starts even in the middle of a sentence."""
 
@@ -101,33 +117,62 @@ class _Cue:
     """Further lines of the text, until it is whole."""
     is_of_several: bool = False
     """Whether each of its lines begins with a name."""
+    sounds: int = 0
+    """Number of lines that were left out."""
 
     def whole(self) -> _Cue:
         return replace(self, text="\n".join([self.text, *self.more]).strip(), more=[])
 
 
 def is_captions(text: str) -> bool:
-    """Whether the text begins like one of the three formats."""
+    """Whether the text begins like one with times."""
     if text.lstrip("\ufeff").startswith("WEBVTT"):
         return True
     head = [line for line in text.split("\n")[:30] if line.strip()]
     if any(_TIMING.fullmatch(line) for line in head):
         return True
-    if _has_heads(text):
+    # A line of a chat has a date besides, and what is said there may look like a name and a time.
+    is_chat = bool(head) and stamp_of(head[0].lstrip("\ufeff\u200e")) is not None
+    if not is_chat and _has_heads(text):
         return True
-    # A line of a chat has a date besides.
     head = [line for line in head if stamp_of(line) is None]
-    named_lines = sum(1 for line in head if _LINE.fullmatch(line))
-    timed = sum(1 for line in head if _LINE.fullmatch(line) or _BARE.fullmatch(line.lstrip()))
+    named_lines = sum(1 for line in head if _named(line))
+    timed = sum(1 for line in head if _named(line) or _BARE.fullmatch(line.lstrip()))
     return named_lines > 0 and timed > len(head) / 2
+
+
+def _named(line: str) -> re.Match[str] | None:
+    """Returns the match of a line with a time, a name and words."""
+    return _LINE.fullmatch(line) or _NAME_FIRST.fullmatch(line)
 
 
 def _has_heads(text: str) -> bool:
     """Whether paragraphs begin with a line of a name and a time, or of a time before names."""
-    lines = [line.strip() for line in text.split("\n")[:60]]
-    heads = sum(_HEAD.fullmatch(line) is not None for line in lines[:-1])
+    lines = [line.strip() for line in _with_heads(text.split("\n", 60)[:60])]
+    heads = [
+        place for place, line in enumerate(lines[:-1]) if _head(line) and any(lines[place + 1 :])
+    ]
     times = sum(_is_time(line, after) for line, after in pairwise(lines))
-    return heads > 1 or times > 1
+    first = next((place for place, line in enumerate(lines) if line), 0)
+    return len(heads) > 1 or heads == [first] or times > 1
+
+
+def _head(line: str) -> re.Match[str] | None:
+    if _PROGRAM.fullmatch(line):
+        return None
+    return _HEAD.fullmatch(line) or _TIMED_NAME.fullmatch(line)
+
+
+def _with_heads(lines: list[str]) -> list[str]:
+    """Returns the lines with the time behind the name where it stands alone in the line below, and
+    the words below that."""
+    found = lines.copy()
+    for place in range(len(lines) - 2):
+        name, time, words = (line.strip() for line in lines[place : place + 3])
+        is_first = place == 0 or not lines[place - 1].strip()
+        if is_first and words and _ALONE.fullmatch(time) and _NAME.fullmatch(name):
+            found[place : place + 2] = [f"{name}\t{time.strip('[]')}", ""]
+    return found
 
 
 def _is_time(line: str, after: str) -> bool:
@@ -137,18 +182,24 @@ def _is_time(line: str, after: str) -> bool:
 def read_captions(document: Document, options: ReadOptions) -> Iterator[Item]:
     """Yields the utterances in order, each at `options.now` plus its offset. Raises Unreadable if
     there is no cue."""
+    if not is_captions(document.text) and is_dialogue(document.text):
+        yield from read_dialogue(document, options)
+        return
     found = list(_cues(document.text))
     if _WORD_TIMES.search(document.text):
         found = list(_once(found))
     speaker = _speaker_of(cue for cue in found if isinstance(cue, _Cue))
-    cues = list(_joined(_spoken((c for c in found if isinstance(c, _Cue)), speaker), speaker))
-    if not cues:
-        raise Unreadable("no transcript: no line with a time (00:01:02,000 --> 00:01:04,000)")
+    spoken = _spoken((cue for cue in found if isinstance(cue, _Cue)), speaker)
+    parts = list(_joined(map(_without_sounds, spoken), speaker))
+    cues = [each for each in parts if isinstance(each, _Cue)]
+    if not parts:
+        yield from read_dialogue(document, options)
+        return
     yield Note(
         f"the transcript tells times from its beginning only; it is taken to begin at"
         f" {options.now:%Y-%m-%d %H:%M:%S} UTC"
     )
-    if not any(cue.speaker for cue in cues):
+    if cues and not any(cue.speaker for cue in cues):
         yield Note("the transcript names no speakers")
     session = options.session or document.stem
     keys = Keys("captions", session)
@@ -169,7 +220,7 @@ def read_captions(document: Document, options: ReadOptions) -> Iterator[Item]:
     for line, reason in (each for each in found if isinstance(each, tuple)):
         yield Bad(f"{document.name}:{line}", reason)
     silent = sum(isinstance(cue, _Cue) and not _plain(cue.text) for cue in found)
-    left_out = [each for each in found if isinstance(each, LeftOut)]
+    left_out = [each for each in (*found, *parts) if isinstance(each, LeftOut)]
     yield from said(iter([*left_out, *[LeftOut("cues without words")] * silent]))
 
 
@@ -181,11 +232,13 @@ def _cues(text: str) -> Iterator[_Found]:
     read, with the reason. A paragraph without a time of its own goes on with the cue before it."""
     cue: _Cue | None = None
     block = False  # in one that is no cue
-    has_heads = "-->" not in text and _has_heads(text)
+    is_plain = not any(map(_TIMING.fullmatch, text.split("\n")))
+    has_heads = is_plain and _has_heads(text)
     lines = text.removeprefix("\ufeff").split("\n")
+    lines = _with_heads(lines) if has_heads else lines
     for number, raw in enumerate(lines, 1):
         line = raw.rstrip("\r")
-        begins = _beginning(line, lines[number : number + 1] if has_heads else None)
+        begins = _beginning(line, lines[number : number + 1] if has_heads else None, is_plain)
         unread = _UNREAD.match(line.lstrip()) if begins is None else None
         if begins is not None or unread is not None:
             block = False
@@ -219,17 +272,23 @@ def _begun(number: int, at: timedelta, begins: re.Match[str] | None) -> _Cue:
     return _Cue(number, at, speaker, (parts.get("text") or "").strip(), is_of_several=is_of_several)
 
 
-def _beginning(line: str, following: list[str] | None) -> re.Match[str] | None:
+def _beginning(line: str, following: list[str] | None, is_plain: bool) -> re.Match[str] | None:
     """Returns the match of a line with which a cue begins. `following` is the line after it, if
-    heads are to be found."""
-    if begins := _TIMING.fullmatch(line) or _LINE.fullmatch(line) or _BARE.fullmatch(line.lstrip()):
+    heads are to be found; `is_plain`: no cue has a line of its own for its times."""
+    if begins := _TIMING.fullmatch(line) or _LINE.fullmatch(line):
+        return begins
+    if following is not None and (begins := _head(line.strip())):
+        return begins
+    if is_plain and (begins := _NAME_FIRST.fullmatch(line)):
+        return begins
+    if begins := _BARE.fullmatch(line.lstrip()):
         return begins
     if following is None:
         return None
     plain = line.strip()
     if any(_is_time(plain, each.strip()) for each in following):
         return _ALONE.fullmatch(plain)
-    return _HEAD.fullmatch(plain)
+    return _head(plain)
 
 
 def _is_block(lines: list[str], number: int) -> bool:
@@ -321,16 +380,29 @@ def _lines(cue: _Cue, names: set[str], speaker: re.Pattern[str]) -> Iterator[_Cu
 
 def _speaker_of(cues: Iterable[_Cue]) -> re.Pattern[str]:
     """Returns what a name at the beginning of a cue looks like in these."""
-    texts = [plain for cue in cues if not cue.speaker and (plain := _plain(cue.text))]
+    plain = (_plain(cue.text) for cue in cues if not cue.speaker)
+    texts = [text for text in plain if text and not is_sound(text)]
     named_cues = sum(_ANY_SPEAKER.fullmatch(text) is not None for text in texts)
     return _ANY_SPEAKER if len(texts) > 1 and named_cues >= _MOST * len(texts) else _SPEAKER
 
 
-def _joined(cues: Iterator[_Cue], speaker: re.Pattern[str]) -> Iterator[_Cue]:
-    """Yields cues with speaker and clean text; joins sentences that continue in the next cue."""
+def _without_sounds(cue: _Cue) -> _Cue:
+    """Returns a cue without the lines that nobody says."""
+    lines = [line for line in cue.text.split("\n") if _plain(line)]
+    words = [line for line in lines if not is_sound(_plain(line))]
+    if lines and (not words or is_sound(_plain(cue.text))):
+        return replace(cue, text="", sounds=1)
+    sounds = len(lines) - len(words)
+    return replace(cue, text="\n".join(words), sounds=sounds) if sounds else cue
+
+
+def _joined(cues: Iterator[_Cue], speaker: re.Pattern[str]) -> Iterator[_Cue | LeftOut]:
+    """Yields cues with speaker and clean text; joins sentences that continue in the next cue. What
+    nobody says is left out."""
     before: _Cue | None = None
     speaking = ""
     for cue in cues:
+        yield from [LeftOut(SOUNDS)] * cue.sounds
         text, own, changed = _plain(cue.text), cue.speaker, False
         spoken = speaker.fullmatch(text) if not own else None
         if spoken is not None:
@@ -341,6 +413,9 @@ def _joined(cues: Iterator[_Cue], speaker: re.Pattern[str]) -> Iterator[_Cue]:
         if not text:
             continue
         speaking = own or speaking
+        if is_sound(text):
+            yield LeftOut(SOUNDS)
+            continue
         now = _Cue(cue.line, cue.begins, speaking, text)
         if (
             before is not None

@@ -21,11 +21,13 @@ from palimpsest.ops.ingest.base import (
     is_export,
 )
 from palimpsest.ops.ingest.captions import is_captions, read_captions
+from palimpsest.ops.ingest.dialogue import is_dialogue
 from palimpsest.ops.ingest.discord import is_discord, read_discord
 from palimpsest.ops.ingest.discord_package import is_package_channel, package_files
 from palimpsest.ops.ingest.kept import KEPT, is_kept, is_list_of_memories
 from palimpsest.ops.ingest.lines import FIELDS, near_miss
 from palimpsest.ops.ingest.locomo import is_locomo
+from palimpsest.ops.ingest.mail import is_mail, is_mail_file
 from palimpsest.ops.ingest.messages import is_messages, read_messages
 from palimpsest.ops.ingest.slack import day_files, is_slack_day
 from palimpsest.ops.ingest.sources import Bundle
@@ -45,7 +47,8 @@ FORMATS: Final = {
     "telegram": "a Telegram export (JSON)",
     "discord": "a Discord channel (JSON of DiscordChatExporter) or data package",
     "zoom": "a chat saved by Zoom",
-    "captions": "a transcript with times (SRT, VTT)",
+    "mail": "mail (mbox, .eml)",
+    "captions": "a transcript (SRT, VTT, lines with names)",
     "locomo": "a LoCoMo file",
 }
 """Description by the name for `--from`."""
@@ -60,7 +63,7 @@ PARSERS: Final[dict[str, Parser]] = {
     "zoom": read_zoom,
     "captions": read_captions,
 }
-"""Parsers that read one document; turns, Slack and LoCoMo have their own readers."""
+"""Parsers that read one document; turns, Slack, mail and LoCoMo have their own readers."""
 
 CONVERSATIONS: Final = re.compile(r"(?:.*/)?conversations(?:-\d+)?\.json")
 """Name of the file in the archives of ChatGPT and Claude."""
@@ -73,6 +76,8 @@ _CHANNEL: Final = re.compile(r"\s*\{\s*\"guild\"\s*:")
 """The beginning of a channel of DiscordChatExporter."""
 _TEXTS: Final = (".jsonl", ".ndjson", ".json", ".vtt", ".srt", ".txt")
 """Endings of files that may be read one by one."""
+_CHATS: Final = (("zoom", is_zoom), ("captions", is_captions), ("whatsapp", is_whatsapp))
+"""Formats of lines, by what tells them."""
 _PAGE: Final = re.compile(r"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
 _LINES_TRIED: Final = 20
 
@@ -106,6 +111,8 @@ def format_of_text(first: bytes, whole: Callable[[], bytes]) -> str:
         if found is None and not _is_like_a_turn(line) and not whole()[len(first) :].strip():
             raise Unreadable(_OTHER_JSON)
         return found or "turns"
+    if is_mail(whole()):
+        return "mail"
     text = decoded(whole())
     if not text.strip():
         raise Unreadable(EMPTY)
@@ -121,20 +128,28 @@ def format_of_text(first: bytes, whole: Callable[[], bytes]) -> str:
             )
         if isinstance(value, list) or (value is not None and "\n" in text.strip()):
             raise Unreadable(_OTHER_JSON)
-    if is_zoom(text):
-        return "zoom"
-    if is_captions(text):
-        return "captions"
-    if is_whatsapp(text):
-        return "whatsapp"
-    lines = [line for line in text.split("\n") if line.strip()][:_LINES_TRIED]
-    objects = [each for each in map(_json, lines) if isinstance(each, dict)]
+    found = _format_of_lines(text)
+    if found is None:
+        raise Unreadable(_seems(text))
+    return found
+
+
+def _format_of_lines(text: str) -> str | None:
+    """Returns the format of a text that is no JSON; None if it matches none."""
+    for form, is_of_form in _CHATS:
+        if is_of_form(text):
+            return form
+    objects = [each for each in map(_json, _first_lines(text)) if isinstance(each, dict)]
     if objects:
         return format_of_value(objects[0]) or "turns"
-    raise Unreadable(_seems(text, lines))
+    return "captions" if is_dialogue(text) else None
 
 
-def _seems(text: str, lines: list[str]) -> str:
+def _first_lines(text: str) -> list[str]:
+    return [line for line in text.split("\n") if line.strip()][:_LINES_TRIED]
+
+
+def _seems(text: str) -> str:
     """Returns what a text without a conversation seems to be, and what to do."""
     if text.lstrip()[:1] in "{[" and (found := damage(text)):
         return found
@@ -142,7 +157,7 @@ def _seems(text: str, lines: list[str]) -> str:
         return (
             "a web page (HTML); export the conversation as JSON (Telegram: machine-readable JSON)"
         )
-    if is_table(lines):
+    if is_table(_first_lines(text)):
         return (
             "a table (CSV); write each row as a JSON object a line, with turn_id, speaker, content"
             " and occurred_at"
@@ -208,6 +223,8 @@ def members(bundle: Bundle) -> tuple[str, list[str]]:
         if found.sound:
             return form, found.in_order
         damaged |= found.damaged
+    if mails := [name for name in names if is_mail_file(name)]:
+        return "mail", mails
     chats = [name for name in names if name.lower().endswith(".txt")]
     for name in chats:
         try:
@@ -219,8 +236,8 @@ def members(bundle: Bundle) -> tuple[str, list[str]]:
     some = f"; name its files one by one ({', '.join(lines[:3])}, …)" if lines else ""
     unread = "".join(f"; {name}: {why}" for name, why in list(damaged.items())[:1])
     raise Unreadable(
-        "there is no export of ChatGPT, Claude, Slack, WhatsApp, Telegram or Discord in"
-        f" it{unread}{some}"
+        "there is no export of ChatGPT, Claude, Slack, WhatsApp, Telegram or Discord, and no mail,"
+        f" in it{unread}{some}"
     )
 
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from palimpsest.ops.ingest.base import (
+    TRIED,
     Bad,
     Document,
     Found,
@@ -65,10 +66,11 @@ def is_messages(value: object) -> bool:
     """Whether a JSON value is a message, a list of them, or a conversation with `messages`."""
     if isinstance(value, dict) and isinstance(value.get("messages"), list):
         value = value["messages"]
-    first = value[0] if isinstance(value, list) and value else value
-    if isinstance(first, dict) and isinstance(first.get("messages"), list):
-        return is_messages(first)
-    return is_message(first)
+    for each in value[:TRIED] if isinstance(value, list) else [value]:
+        is_conversation = isinstance(each, dict) and isinstance(each.get("messages"), list)
+        if is_messages(each) if is_conversation else is_message(each):
+            return True
+    return False
 
 
 def read_messages(document: Document, options: ReadOptions) -> Iterator[Item]:

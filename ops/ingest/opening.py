@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, TypeAlias
 from zoneinfo import ZoneInfo
@@ -33,6 +34,7 @@ from palimpsest.ops.ingest.discord_package import (
 from palimpsest.ops.ingest.formats import FORMATS, PARSERS, format_of_text, members
 from palimpsest.ops.ingest.lines import MAX_LINE_BYTES, UNTIMED_STEP, Watch, read_turns, turn_of
 from palimpsest.ops.ingest.locomo import read_locomo
+from palimpsest.ops.ingest.mail import read_mail
 from palimpsest.ops.ingest.records import record_of
 from palimpsest.ops.ingest.requests import Reading
 from palimpsest.ops.ingest.slack import DAY_FILE, read_slack
@@ -136,6 +138,8 @@ class _Content:
         return self._whole
 
     def lines(self) -> Replayed:
+        if self.first[:2] in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16, whose lines end otherwise
+            return Replayed(decoded(self.whole()).encode(), io.BytesIO())
         if self._whole is not None:
             return Replayed(self._whole, io.BytesIO())
         return Replayed(self.first, self._file)
@@ -154,6 +158,9 @@ def _found(content: _Content, form: str, options: ReadOptions) -> Iterator[Found
         return _shared(found, source.size)
     if form == "slack":
         return _records(_slack_day(source, content.whole()), form, source, options)
+    if form == "mail":
+        mails = read_mail(source.name, [(source.name, content.whole)], options)
+        return _records(mails, form, source, options)
     return _records(PARSERS[form](content.document(), options), form, source, options)
 
 
@@ -279,6 +286,9 @@ def _bundled(
     elif form == "discord" and package_files(names):
         yield from read_package(source.name, names, bundle.names, bundle.read, options)
         names = [*names, *filter(describes_package, bundle.names)]
+    elif form == "mail":
+        files = [(f"{source.name}: {name}", partial(bundle.read, name)) for name in names]
+        yield from read_mail(source.name, files, options)
     else:
         for name in names:
             place = f"{source.name}: {name}"

@@ -282,10 +282,22 @@ class _Names:
             return self._with_edit(found, known, naming)
         if name is not None and naming.is_file:  # the conversation goes on there
             return _adopted(record, {"turn_id": turn_id, "session_id": name}, None, self._now)
-        first = self._first_session.get((record.scope, turn_id))
+        first = self._first_session.get((record.scope, turn_id)) or self._session_of_root(record)
         if first is not None:
             return _adopted(record, {"session_id": first}, None, self._now)
         return _noticed(record, self._now) if naming.is_edited else record
+
+    def _session_of_root(self, record: Named) -> str | None:
+        """Returns the session in which the message was published that a new one answers: another
+        day's file, or another name of the channel, calls it otherwise."""
+        root_as, name = record.naming.root_as, record.naming.name
+        if root_as is None:
+            return None
+        for each in (name, self._names.get((record.scope, name), name)):
+            root = self._before.known(record.scope, root_as(each))
+            if root is not None:
+                return root.session
+        return None
 
     def _with_edit(self, record: Outgoing, known: KnownTurn, naming: Naming) -> Outgoing:
         """Returns the record of a known turn; as edited now if its text is one that the turn never

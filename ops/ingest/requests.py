@@ -17,6 +17,7 @@ Format: TypeAlias = Literal[
     "telegram",
     "discord",
     "zoom",
+    "mail",
     "captions",
     "locomo",
 ]
@@ -68,11 +69,11 @@ class Ingest(Reading, kw_only=True):
 
     Reads turns as JSON lines; messages with role and content; exports of ChatGPT, Claude, Slack,
     WhatsApp, Telegram (JSON) and Discord (DiscordChatExporter's JSON, the data package), also as a
-    zip or a folder; Zoom's saved chats; transcripts (SRT, VTT, and the text of Zoom, Teams, Meet
-    and Otter); LoCoMo files. The format is detected. Turns are durable when the command ends;
-    `palimpsest run` turns them into memories, which `--wait` waits for. Invalid lines are reported
-    by number and skipped. Publishing a file again, or a longer version of it, creates no
-    duplicates; on the embedded log not under another name either.
+    zip or a folder; mail (mbox, .eml); Zoom's saved chats; transcripts (SRT, VTT, the text of Zoom,
+    Teams, Meet and Otter, lines as "Ana: Hello"); LoCoMo files. The format is detected. Turns are
+    durable when the command ends; `palimpsest run` turns them into memories, which `--wait` waits
+    for. Invalid lines are reported by number and skipped. Publishing a file again, or a longer
+    version of it, creates no duplicates; on the embedded log not under another name either.
 
     Example: palimpsest ingest conversation.jsonl --scope support
     """

@@ -11,12 +11,14 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Final
 
 from pydantic import JsonValue
 
 from palimpsest.ops.ingest.base import (
+    TRIED,
     Bad,
     Found,
     Item,
@@ -63,8 +65,10 @@ class _Change:
 
 def is_slack_day(value: object) -> bool:
     """Whether parsed JSON is a day of a channel."""
-    first = value[0] if isinstance(value, list) and value else None
-    return isinstance(first, dict) and first.get("type") == "message" and "ts" in first
+    return isinstance(value, list) and any(
+        isinstance(each, dict) and each.get("type") == "message" and "ts" in each
+        for each in value[:TRIED]
+    )
 
 
 def day_files(names: Sequence[str]) -> list[str]:
@@ -237,8 +241,11 @@ def _message(known: Known, channel: str, day: str, where: str, message: dict[str
     metadata: dict[str, JsonValue] = {"channel": channel}
     if channel in known.ids:
         metadata["channel_id"] = known.ids[channel]
+    root_as = None
     if isinstance(thread := message.get("thread_ts"), str):
         metadata["thread_ts"] = thread
+        if thread != ts:
+            root_as = partial(_message_key, ts=thread)
     is_bot = subtype == "bot_message" or "bot_id" in message
     edited = message.get("edited")
     yield Utterance(
@@ -253,7 +260,10 @@ def _message(known: Known, channel: str, day: str, where: str, message: dict[str
         metadata=metadata,
         revised_at=unix_time(edited.get("ts")) if isinstance(edited, dict) else None,
         naming=Naming(
-            channel, lambda name: _message_key(name, ts), known.former.setdefault(channel, [])
+            channel,
+            partial(_message_key, ts=ts),
+            known.former.setdefault(channel, []),
+            root_as=root_as,
         ),
     )
 

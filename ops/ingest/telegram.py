@@ -15,6 +15,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from palimpsest.ops.ingest.base import (
+    TRIED,
     Bad,
     Document,
     Found,
@@ -62,7 +63,7 @@ def _is_chat(value: dict[str, object]) -> bool:
         isinstance(messages, list)
         and isinstance(value.get("type"), str)
         and isinstance(value.get("id"), int)
-        and all(isinstance(each, dict) and "type" in each for each in messages[:1])
+        and (not messages or any(isinstance(e, dict) and "type" in e for e in messages[:TRIED]))
     )
 
 

@@ -42,6 +42,11 @@ _HEAD: Final = re.compile(
     rf"(?:[ \t]+(?:{_TO})[ \t]+(?P<whom>[^\t\n:]{{1,200}}?))?[ \t]*[:：](?P<text>.*)"
 )
 _CLOUD: Final = re.compile(rf"{_CLOCK}\t(?P<name>[^\t\n]{{1,100}}?):\t(?P<text>.*)")
+_COLON_IN_NAME: Final = re.compile(
+    rf"{_CLOCK}[ \t]+(?:{_FROM})[ \t]+(?P<name>[^\t\n:]{{1,60}}(?<![ \t]):[^\t\n:]{{1,60}}?)"
+    rf"[ \t]+(?:{_TO})[ \t]+(?P<whom>[^\t\n:]{{1,200}}?)[ \t]*[:：](?P<text>)"
+)
+"""The line of a sender and a receiver with a colon in the sender's name."""
 _REACTION: Final = re.compile(
     r"\s*(?:Reacted to \".*\" with .{1,40}|Removed an? .{1,40} reaction from \".*\")", re.DOTALL
 )
@@ -85,7 +90,7 @@ def read_zoom(document: Document, options: ReadOptions) -> Iterator[Item]:
 
 
 def _begins(line: str) -> re.Match[str] | None:
-    return _HEAD.fullmatch(line) or _CLOUD.fullmatch(line)
+    return _COLON_IN_NAME.fullmatch(line) or _HEAD.fullmatch(line) or _CLOUD.fullmatch(line)
 
 
 def _found(document: Document, options: ReadOptions) -> Iterator[Item | LeftOut]:

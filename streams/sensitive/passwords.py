@@ -48,7 +48,20 @@ _HINTS: Final = (
 )
 _CODE_HINTS: Final = (
     *("code", "otp", "tan", "puk", "cvv", "cvc", "cvn", "pin", "código", "コード", "ワンタイム"),
-    *("验证码", "驗證碼", "인증번호", "combination", "phrase", "words", "sid=", "id=", "remember_"),
+    *(
+        "codice",
+        "код",
+        "kod ",
+        "验证码",
+        "驗證碼",
+        "인증번호",
+        "combination",
+        "phrase",
+        "words",
+        "sid=",
+        "id=",
+        "remember_",
+    ),
     *("auth=", "session=", "to log", "to sign", "to verify", "to confirm", "to unlock"),
 )
 """Of which one stands in a text that has a code; single words are found faster than a pattern."""
@@ -200,7 +213,9 @@ def _asian(text: str) -> Iterator[Span]:
         found = match.group(1).rstrip(".,;:!?\"')]}」")
         if not found.isascii():
             found = expression("asian_ending").sub("", found)
-            if not any(map(str.isdigit, found)):
+            digits = re.match(r"\d*", found)
+            is_counted = digits and expression("counted").match(found, digits.end())
+            if is_counted or not any(map(str.isdigit, found)):
                 continue
         if len(found) >= 3 and any(map(str.isalnum, found)) and not _NO_VALUE.match(found):
             yield Span(match.start(1), match.start(1) + len(found), "password", TOLD)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.ops.ingest.recognising import recognised
+from palimpsest.ops.ingest.records import Published
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.streams.logs.base import Outgoing
@@ -95,3 +97,55 @@ def test_what_was_said_before_a_late_reply_is_older_than_it(tmp_path: Path) -> N
         facts = "SELECT content FROM memory_rows WHERE type <> 'episodic' AND NOT is_deleted"
         assert pipeline.values(f"{facts} AND valid_until IS NULL") == ["U1 lives in Linz."]
         assert pipeline.dead_letters() == []
+
+
+NOW = datetime(2025, 4, 1, tzinfo=UTC)
+LATE_ROOT = datetime(2025, 3, 3, 4, 30, tzinfo=UTC).timestamp()
+"""Of 2 March in the workspace's zone, whose day its file has."""
+
+
+def placed(published: Published, path: Path) -> list[tuple[str, str, str]]:
+    """The words, the sessions and the standings of what an import publishes."""
+    records = [item for item in read(path, using())[1] if isinstance(item, Outgoing)]
+    found = list(recognised(records, published, NOW, lambda _: None))
+    bodies = [json.loads(each.value or b"")["body"] for each in found]
+    return [
+        (body["content"], body["session_id"], published.standing(each))
+        for body, each in zip(bodies, found, strict=True)
+    ]
+
+
+def test_a_reply_of_a_later_import_is_in_the_session_of_what_it_answers(tmp_path: Path) -> None:
+    published = Published(None)
+    placed(published, written(tmp_path / "a", {"2025-03-02": [message("U1", QUESTION, LATE_ROOT)]}))
+    later = [
+        message("U4", ANSWER, LATE_ROOT + 5 * DAYS, LATE_ROOT),
+        message("U1", "Thanks, done!", LATE_ROOT + 5 * DAYS + 60, LATE_ROOT),
+    ]
+    again = {"2025-03-07": later}
+    expected = [(each["text"], "general 2025-03-02") for each in later]
+    assert placed(published, written(tmp_path / "b", again)) == [(*e, "new") for e in expected]
+    assert placed(published, written(tmp_path / "c", again)) == [(*e, "known") for e in expected]
+    whole = again | {"2025-03-02": [message("U1", QUESTION, LATE_ROOT, LATE_ROOT)]}
+    assert {each[1:] for each in placed(published, written(tmp_path / "d", whole))} == {
+        ("general 2025-03-02", "known")
+    }
+
+
+def test_a_reply_in_a_renamed_channel_is_in_the_session_of_what_it_answers(tmp_path: Path) -> None:
+    published = Published(None)
+    channels = json.dumps([{"id": "C1", "name": "general"}])
+    first = written(tmp_path / "a", {"2025-03-02": [message("U1", QUESTION, BEGAN, BEGAN)]})
+    (first / "channels.json").write_text(channels)
+    placed(published, first)
+    days = {
+        "2025-03-02": [message("U1", QUESTION, BEGAN, BEGAN)],
+        "2025-03-07": [message("U4", ANSWER, BEGAN + 5 * DAYS, BEGAN)],
+    }
+    second = written(tmp_path / "b", days)
+    (second / "general").rename(second / "everyone")
+    (second / "channels.json").write_text(channels.replace("general", "everyone"))
+    assert placed(published, second) == [
+        (QUESTION, "general 2025-03-02", "known"),
+        (ANSWER, "general 2025-03-02", "new"),
+    ]

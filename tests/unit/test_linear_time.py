@@ -184,7 +184,7 @@ def seconds(call: Callable[[str], object], unit: str, size: int) -> float:
             if inspect.isgenerator(found):
                 for _ in found:
                     pass
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             pass
     return time.thread_time() - began
 
