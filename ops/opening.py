@@ -127,7 +127,7 @@ def open_shards(
 
 
 @dataclass(slots=True)
-class Readers:
+class ReaderResources:
     """The resources of a reader without a worker: the log, and the shard of every partition."""
 
     settings: Settings
@@ -137,11 +137,11 @@ class Readers:
 
 
 @contextlib.asynccontextmanager
-async def readers(settings: Settings) -> AsyncIterator[Readers]:
+async def readers(settings: Settings) -> AsyncIterator[ReaderResources]:
     """Opens log and stores for reading. Raises LogError, StoreError or FolderInUse."""
     async with contextlib.AsyncExitStack() as undo:
         log = undo.enter_context(open_log(settings, "read"))
         embedding = embedding_model(settings)
         undo.push_async_callback(embedding.close)
         options = shard_options(settings, embedding)
-        yield Readers(settings, log, open_shards(settings, log, options, undo), embedding)
+        yield ReaderResources(settings, log, open_shards(settings, log, options, undo), embedding)

@@ -18,7 +18,7 @@ from palimpsest.ops.operations.checking import typed
 from palimpsest.ops.operations.lifecycle.pipeline import Status
 from palimpsest.ops.operations.memories import List
 from palimpsest.ops.reading.sources import Sources
-from palimpsest.ops.replay.branches import Branch, branch_settings, keep_branch, read_branch
+from palimpsest.ops.replay.branches import BranchManifest, branch_settings, keep_branch, read_branch
 from palimpsest.ops.replay.diff import scope_diffs
 from palimpsest.ops.replay.differences import ScopeDiff
 from palimpsest.ops.replay.operations import Promotion, PromotionList, Promotions
@@ -99,11 +99,11 @@ class Lab:
         name: str = "better",
         scope: str = "ana",
         settings: tuple[str, ...] = (),
-    ) -> Branch:
+    ) -> BranchManifest:
         """The branch with these turns, as if it had read all of the live log."""
         with open_log(self.settings, "read") as log:
             of_log = {"partitions": log.partitions("memory-writes"), "of_log": log.number()}
-        branch = Branch(
+        branch = BranchManifest(
             name=name,
             kind="reextraction",
             created_at=BEGIN,
@@ -117,7 +117,7 @@ class Lab:
         await run_all(own, model_of(extraction, "second-2"))
         return await self.caught_up(name)
 
-    async def caught_up(self, name: str = "better") -> Branch:
+    async def caught_up(self, name: str = "better") -> BranchManifest:
         async with queries(self.settings) as live:
             status: Any = await live.answer(Status())
         ends = {

@@ -22,7 +22,7 @@ from palimpsest.ops.errors import RequestError
 from palimpsest.ops.operations.changing import Modify, Remember
 from palimpsest.ops.operations.memories import Recall
 from palimpsest.ops.transport.sending import RetryPolicy
-from palimpsest.ops.transport.service import Service
+from palimpsest.ops.transport.service import ServiceTransport
 
 Operation = Literal["remember", "recall", "modify"]
 MIX: Final[Mapping[Operation, float]] = {"remember": 0.3, "recall": 0.5, "modify": 0.2}
@@ -65,7 +65,7 @@ class ServiceClient:
     its own memories."""
 
     def __init__(self, url: str, token: str, scope: str, seed: int, observed: Observed) -> None:
-        self._service = Service(httpx.URL(url), token, RETRIES, machine=False)
+        self._service = ServiceTransport(httpx.URL(url), token, RETRIES, machine=False)
         self._scope = scope
         self._chance = random.Random(seed)
         self._sentence = Vocabulary(seed).sentence

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from typing import BinaryIO
 
-    from palimpsest.ops.service.importing import Imported
+    from palimpsest.ops.service.importing import ImportProgress
     from palimpsest.ops.service.queries import Queries
 
 BLOCK_BYTES = 256 * 1024
@@ -122,7 +122,7 @@ def import_scope(
         raise typer.Exit(1)
 
 
-async def _taken(cli: Cli, file: BinaryIO, scope: str, wait: float) -> Imported:
+async def _taken(cli: Cli, file: BinaryIO, scope: str, wait: float) -> ImportProgress:
     from palimpsest.ops.opening import publisher
     from palimpsest.ops.service.commanding import commands_of
     from palimpsest.ops.service.importing import Importer

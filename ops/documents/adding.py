@@ -55,7 +55,7 @@ class NotReadError(RequestError):
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class DocumentText:
     """The non-empty text of a document, and its own title."""
 
     text: str
@@ -80,7 +80,7 @@ def charset_of(content_type: str) -> str | None:
     return None if found is None else found[1]
 
 
-def read(data: bytes, media_type: str, charset: str | None = None) -> Read:
+def read(data: bytes, media_type: str, charset: str | None = None) -> DocumentText:
     """Extracts the text of a document; removes scripts, styles and boilerplate from HTML. Raises
     NotReadError if there is no text."""
     for beginning, what in _BINARY:
@@ -94,7 +94,7 @@ def read(data: bytes, media_type: str, charset: str | None = None) -> Read:
         text, title = _read_page(text)
     if not text.strip():
         raise NotReadError("there is no text in it")
-    return Read(text, title)
+    return DocumentText(text, title)
 
 
 def _decoded(data: bytes, charset: str | None) -> str:

@@ -41,7 +41,7 @@ _MISSING: Final = (
 )
 
 
-class KeptTurn(NamedTuple):
+class EmbeddedTurn(NamedTuple):
     """The packed token vectors of all that a turn says, and of which text of it."""
 
     memory_id: str
@@ -111,7 +111,7 @@ def outlined(shard: Shard, space: str) -> int:
 
 
 def copy_missing_turns(
-    shard: Shard, model: str, stored: Callable[[Sequence[str]], Iterable[KeptTurn]]
+    shard: Shard, model: str, stored: Callable[[Sequence[str]], Iterable[EmbeddedTurn]]
 ) -> None:
     """Copies what `stored` has of turns by their ids, where the shard lacks it. For a shard that
     nobody else uses; blocks."""
@@ -126,7 +126,7 @@ def copy_missing_turns(
 
 
 async def _write(shard: Shard, model: str, row: _Turn, tokens: bytes) -> None:
-    turn = KeptTurn(row.memory_id, row.embedding_key, row.content_hash, tokens)
+    turn = EmbeddedTurn(row.memory_id, row.embedding_key, row.content_hash, tokens)
     async with shard.lock:
         with shard.writing():
             _insert(shard, model, [turn])
@@ -135,7 +135,7 @@ async def _write(shard: Shard, model: str, row: _Turn, tokens: bytes) -> None:
         shard.indexes.change(row.scope, change)
 
 
-def _insert(shard: Shard, model: str, turns: Sequence[KeptTurn]) -> None:
+def _insert(shard: Shard, model: str, turns: Sequence[EmbeddedTurn]) -> None:
     columns: dict[str, list[Any]] = {
         "memory_id": [turn.memory_id for turn in turns],
         "model": [model] * len(turns),

@@ -25,7 +25,7 @@ from palimpsest.ops.transport.sending import (
     service_url,
     unreachable,
 )
-from palimpsest.ops.transport.service import Service
+from palimpsest.ops.transport.service import ServiceTransport
 
 SILENT_SECONDS: Final = 45.0
 """A connection is dead after this time without even a comment; the service sends one every 15 s."""
@@ -51,7 +51,7 @@ class MemoryEvent:
 class Following:
     """The events of a scope, one after the other. Used in the transport's event loop."""
 
-    def __init__(self, service: Service, scope: str, after: str | None) -> None:
+    def __init__(self, service: ServiceTransport, scope: str, after: str | None) -> None:
         self._service = service
         self._scope = scope
         self._after = after
@@ -162,7 +162,7 @@ class AsyncClient(AsyncMethods):
     ) -> None:
         found = os.environ.get(TOKEN_VARIABLE) or None if token is None else token
         retries = RetryPolicy(timeout, attempts, retry_seconds)
-        self._service = Service(
+        self._service = ServiceTransport(
             service_url(base_url), None if found is None else checked_token(found), retries, machine
         )
         super().__init__(self._service, scope, wait_seconds)

@@ -43,7 +43,7 @@ REMOVED = ".removed"
 """The suffix of a branch's folder while it is being removed."""
 
 
-class Selection(Frozen):
+class TurnSelection(Frozen):
     """Which turns are extracted from again: those of `scope`, told at `since` or later and before
     `until`, and of these `sample` that are spread evenly by a hash of their ids. None: all."""
 
@@ -61,7 +61,7 @@ class Selection(Frozen):
         )
 
 
-class Branch(Frozen):
+class BranchManifest(Frozen):
     """What a branch is. `settings` are those that differ from the live ones, as `--set` takes
     them. `read_through` is the next offset of memory-writes to read of each partition of the live
     log; `whole`: all up to there is executed in the branch. `of_log` is the number of the log of
@@ -74,7 +74,7 @@ class Branch(Frozen):
     created_at: datetime = Field(default_factory=utc_now)
     partitions: int = Field(ge=1)
     settings: tuple[str, ...] = ()
-    selection: Selection | None = None
+    selection: TurnSelection | None = None
     read_through: dict[int, int] = Field(default_factory=dict)
     whole: bool = False
     of_log: int = 0
@@ -89,7 +89,7 @@ def branch_folder(settings: Settings, name: str) -> Path:
     return settings.data_dir / "branches" / name
 
 
-def branch_settings(settings: Settings, branch: Branch) -> Settings:
+def branch_settings(settings: Settings, branch: BranchManifest) -> Settings:
     """Returns the settings for writing and reading a branch."""
     from palimpsest.ops.settings.sources import with_overrides
 
@@ -105,7 +105,7 @@ def branch_settings(settings: Settings, branch: Branch) -> Settings:
     return own.model_copy(update={"data_dir": folder, **sections})
 
 
-def keep_branch(settings: Settings, branch: Branch, **changes: object) -> Branch:
+def keep_branch(settings: Settings, branch: BranchManifest, **changes: object) -> BranchManifest:
     """Writes `branch.json` atomically, with these changes. Returns the changed branch."""
     branch = branch.model_copy(update=changes)
     folder = branch_folder(settings, branch.name)
@@ -114,14 +114,14 @@ def keep_branch(settings: Settings, branch: Branch, **changes: object) -> Branch
     return branch
 
 
-def read_branch(settings: Settings, name: str) -> Branch:
+def read_branch(settings: Settings, name: str) -> BranchManifest:
     """Reads `branch.json`. Raises NotFoundError, and RequestError for an invalid file."""
     unknown = NotFoundError(f"there is no branch {name}; `palimpsest replay branches` lists them")
     if not NAME.fullmatch(name):
         raise unknown
     path = branch_folder(settings, name) / BRANCH_FILE
     try:
-        return Branch.model_validate_json(path.read_bytes())
+        return BranchManifest.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         raise unknown from None
     except ValidationError as error:
@@ -135,7 +135,7 @@ def another_branch(name: str) -> RequestError:
     )
 
 
-def readable_branch(settings: Settings, name: str) -> Branch:
+def readable_branch(settings: Settings, name: str) -> BranchManifest:
     """Returns a branch for reading. Raises NotFoundError, and RequestError while its stores are
     incomplete."""
     branch = read_branch(settings, name)
@@ -202,7 +202,7 @@ def reached(settings: Settings, name: str) -> Reached:
         return Reached()
 
 
-def without_stores(settings: Settings, branch: Branch) -> Branch:
+def without_stores(settings: Settings, branch: BranchManifest) -> BranchManifest:
     """Removes the stores of a branch, which the caller has locked, and returns it without them."""
     # First, so that nothing takes half of the stores for all.
     fresh = keep_branch(settings, branch, read_through={}, whole=False)
@@ -224,7 +224,7 @@ def remove_leftovers(settings: Settings) -> None:
 # --- status ---------------------------------------------------------------------------------------
 
 
-def check_log(branch: Branch, log: LogReader) -> None:
+def check_log(branch: BranchManifest, log: LogReader) -> None:
     """Raises RequestError for a branch whose offsets are those of another log."""
     if (branch.partitions, branch.of_log) != (log.partitions(MEMORY_WRITES.name), number_of(log)):
         raise RequestError(
@@ -254,7 +254,7 @@ def branch_statuses(settings: Settings) -> list[JsonObject]:
         return [_status_of(settings, branch, reader) for branch in found]
 
 
-def _status_of(settings: Settings, branch: Branch, reader: LogReader) -> JsonObject:
+def _status_of(settings: Settings, branch: BranchManifest, reader: LogReader) -> JsonObject:
     # Of another log no one knows how much of this one it has.
     is_same = branch.of_log == number_of(reader)
     read = branch.read_through if is_same else {}

@@ -147,7 +147,7 @@ def _words(text: str) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class ComparedFact:
     """A fact to pair: `digest` is equal for equal content, `sources` are what the fact was
     extracted from. `is_earlier`: it says what the memory said before, and has no vector."""
 
@@ -192,7 +192,7 @@ class Pairs:
             else:
                 self.paired[one] = Pair(one, other, score)
 
-    def take_equal(self, live: Iterable[Statement], branch: Iterable[Statement]) -> None:
+    def take_equal(self, live: Iterable[ComparedFact], branch: Iterable[ComparedFact]) -> None:
         """Pairs facts with equal content, whatever their sources: a scope has only one such fact on
         each side."""
         known = {each.digest: each.memory_id for each in branch}
@@ -204,10 +204,10 @@ class Pairs:
 
 
 def may_be_pairs(
-    live: Iterable[Statement], branch: Iterable[Statement]
-) -> Iterator[tuple[Statement, Statement]]:
+    live: Iterable[ComparedFact], branch: Iterable[ComparedFact]
+) -> Iterator[tuple[ComparedFact, ComparedFact]]:
     """Yields pairs of facts that share a source, each once, in order."""
-    by_source: dict[str, list[Statement]] = defaultdict(list)
+    by_source: dict[str, list[ComparedFact]] = defaultdict(list)
     for statement in branch:
         for source in statement.sources:
             by_source[source].append(statement)
@@ -221,7 +221,7 @@ def may_be_pairs(
             yield statement, other
 
 
-def scored(compared: Comparison, some: Iterable[tuple[Statement, Statement]]) -> Scores:
+def scored(compared: Comparison, some: Iterable[tuple[ComparedFact, ComparedFact]]) -> Scores:
     """Returns the similarity of those of the pairs that say the same."""
     scores: dict[tuple[str, str], float] = {}
     for one, other in some:
@@ -257,7 +257,7 @@ class Match(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class DerivedMemory:
     """A memory that facts led to: the texts of these facts, oldest first, and their turns."""
 
     texts: tuple[str, ...]
@@ -332,7 +332,10 @@ class Counterparts:
             [self.scope, turns],
         )
         held = {str(key): (str(content),) for key, content in rows}
-        facts = [Fact(tuple(texts), frozenset()), *(Fact(t, frozenset()) for t in held.values())]
+        facts = [
+            DerivedMemory(tuple(texts), frozenset()),
+            *(DerivedMemory(t, frozenset()) for t in held.values()),
+        ]
         compared = await self._comparison(facts)
         for key, each in sorted(compared.nearest(texts, held).items()):
             return Match(key, each.by, round(each.score, 6))
@@ -341,17 +344,17 @@ class Counterparts:
     # --- facts of both sides -----------------------------------------------------------------
 
     async def _claimed(
-        self, turns: frozenset[str], also: Mapping[str, Fact]
-    ) -> tuple[Comparison, dict[str, tuple[Fact, dict[str, Likeness]]]]:
+        self, turns: frozenset[str], also: Mapping[str, DerivedMemory]
+    ) -> tuple[Comparison, dict[str, tuple[DerivedMemory, dict[str, Likeness]]]]:
         """Returns the branch's facts of these turns by id, each with those that are nearest to it
         of the live facts of all its turns, and of `also`."""
         first = self.shard.fetch(_OF_TURNS, {"scope": self.scope, "ids": sorted(turns)})
         ids = sorted({row[0] for row in first})
         rows = self.shard.fetch(_OF_MEMORIES, {"scope": self.scope, "ids": ids})
-        drawn: dict[str, Fact] = {}
+        drawn: dict[str, DerivedMemory] = {}
         for key, some in groupby(rows, itemgetter(0)):  # which they are ordered by
             of_memory = [*some]
-            drawn[key] = Fact(
+            drawn[key] = DerivedMemory(
                 texts=tuple(dict.fromkeys(row[2] for row in of_memory if not is_mark(row[2]))),
                 turns=frozenset(row[1] for row in of_memory),
                 is_deleted=of_memory[0][3],
@@ -371,7 +374,7 @@ class Counterparts:
         claimed = {key: (fact, compared.nearest(fact.texts, texts)) for key, fact in drawn.items()}
         return compared, claimed
 
-    def _live(self, memory_id: str) -> Fact | None:
+    def _live(self, memory_id: str) -> DerivedMemory | None:
         """Returns None if the live log has no outcome for this memory. Leaves out erased texts."""
         told = self.live.ledger.outcomes(self.before, memory_id=memory_id)
         if not told:
@@ -380,7 +383,7 @@ class Counterparts:
         causes = dict.fromkeys(each.cause for each in said)
         texts = [text for cause in causes for text in self._texts(cause, memory_id=memory_id)]
         turns = frozenset(each.turn_id for each in said if each.turn_id is not None)
-        return Fact(tuple(dict.fromkeys(texts)), turns)
+        return DerivedMemory(tuple(dict.fromkeys(texts)), turns)
 
     def _texts(self, cause: str | None, **named: str) -> list[str]:
         """Returns the texts of the facts that led to a memory, or the text of the command that
@@ -405,7 +408,7 @@ class Counterparts:
         )
         return [Match(str(key), "equal text", 1.0) for (key,) in rows]
 
-    async def _comparison(self, facts: Iterable[Fact]) -> Comparison:
+    async def _comparison(self, facts: Iterable[DerivedMemory]) -> Comparison:
         texts = list(dict.fromkeys(text for fact in facts for text in fact.texts))
         vectors = await self.embed(texts) if texts else ()
         return Comparison(dict(zip(texts, vectors, strict=True)), self.near)

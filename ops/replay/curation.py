@@ -65,7 +65,7 @@ NO_MATCH: Final = (None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Curation(Counterparts):
+class BranchCuration(Counterparts):
     """Curation of one partition of a branch while the branch's stages are idle."""
 
     async def translated(

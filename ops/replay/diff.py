@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations.memories import Recall
-from palimpsest.ops.replay.branches import Branch, branch_settings, read_branch
+from palimpsest.ops.replay.branches import BranchManifest, branch_settings, read_branch
 from palimpsest.ops.replay.differences import (
     KINDS,
     ComparedStore,
@@ -24,7 +24,7 @@ from palimpsest.ops.replay.differences import (
     scope_diff,
     summed,
 )
-from palimpsest.ops.replay.requests import Diff, Progress, Promote, Report, unreported
+from palimpsest.ops.replay.requests import Diff, Promote, ReplayProgress, Report, unreported
 from palimpsest.ops.requests import JsonObject
 from palimpsest.ops.service.queries import Queries, queries
 from palimpsest.ops.settings.sections import Settings
@@ -103,15 +103,15 @@ async def scope_diffs(
         both = live.partitions.keys() & own.partitions.keys()
         scopes = sorted(both & {*request.scopes} if request.scopes else both)
         for number, scope in enumerate(scopes):
-            report(Progress("comparing", number, len(scopes), "scopes"))
+            report(ReplayProgress("comparing", number, len(scopes), "scopes"))
             if scope not in done:
                 yield await scope_diff(live, own, branch, scope)
-        report(Progress("comparing", len(scopes), len(scopes), "scopes"))
+        report(ReplayProgress("comparing", len(scopes), len(scopes), "scopes"))
 
 
 @contextlib.asynccontextmanager
 async def sides(
-    settings: Settings, branch: Branch
+    settings: Settings, branch: BranchManifest
 ) -> AsyncIterator[tuple[ComparedStore, ComparedStore]]:
     """Yields the live memory and the branch, ready for queries."""
     async with (
@@ -220,7 +220,7 @@ async def recall_differences(
     for number, asked in enumerate(questions, 1):
         places = {"live": await _place(live, asked), "branch": await _place(branch, asked)}
         found.append({"scope": asked.scope, "question": asked.question, **places})
-        report(Progress("asking", number, len(questions), "questions"))
+        report(ReplayProgress("asking", number, len(questions), "questions"))
     at = {
         str(k): {
             side: sum((each[side] or k + 1) <= k for each in found) / len(found)

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palimpsest.ops.operations.memories import Embeddings
-from palimpsest.ops.replay.branches import Branch, Selection
+from palimpsest.ops.replay.branches import BranchManifest, TurnSelection
 from palimpsest.ops.replay.counterparts import (
+    ComparedFact,
     Comparison,
     Pairs,
     Scores,
-    Statement,
     may_be_pairs,
     near_cosine,
     scored,
@@ -301,7 +301,7 @@ def summed(extractions: Iterable[Record]) -> Record:
 
 
 async def scope_diff(
-    live: ComparedStore, own: ComparedStore, branch: Branch, scope: str
+    live: ComparedStore, own: ComparedStore, branch: BranchManifest, scope: str
 ) -> ScopeDiff:
     """Returns the differences of one scope, in an order that depends only on the stored data."""
     mine, theirs = await live.read(scope, LIVE), await own.read(scope, BRANCH)
@@ -338,12 +338,12 @@ async def scope_diff(
 
 
 def extracted_again(
-    selection: Selection | None, scope: str, live: Sequence[Record], branch: Sequence[Record]
+    selection: TurnSelection | None, scope: str, live: Sequence[Record], branch: Sequence[Record]
 ) -> frozenset[str]:
     """Returns the turn memories that the branch extracted from with its own settings. Times do not
     identify the turns of a sample, so a sampled turn counts if its model call differs from the
     live one."""
-    chosen = selection or Selection()
+    chosen = selection or TurnSelection()
     calls = {row["turn_memory_id"]: _call(row) for row in live}
     return frozenset(
         row["turn_memory_id"]
@@ -375,7 +375,7 @@ class _Pairing:
         gone = [_statement(row) for row in of_live["forgotten"] if row["content"]]
         # A memory's earlier text still makes it the counterpart of a branch memory.
         earlier = [
-            Statement(
+            ComparedFact(
                 row["memory_id"],
                 row["content"],
                 content_hash(storage_content(row["content"])),
@@ -401,7 +401,7 @@ class _Pairing:
         pairs.take_same_id(active, ids, 0.0)
         return pairs
 
-    async def _scores(self, some: Sequence[tuple[Statement, Statement]]) -> Scores:
+    async def _scores(self, some: Sequence[tuple[ComparedFact, ComparedFact]]) -> Scores:
         """Returns the similarity of each of these that is near enough to be a pair."""
         mine = sorted({one.memory_id for one, _ in some if not one.is_earlier})
         theirs = sorted({other.memory_id for _, other in some})
@@ -416,9 +416,9 @@ class _Pairing:
         return scored(Comparison(vectors, near_cosine(model or "")), some)
 
 
-def _statement(row: Record) -> Statement:
+def _statement(row: Record) -> ComparedFact:
     digest = row.get("content_hash") or content_hash(row["content"])
-    return Statement(row["memory_id"], row["content"], digest, tuple(row["sources"]))
+    return ComparedFact(row["memory_id"], row["content"], digest, tuple(row["sources"]))
 
 
 # --- what differs -----------------------------------------------------------------------------
@@ -521,7 +521,7 @@ class _Compared:
         counterpart = {pair.live: pair.branch for pair in self.pairs.paired.values()}
         statements = [
             [
-                Statement(item_id, content, content_hash(content), (row["turn_memory_id"],))
+                ComparedFact(item_id, content, content_hash(content), (row["turn_memory_id"],))
                 for item_id, row in side.items()
                 for content in [row["content"]]
             ]

@@ -36,7 +36,7 @@ from palimpsest.ops.replay.branches import (
     COPIES,
     REACHED_FILE,
     WORKING,
-    Branch,
+    BranchManifest,
     Reached,
     branch_folder,
     branch_names,
@@ -172,7 +172,7 @@ class _Erasing:
     """Applies the live erasures to one branch; `settings` and `log` are the live ones."""
 
     settings: Settings
-    branch: Branch
+    branch: BranchManifest
     live: LiveErasures
     log: LogReader
 

@@ -19,11 +19,11 @@ from datetime import datetime
 from typing import Final
 
 from palimpsest.ops.maintenance.embedded import Application
-from palimpsest.ops.replay.branches import Branch, Selection, keep_branch
-from palimpsest.ops.replay.curation import Curation, translated_command
+from palimpsest.ops.replay.branches import BranchManifest, TurnSelection, keep_branch
+from palimpsest.ops.replay.curation import BranchCuration, translated_command
 from palimpsest.ops.replay.live_log import Ledger, LiveLog
 from palimpsest.ops.replay.log_reading import decoded, intent_of
-from palimpsest.ops.replay.requests import Progress, Report
+from palimpsest.ops.replay.requests import ReplayProgress, Report
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.aspects import ClassifyFactsCommand, WeighAspectsCommand
 from palimpsest.schemas.codec import encode
@@ -227,7 +227,7 @@ class Feeding:
     app: Application
     live: LiveLog
     clock: FedClock
-    branch: Branch
+    branch: BranchManifest
     budget: Budget
     pacing: Pacing
     report: Report
@@ -282,15 +282,15 @@ class Feeding:
             self._curation(number).settle()
         return True
 
-    def _curation(self, number: int) -> Curation:
+    def _curation(self, number: int) -> BranchCuration:
         async def embed(texts: Sequence[str]) -> Sequence[Vector | None]:
             return (await self.app.models.embed(texts)).vectors
 
         shard, near = self.app.shards[number], self.app.settings.near
-        return Curation(self.live, shard, embed, near)
+        return BranchCuration(self.live, shard, embed, near)
 
     async def _partition(self, number: int, end: int, unextracted: str | None) -> bool:
-        if self.branch.selection in (None, Selection()):
+        if self.branch.selection in (None, TurnSelection()):
             unextracted = None  # no turn keeps its live extraction
         offset = self.branch.read_through.get(number, 0)
         while offset < end:
@@ -356,7 +356,7 @@ class Feeding:
         if not await self._settled([number]):
             return None
         self.turns += turns
-        self.report(Progress("extracting", self._done, self._total, "records"))
+        self.report(ReplayProgress("extracting", self._done, self._total, "records"))
         self.pacing.note(turns)
         return ended
 

@@ -32,7 +32,7 @@ from palimpsest.ops.embedding.turn_passages import copy_missing_turns
 from palimpsest.ops.parts import embedding_model, note_embedding, open_shard, shard_options, utc_now
 from palimpsest.ops.replay.live_stores import StoredEmbeddings
 from palimpsest.ops.replay.log_reading import Offsets, reading_log
-from palimpsest.ops.replay.requests import UNWATCHED, Progress, Watch
+from palimpsest.ops.replay.requests import UNWATCHED, ReplayProgress, Watch
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import (
     CACHE_INVALIDATIONS,
@@ -305,7 +305,7 @@ class _Fold:
             for records in self._batches(stage.name, topic):
                 await runner.process(records)
                 done += len(records)
-                self.watch.report(Progress(stage.name, min(done, total), total))
+                self.watch.report(ReplayProgress(stage.name, min(done, total), total))
         settle_outbox(self.shard, stage.name, self.log, self.job.partition)
         gc.collect()  # with what outlived its batch
         self.records[stage.name] = done
@@ -336,7 +336,7 @@ LOOK_SECONDS = 0.2
 """Interval between checks whether to stop."""
 
 
-ProgressQueue: TypeAlias = "multiprocessing.Queue[tuple[int, Progress]]"
+ProgressQueue: TypeAlias = "multiprocessing.Queue[tuple[int, ReplayProgress]]"
 
 
 def fold_partitions(
@@ -367,7 +367,7 @@ def fold_partitions(
                     while True:
                         partition, progress = told.get_nowait()
                         done[partition, progress.phase] = progress.done
-                watch.report(Progress("folding", min(sum(done.values()), total), total))
+                watch.report(ReplayProgress("folding", min(sum(done.values()), total), total))
             return [each.result() for each in results]
         finally:
             stop.set()

@@ -37,10 +37,10 @@ from palimpsest.ops.parts import utc_now
 from palimpsest.ops.replay.requests import (
     REPLAYS,
     Diff,
-    Progress,
     Promote,
     Rebuild,
     Reextract,
+    ReplayProgress,
     ReplayRequest,
     Report,
     Rollback,
@@ -363,7 +363,7 @@ async def _ended(settings: Settings, folder: Path, stopping: asyncio.Event) -> J
         request = replace(request, out=str(folder / DIFFERENCES_FILE))
     not_before = 0.0
 
-    def report(progress: Progress) -> None:
+    def report(progress: ReplayProgress) -> None:
         nonlocal not_before
         now = time.monotonic()
         if now >= not_before or progress.done >= progress.total:

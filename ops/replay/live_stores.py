@@ -18,7 +18,7 @@ from typing import Final, Self
 import duckdb
 import numpy as np
 
-from palimpsest.ops.embedding.turn_passages import KeptTurn
+from palimpsest.ops.embedding.turn_passages import EmbeddedTurn
 from palimpsest.ops.errors import RequestError, UnavailableError
 from palimpsest.ops.log_folder import log_lock
 from palimpsest.ops.parts import (
@@ -30,7 +30,7 @@ from palimpsest.ops.parts import (
 )
 from palimpsest.ops.replay.branches import (
     COPIES,
-    Branch,
+    BranchManifest,
     branch_folder,
     branch_settings,
     records_behind,
@@ -375,14 +375,14 @@ class StoredEmbeddings:
                 found.update(self._read(file, left))
         return found
 
-    def turns(self, memory_ids: Sequence[str]) -> Iterator[KeptTurn]:
+    def turns(self, memory_ids: Sequence[str]) -> Iterator[EmbeddedTurn]:
         """All that turns say, of those that any of the stores has."""
         values = {"model": self.model, "ids": list(memory_ids)}
         for store in self._stores.values():
             with contextlib.suppress(duckdb.Error):  # a store from before them has none
                 (schema,), *_ = store.execute(_SCHEMA).fetchall()
                 rows = store.execute(_TURNS.format(schema=schema), values).fetchall()
-                yield from (KeptTurn(*row) for row in rows)
+                yield from (EmbeddedTurn(*row) for row in rows)
 
     def _read(self, file: Path, keys: Sequence[str]) -> dict[str, Embedding]:
         try:
@@ -432,7 +432,7 @@ LEAST_RECORDS: Final = 100
 
 @contextlib.asynccontextmanager
 async def live_embeddings(
-    settings: Settings, branch: Branch, reader: LogReader
+    settings: Settings, branch: BranchManifest, reader: LogReader
 ) -> AsyncIterator[Sequence[Path]]:
     """Yields files with the live vectors, which exist as long as the block runs: none if the branch
     uses another embedding model or has little to embed. Skips live stores that cannot be read."""

@@ -21,7 +21,7 @@ from pydantic_core import from_json, to_json
 from palimpsest.ops.errors import RequestError
 from palimpsest.ops.opening import open_log
 from palimpsest.ops.parts import utc_now
-from palimpsest.ops.replay.requests import Progress, Watch
+from palimpsest.ops.replay.requests import ReplayProgress, Watch
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.codec import InvalidRecord, decode
 from palimpsest.schemas.commands import Command
@@ -336,7 +336,7 @@ def repartition_log(folder: Path, log: EmbeddedLog, partitions: int, watch: Watc
     with EmbeddedLog(folder, partitions, utc_now) as new:
         new.number_it(secrets.randbits(62) + 1)
         clocks = Clocks(log, range(log.partitions(MEMORY_WRITES.name)))
-        watch.report(Progress("planning the log", 0, 1, "logs"))
+        watch.report(ReplayProgress("planning the log", 0, 1, "logs"))
         clocks.plan()
         copying = _Copying(log, new, clocks, watch)
         if not all(map(copying.topic, ORDER)):
@@ -374,7 +374,9 @@ class _Copying:
         self.ends |= {(topic.name, target): first for target in targets}
         copies = self._copies(topic)
         for done in count(BATCH_RECORDS, BATCH_RECORDS):
-            self.watch.report(Progress(f"writing {topic.name}", min(done, sum(ends)), sum(ends)))
+            self.watch.report(
+                ReplayProgress(f"writing {topic.name}", min(done, sum(ends)), sum(ends))
+            )
             if self.watch.stopping():
                 return False
             if not (batch := [*islice(copies, BATCH_RECORDS)]):

@@ -22,9 +22,9 @@ from palimpsest.ops.replay.requests import (
     OffsetOrTime,
     OfScope,
     Partition,
-    Progress,
     Provider,
     Rate,
+    ReplayProgress,
     Sample,
     TurnsSince,
 )
@@ -47,7 +47,7 @@ class Replay(Answer):
     state: Literal["running", "done", "failed", "stopped"]
     order: dict[str, Any]
     started_at: datetime
-    progress: Progress | None
+    progress: ReplayProgress | None
     result: Any
     error: str | None
     ended_at: datetime | None

@@ -13,7 +13,7 @@ from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.opening import publisher
 from palimpsest.ops.reading.rows import SHORTEST_ID
 from palimpsest.ops.replay.branches import (
-    Branch,
+    BranchManifest,
     check_log,
     keep_branch,
     locked,
@@ -25,9 +25,9 @@ from palimpsest.ops.replay.differences import FactDifference, Record, ScopeDiff,
 from palimpsest.ops.replay.log_reading import reading_log
 from palimpsest.ops.replay.reextraction import reextract
 from palimpsest.ops.replay.requests import (
-    Progress,
     Promote,
     Reextract,
+    ReplayProgress,
     Report,
     Rollback,
     unreported,
@@ -128,9 +128,9 @@ async def _ends(
     Returns the results of the scopes."""
     ends = []
     for number, (scope, command_id) in enumerate(given.items()):
-        report(Progress(phase, number, len(given), "scopes"))
+        report(ReplayProgress(phase, number, len(given), "scopes"))
         ends.append(_end_of(scope, await commands.result(command_id, scope, wait)))
-    report(Progress(phase, len(ends), len(ends), "scopes"))
+    report(ReplayProgress(phase, len(ends), len(ends), "scopes"))
     return ends
 
 
@@ -156,7 +156,7 @@ def alone(settings: Settings) -> Iterator[None]:
         yield
 
 
-async def _begun(live: Queries, branch: Branch) -> tuple[str, dict[str, ScopeEnd]]:
+async def _begun(live: Queries, branch: BranchManifest) -> tuple[str, dict[str, ScopeEnd]]:
     """Returns the id of the promotion to continue, with the results of its scopes so far, if one
     was begun and not rolled back, else a new id."""
     rows = await rows_of(live, _PROMOTIONS) if branch.promotion else []

@@ -23,7 +23,7 @@ from palimpsest.ops.opening import note_log, number_of
 from palimpsest.ops.parts import embedding_model, open_shard, shard_folder, shard_options, utc_now
 from palimpsest.ops.replay.branches import (
     WORKING,
-    Branch,
+    BranchManifest,
     another_branch,
     branch_folder,
     branch_settings,
@@ -48,15 +48,14 @@ from palimpsest.ops.replay.log_reading import (
     offset_at,
     reading_log,
 )
-from palimpsest.ops.replay.requests import UNWATCHED, Progress, Rebuild, Watch
+from palimpsest.ops.replay.requests import UNWATCHED, Rebuild, ReplayProgress, Watch
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import CONVERSATION_TURNS, MEMORY_WRITES
 from palimpsest.stores.lock import FolderInUse, FolderLock
 from palimpsest.stores.shard import DATABASE_FILE
 from palimpsest.streams.logs.base import LogError, LogInUse, LogReader
 from palimpsest.streams.logs.embedded import EmbeddedLog
-from palimpsest.streams.logs.logfile import FILE_NAME, is_alone
-from palimpsest.streams.logs.logfile import FolderLock as LogLock
+from palimpsest.streams.logs.logfile import FILE_NAME, LogLock, is_alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +154,7 @@ async def rebuild(settings: Settings, request: Rebuild, watch: Watch = UNWATCHED
     return done
 
 
-def _branch(settings: Settings, request: Rebuild, log: LogReader) -> Branch:
+def _branch(settings: Settings, request: Rebuild, log: LogReader) -> BranchManifest:
     """The branch of the name: the one that is there where it goes on, or a new one."""
     partitions, number = log.partitions(CONVERSATION_TURNS.name), number_of(log)
     if request.partition is not None and not 0 <= request.partition < partitions:
@@ -171,7 +170,7 @@ def _branch(settings: Settings, request: Rebuild, log: LogReader) -> Branch:
         if found.kind != "rebuild" or not is_of_log:
             raise another_branch(request.name)
         return found
-    branch = Branch(name=request.name, partitions=partitions, of_log=number)
+    branch = BranchManifest(name=request.name, partitions=partitions, of_log=number)
     make_branch(settings, branch)
     return branch
 
@@ -182,7 +181,7 @@ def working_on(settings: Settings, name: str) -> AbstractContextManager[None]:
     return locked(branch_folder(settings, name), WORKING, busy)
 
 
-def make_branch(settings: Settings, branch: Branch) -> None:
+def make_branch(settings: Settings, branch: BranchManifest) -> None:
     """A branch with an empty log, so that its stores can be read."""
     folder = branch_folder(settings, branch.name)
     folder.mkdir(parents=True, exist_ok=True)
@@ -194,7 +193,7 @@ def make_branch(settings: Settings, branch: Branch) -> None:
 class _Work:
     settings: Settings
     request: Rebuild
-    branch: Branch
+    branch: BranchManifest
     log: LogReader
     watch: Watch
     _jobs: list[FoldJob] = field(default_factory=list)
@@ -213,7 +212,7 @@ class _Work:
         """Fold all partitions, and compare them with the live ones. `alone`: no worker runs."""
         done = Rebuilt(self.branch.name)
         self.watch.report(
-            Progress("copying the live stores", 0, len(self.partitions), "partitions")
+            ReplayProgress("copying the live stores", 0, len(self.partitions), "partitions")
         )
         name = self.branch.name
         async with live_copies(self.settings, self.log, name, self.partitions, alone) as copies:
@@ -282,7 +281,7 @@ class _Work:
         return FoldJob(self.settings, self.own, copy.partition, ends, stored)
 
     def _compared(self, copy: LiveCopy, offset: int, embedded: int) -> RebuiltPartition:
-        self.watch.report(Progress("comparing", 0, 1, "partitions"))
+        self.watch.report(ReplayProgress("comparing", 0, 1, "partitions"))
         files = [shard_folder(self.own, copy.partition) / DATABASE_FILE]
         why = copy.not_compared
         live = [] if why else [copy]
@@ -355,8 +354,8 @@ def without_worker(settings: Settings, advice: str = STOP_FIRST) -> Iterator[Non
 
 def exchange(
     settings: Settings,
-    branch: Branch,
-    live: Branch,
+    branch: BranchManifest,
+    live: BranchManifest,
     partitions: Iterable[int],
     folders: tuple[str, ...],
     check: Callable[[], object] = lambda: None,

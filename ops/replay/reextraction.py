@@ -29,8 +29,8 @@ from palimpsest.ops.parts import (
     utc_now,
 )
 from palimpsest.ops.replay.branches import (
-    Branch,
-    Selection,
+    BranchManifest,
+    TurnSelection,
     branch_folder,
     branch_settings,
     check_log,
@@ -67,7 +67,7 @@ class Reextracted:
     """The result of one run. `spent` covers all runs; `waiting` counts the live records that the
     live memory itself has not finished; `dead` counts the branch's dead letters."""
 
-    branch: Branch
+    branch: BranchManifest
     ended: Literal["done", "stopped", "budget"]
     turns: int
     commands: int
@@ -183,7 +183,7 @@ def differing(
     return tuple(f"{key}={value}" for key, value in sorted(values.items()))
 
 
-def the_branch(settings: Settings, asked: Reextract, reader: LogReader) -> Branch:
+def the_branch(settings: Settings, asked: Reextract, reader: LogReader) -> BranchManifest:
     """Returns the requested branch and creates it if it does not exist. Raises RequestError if a
     different branch has this name."""
     branch_folder(settings, asked.branch)  # reports an invalid name as such
@@ -191,7 +191,7 @@ def the_branch(settings: Settings, asked: Reextract, reader: LogReader) -> Branc
     try:
         branch = read_branch(settings, asked.branch)
     except NotFoundError:
-        branch = Branch(
+        branch = BranchManifest(
             name=asked.branch,
             kind="reextraction",
             partitions=reader.partitions(MEMORY_WRITES.name),
@@ -208,7 +208,7 @@ def the_branch(settings: Settings, asked: Reextract, reader: LogReader) -> Branc
             f" or remove it with `palimpsest replay drop {branch.name}`"
         )
     check_log(branch, reader)
-    unsaid = (asked.overrides, selection) == ((), Selection())
+    unsaid = (asked.overrides, selection) == ((), TurnSelection())
     if not unsaid and (asked.overrides, selection) != (branch.settings, branch.selection):
         raise RequestError(
             f"the branch {branch.name} was made with {_told(branch.settings, branch.selection)},"
@@ -219,13 +219,13 @@ def the_branch(settings: Settings, asked: Reextract, reader: LogReader) -> Branc
     return branch
 
 
-def _told(overrides: Sequence[str], selection: Selection | None) -> str:
+def _told(overrides: Sequence[str], selection: TurnSelection | None) -> str:
     chosen = {} if selection is None else selection.model_dump(mode="json", exclude_none=True)
     parts = [*overrides, *(f"{name}={value}" for name, value in chosen.items())]
     return ", ".join(parts) or "the live settings and all turns"
 
 
-def _take_sample(live: LiveLog, selection: Selection) -> None:
+def _take_sample(live: LiveLog, selection: TurnSelection) -> None:
     """Fixes the sample: the turns with the smallest hashes among all present ones, in an order
     independent of time and scope."""
     ids = (message.id for message in _chosen_turns(live.reader, selection))
@@ -237,7 +237,7 @@ def _take_sample(live: LiveLog, selection: Selection) -> None:
 
 @contextlib.asynccontextmanager
 async def _branch_application(
-    settings: Settings, branch: Branch, live: LiveLog, budget: Budget, stop: asyncio.Event
+    settings: Settings, branch: BranchManifest, live: LiveLog, budget: Budget, stop: asyncio.Event
 ) -> AsyncIterator[tuple[Application, FedClock]]:
     """Yields the branch's own stages on its own log, which finish the work in progress once `stop`
     is set. Raises SetupError for an unusable model."""
@@ -262,7 +262,7 @@ async def _branch_application(
                 clock=clock,
                 make_language=make_language,
                 make_embedding=lambda own: StoredEmbeddings(embedding_model(own), stored),
-                adapted=partial(_extracting, branch.selection or Selection(), live),
+                adapted=partial(_extracting, branch.selection or TurnSelection(), live),
                 replies=replies,
             )
         )
@@ -279,7 +279,7 @@ async def _branch_application(
         yield app, clock
 
 
-def _extracting(selection: Selection, live: LiveLog, stage: Stage) -> Stage:
+def _extracting(selection: TurnSelection, live: LiveLog, stage: Stage) -> Stage:
     """Returns the stage; extract calls a model only for the selected turns, and repeats the live
     extraction of the others, if there is one."""
 
@@ -299,11 +299,11 @@ def _extracting(selection: Selection, live: LiveLog, stage: Stage) -> Stage:
 # --- selected turns -------------------------------------------------------------------------------
 
 
-def _selection_of(request: Reextract) -> Selection:
-    return Selection(**{name: getattr(request, name) for name in Selection.model_fields})
+def _selection_of(request: Reextract) -> TurnSelection:
+    return TurnSelection(**{name: getattr(request, name) for name in TurnSelection.model_fields})
 
 
-def _chosen_turns(reader: LogReader, selection: Selection) -> Iterator[Message]:
+def _chosen_turns(reader: LogReader, selection: TurnSelection) -> Iterator[Message]:
     """Yields all turns within the selection's scope and time that the live memory sent to a model,
     partition by partition. Blocks."""
     for message in _messages(reader, TURNS_NORMALIZED, selection):
@@ -311,7 +311,7 @@ def _chosen_turns(reader: LogReader, selection: Selection) -> Iterator[Message]:
             yield message
 
 
-def _messages(reader: LogReader, topic: Topic, selection: Selection) -> Iterator[Message]:
+def _messages(reader: LogReader, topic: Topic, selection: TurnSelection) -> Iterator[Message]:
     for partition in range(reader.partitions(topic.name)):
         for record in recorded(reader, topic.name, partition):
             message = decoded(record)
@@ -377,7 +377,7 @@ class _Calls:
 def estimate(settings: Settings, asked: Reextract) -> Estimate:
     """Estimates from the live log and changes nothing. Raises RequestError, SettingsError,
     LogError."""
-    branch = Branch(name=asked.branch, partitions=1, settings=asked.overrides)
+    branch = BranchManifest(name=asked.branch, partitions=1, settings=asked.overrides)
     own, selection = branch_settings(settings, branch), _selection_of(asked)
     with reading_log(settings) as reader:
         topic = TURNS_NORMALIZED.name
@@ -408,7 +408,7 @@ def estimate(settings: Settings, asked: Reextract) -> Estimate:
     return Estimate(turns, everything, read, written, extractions.told > 0, seconds, cost)
 
 
-def _recorded(reader: LogReader, selection: Selection) -> tuple[_Calls, _Calls]:
+def _recorded(reader: LogReader, selection: TurnSelection) -> tuple[_Calls, _Calls]:
     """Returns the usage of extraction and that of decisions."""
     extractions, decisions = _Calls(), _Calls()
     for message in _messages(reader, FACTS_EXTRACTED, selection):

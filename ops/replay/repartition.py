@@ -27,7 +27,7 @@ from palimpsest.ops.maintenance.shadow_deciding import STATE as SHADOW_STATE
 from palimpsest.ops.opening import note_log, open_log
 from palimpsest.ops.parts import embedding_model, open_shard, shard_folder, shard_options, utc_now
 from palimpsest.ops.replay.branches import (
-    Branch,
+    BranchManifest,
     another_branch,
     branch_folder,
     branch_names,
@@ -57,7 +57,7 @@ from palimpsest.ops.replay.rebuild import (
     without_worker,
     working_on,
 )
-from palimpsest.ops.replay.requests import UNWATCHED, Progress, Rebuild, Watch
+from palimpsest.ops.replay.requests import UNWATCHED, Rebuild, ReplayProgress, Watch
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.topics import ALL_TOPICS, MEMORY_WRITES
 from palimpsest.stores.database.snapshot import gather_store, scopes_in
@@ -104,7 +104,7 @@ class _Repartitioning:
             check_processed(self.settings, log)
             now = fingerprint(log)
             branch = self._begun(log, now)
-            self.watch.report(Progress("copying the live stores", 0, 1, "stores"))
+            self.watch.report(ReplayProgress("copying the live stores", 0, 1, "stores"))
             partitions = range(log.partitions(MEMORY_WRITES.name))
             name = branch.name
             async with live_copies(self.settings, log, name, partitions, alone=True) as copies:
@@ -134,11 +134,11 @@ class _Repartitioning:
             done.kept = await asyncio.to_thread(exchange_log, self.settings, branch, now)
         return done
 
-    def _begun(self, log: EmbeddedLog, now: str) -> Branch:
+    def _begun(self, log: EmbeddedLog, now: str) -> BranchManifest:
         """Returns the branch: a complete one, of which only the swap remains, if it was made from
         the present log or was live once; else an incomplete one, with what was made from the
         present log. Raises RequestError for a different branch of this name."""
-        branch = Branch(
+        branch = BranchManifest(
             name=self.request.name,
             partitions=self.request.shards or 1,
             read_through=_written(log),
@@ -165,7 +165,7 @@ class _Repartitioning:
     # --- making --------------------------------------------------------------------------------
 
     async def _made(
-        self, log: EmbeddedLog, live: Sequence[LiveCopy], branch: Branch, done: Rebuilt
+        self, log: EmbeddedLog, live: Sequence[LiveCopy], branch: BranchManifest, done: Rebuilt
     ) -> list[int]:
         """Writes the log and folds it, unless it is stopped. Returns how many texts were embedded
         in each partition."""
@@ -209,13 +209,13 @@ class _Repartitioning:
 
     def _compared(
         self,
-        branch: Branch,
+        branch: BranchManifest,
         live: Sequence[LiveCopy],
         ended: datetime | None,
         embedded: Sequence[int],
     ) -> list[RebuiltPartition]:
         """Compares the stores with the live ones."""
-        self.watch.report(Progress("comparing", 0, 1, "partitions"))
+        self.watch.report(ReplayProgress("comparing", 0, 1, "partitions"))
         own = branch_settings(self.settings, branch)
         files = [shard_folder(own, each) / DATABASE_FILE for each in range(branch.partitions)]
         with open_log(own, "read") as new:
@@ -246,10 +246,10 @@ class _Repartitioning:
             done = replace(done, name=name)
         return done
 
-    def _gather(self, parts: Branch) -> None:
+    def _gather(self, parts: BranchManifest) -> None:
         own = branch_settings(self.settings, parts)
         files = [shard_folder(own, each) / DATABASE_FILE for each in range(parts.partitions)]
-        branch = Branch(name=self.request.name, partitions=self.request.shards or 1)
+        branch = BranchManifest(name=self.request.name, partitions=self.request.shards or 1)
         make_branch(self.settings, branch)
         scopes: dict[int, list[str]] = defaultdict(list)
         for scope in sorted(scopes_in(files)):
@@ -260,7 +260,7 @@ class _Repartitioning:
             folder.mkdir(parents=True, exist_ok=True)
             gather_store(folder / DATABASE_FILE, files, scopes[partition])
             self.watch.report(
-                Progress("repartitioning", partition + 1, branch.partitions, "shards")
+                ReplayProgress("repartitioning", partition + 1, branch.partitions, "shards")
             )
         keep_branch(self.settings, branch, whole=True)
 
@@ -343,7 +343,7 @@ def fingerprint(log: EmbeddedLog) -> str:
     return hashlib.sha256(repr((log.number(), ends, log.positions())).encode()).hexdigest()
 
 
-def exchange_log(settings: Settings, branch: Branch, now: str) -> str:
+def exchange_log(settings: Settings, branch: BranchManifest, now: str) -> str:
     """Swaps the branch for the live log and stores, if the `fingerprint` is still `now`, while no
     worker runs. Returns the name of the branch that holds what was live. Blocks. Raises
     RequestError and LogError, without having changed anything."""
@@ -353,7 +353,7 @@ def exchange_log(settings: Settings, branch: Branch, now: str) -> str:
     ):
         partitions = log.partitions(MEMORY_WRITES.name)
         read, number = _written(new), new.number()
-    live = Branch(
+    live = BranchManifest(
         name=branch.name, partitions=partitions, read_through=read, of_log=number, has_log=True
     )
 

@@ -248,7 +248,7 @@ REPLAYS: Final[Mapping[str, type[ReplayRequest]]] = {
 
 # ---- what replays tell ----
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReplayProgress:
     """`done` of `total` in `unit` (such as "records" or "turns") of the step `phase`."""
 
     phase: str
@@ -257,11 +257,11 @@ class Progress:
     unit: str = "records"
 
 
-Report: TypeAlias = Callable[[Progress], None]
+Report: TypeAlias = Callable[[ReplayProgress], None]
 """Called from any thread, at most a few times per second by each reporter."""
 
 
-def unreported(_: Progress) -> None:
+def unreported(_: ReplayProgress) -> None:
     """Discards the progress."""
 
 

@@ -47,7 +47,7 @@ _TOO_LONG: Final = b""
 
 
 @dataclass(slots=True)
-class Imported:
+class ImportProgress:
     """The progress of an import. `pending` are commands not yet executed; `complete`: the file's
     last line arrived, preceded by as many lines as it states."""
 
@@ -90,13 +90,13 @@ class Importer:
     actor: Actor
     seconds: float
     max_bytes: int
-    imported: Imported = field(default_factory=Imported)
+    imported: ImportProgress = field(default_factory=ImportProgress)
     _from_scope: str = ""
     _batch: list[NumberedLine] = field(default_factory=list)
     _size: int = 0
     _given: deque[tuple[str, int, int]] = field(default_factory=deque)
 
-    async def take(self, blocks: AsyncIterable[bytes]) -> Imported:
+    async def take(self, blocks: AsyncIterable[bytes]) -> ImportProgress:
         """Imports all lines. Raises RequestError if it is not an exported scope, and CommandError
         if a batch is refused as a whole; earlier lines stay imported."""
         number = 0

@@ -68,13 +68,13 @@ class RoutedQueries:
         """Which of `awaited` the workers wait for now."""
         return (await self.found()).waiting(awaited)
 
-    async def found(self, needed: Collection[int] = ()) -> Found:
+    async def found(self, needed: Collection[int] = ()) -> PingAnswers:
         """Asks all workers at once; until the partitions that are `needed` have an owner, if there
         are any, so that one that does not answer delays nobody who does not need it."""
-        found = Found()
+        found = PingAnswers()
         token = self._settings.kafka.worker_token
         secret = "" if token is None else token.get_secret_value()
-        asked: set[asyncio.Task[Found]] = {
+        asked: set[asyncio.Task[PingAnswers]] = {
             asyncio.create_task(self._ping(place, own))
             for place, own in announcements(self._settings.data_dir).items()
         }
@@ -98,20 +98,20 @@ class RoutedQueries:
             await asyncio.gather(*asked, *looked_up, return_exceptions=True)
         return found
 
-    async def _ping(self, place: str, secret: str) -> Found:
+    async def _ping(self, place: str, secret: str) -> PingAnswers:
         if not secret:
-            return Found(silent=[f"{place} cannot be asked: kafka.worker_token is not set"])
+            return PingAnswers(silent=[f"{place} cannot be asked: kafka.worker_token is not set"])
         if place not in self._clients:
             self._clients[place] = RemoteQueries(place, secret)
         client = self._clients[place]
         try:
             state = await client.ping()
         except NotThereError as error:
-            return Found(silent=[f"{place} does not answer: {error}"])
+            return PingAnswers(silent=[f"{place} does not answer: {error}"])
         except RequestError as error:
-            return Found(silent=[f"{place} refuses: {error}"])
+            return PingAnswers(silent=[f"{place} refuses: {error}"])
         numbers = cast("list[int]", state.get("partitions") or [])
-        return Found(dict.fromkeys(numbers, client), [state])
+        return PingAnswers(dict.fromkeys(numbers, client), [state])
 
     async def _looked_up(self, address: str) -> list[str]:
         """The addresses of all machines behind a host name; none where nothing knows it within
@@ -240,14 +240,14 @@ class RoutedQueries:
 
 
 @dataclass(slots=True)
-class Found:
+class PingAnswers:
     """What workers answered to a ping. `silent`: who gave no answer, in words."""
 
     owners: dict[int, RemoteQueries] = field(default_factory=dict)
     states: list[JsonObject] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
 
-    def add(self, other: Found) -> None:
+    def add(self, other: PingAnswers) -> None:
         self.owners |= other.owners
         self.states += other.states
         self.silent += other.silent

@@ -51,7 +51,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedSettings:
     """The effective settings. `origins` maps every key that is not a default to its source."""
 
     settings: Settings
@@ -70,7 +70,7 @@ def load_settings(
     data_dir: Path | None = None,
     file: Path | None = None,
     environment: Mapping[str, str] | None = None,
-) -> Loaded:
+) -> LoadedSettings:
     """The settings of this run.
 
     `flags` are `key=value`; `file` must exist if it is set; by default `palimpsest.toml` of the
@@ -95,7 +95,7 @@ def load_settings(
         settings = Settings.model_validate(_nested(values))
     except ValidationError as error:
         raise SettingsError(_explained(error, origins)) from None
-    return Loaded(settings, origins)
+    return LoadedSettings(settings, origins)
 
 
 def with_overrides(settings: Settings, flags: Sequence[str]) -> Settings:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from palimpsest.ops.operations.operation import Operation, Read
     from palimpsest.ops.service.queries import Queries
     from palimpsest.ops.settings.sections import Settings
-    from palimpsest.ops.settings.sources import Loaded
+    from palimpsest.ops.settings.sources import LoadedSettings
 
 T = TypeVar("T")
 
@@ -129,7 +129,7 @@ class Cli:
     overrides: tuple[str, ...]
     branch: str | None = None
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedSettings:
         """The effective settings and the source of each. Raises SettingsError."""
         from palimpsest.ops.settings.sources import load_settings
 

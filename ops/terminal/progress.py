@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from palimpsest.ops.maintenance.process import Process
-    from palimpsest.ops.replay.requests import Progress, Report
+    from palimpsest.ops.replay.requests import ReplayProgress, Report
 
 INTERVAL_SECONDS: Final = 0.25
 WINDOW_SECONDS: Final = 30.0
@@ -167,7 +167,7 @@ def replay_progress() -> Iterator[Report]:
     with _bar("{task.fields[amount]}") as bar:
         task = bar.add_task("", total=None, amount="")
 
-        def report(progress: Progress) -> None:
+        def report(progress: ReplayProgress) -> None:
             if progress.phase != bar.tasks[0].description:
                 # What an earlier run has done is no pace of this one.
                 bar.reset(task, description=progress.phase, completed=progress.done)

@@ -41,7 +41,7 @@ LARGEST_TURN: Final = 2**40
 """No limit here: the service refuses turns that are too large."""
 
 
-class Service(BackgroundTransport):
+class ServiceTransport(BackgroundTransport):
     """Sends operations to a service. `machine`: commands are sent as a machine, which may not
     change protected memories."""
 

@@ -34,7 +34,7 @@ from palimpsest.streams.logs.logfile import (
     FILE_NAME,
     LOCK_NAME,
     OFFSET_BITS,
-    FolderLock,
+    LogLock,
     Reader,
     Writer,
     id_range,
@@ -95,7 +95,7 @@ class EmbeddedLog:
         self._clock = clock
         self._compact_after = compact_after
         self._writer: Writer | None = None
-        self._lock: FolderLock | None = None
+        self._lock: LogLock | None = None
         if partitions is not None and partitions < 1:
             raise LogError(f"log {self.path}: {partitions} partitions; there must be at least 1")
         with contextlib.ExitStack() as undo:
@@ -108,7 +108,7 @@ class EmbeddedLog:
                         " choose another data folder or make its parent writable"
                     ) from error
                 if mode == "process":
-                    self._lock = FolderLock.acquire(folder / LOCK_NAME, clock())
+                    self._lock = LogLock.acquire(folder / LOCK_NAME, clock())
                     undo.callback(self._lock.release)
                 self._writer = Writer(self.path, partitions)
                 undo.callback(self._writer.close)

@@ -374,7 +374,7 @@ APPEND_TIMEOUT_SECONDS: Final = 30.0
 _APPEND_POLL_SECONDS: Final = 0.001
 
 
-class FolderLock:
+class LogLock:
     """The right to process the log of a folder; held from `acquire` to `release`."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -382,7 +382,7 @@ class FolderLock:
         self._descriptor: int | None = descriptor
 
     @classmethod
-    def acquire(cls, path: Path, since: datetime) -> FolderLock:
+    def acquire(cls, path: Path, since: datetime) -> LogLock:
         """Takes the lock at once, never waiting.
 
         Raises LogError naming the holder's process id if another process (or another open log of

@@ -59,7 +59,7 @@ class Tracer(Protocol):
         ...
 
 
-class Work(Protocol):
+class TracedWork(Protocol):
     """A record that a stage is working on."""
 
     record: Record
@@ -68,7 +68,7 @@ class Work(Protocol):
 
 
 _tracers: list[Tracer] = []
-current: ContextVar[Sequence[Work]] = ContextVar("current", default=())
+current: ContextVar[Sequence[TracedWork]] = ContextVar("current", default=())
 """The records that the running code works for."""
 caller: ContextVar[bytes | None] = ContextVar("caller", default=None)
 """The valid `traceparent` of the request that the running code answers."""
@@ -84,7 +84,7 @@ def installed() -> Tracer | None:
 
 
 @contextmanager
-def working_on(works: Sequence[Work]) -> Iterator[None]:
+def working_on(works: Sequence[TracedWork]) -> Iterator[None]:
     """Attributes calls to models, and lines of the program's log, to these records."""
     token = current.set(works)
     try:

@@ -9,7 +9,7 @@ import pytest
 
 from palimpsest.ops.replay.branches import branch_settings, read_branch
 from palimpsest.ops.replay.rebuild import rebuild
-from palimpsest.ops.replay.requests import Progress, Rebuild, Watch
+from palimpsest.ops.replay.requests import Rebuild, ReplayProgress, Watch
 from palimpsest.schemas.topics import MEMORY_WRITES
 from tests.rebuilding import live_on, opened, rebuilt, settings_of, state_of
 
@@ -28,7 +28,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_rebuild_that_is_interrupted_and_one_that_goes_on_hold_what_is_live(past: Path) -> None:
     settings = settings_of(past)
-    told: list[Progress] = []
+    told: list[ReplayProgress] = []
 
     def batch_is_done() -> bool:
         return runs <= STOPS and any(each.unit == "records" for each in told)

@@ -15,7 +15,7 @@ from palimpsest.ops.opening import open_log
 from palimpsest.ops.replay.repartition import (
     repartition,
 )
-from palimpsest.ops.replay.requests import Progress, Rebuild, Watch
+from palimpsest.ops.replay.requests import Rebuild, ReplayProgress, Watch
 from tests.fault.driver import processes
 from tests.fault.dying import die_at_write
 from tests.repartitioning import goes_on, partitions_of, repartitioned, settings_of, states
@@ -41,7 +41,7 @@ LAST_WRITES = 16
 def dying_at(folder: Path, phase: str) -> None:
     """Repartitions, and is killed when this step is reported."""
 
-    def report(progress: Progress) -> None:
+    def report(progress: ReplayProgress) -> None:
         if progress.phase == phase:
             os.kill(os.getpid(), signal.SIGKILL)
 

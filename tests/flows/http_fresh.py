@@ -12,13 +12,13 @@ from pathlib import Path
 import httpx
 
 from palimpsest.ops.http.service import Service
-from palimpsest.ops.replay.branches import Branch
+from palimpsest.ops.replay.branches import BranchManifest
 from palimpsest.schemas.topics import CONVERSATION_TURNS
 from palimpsest.streams.logs.base import Outgoing
 from tests.flows.http_samples import Sample
 from tests.flows.program import until
 
-BRANCH = Branch(
+BRANCH = BranchManifest(
     name="made", kind="rebuild", created_at=datetime(2026, 3, 1, tzinfo=UTC), partitions=1
 )
 COMPARED = "20260301T100000-00000001"

@@ -14,7 +14,7 @@ import pytest
 from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations.memories import Get
 from palimpsest.ops.operations.provenance import History
-from palimpsest.ops.replay.branches import Selection, keep_branch, read_branch
+from palimpsest.ops.replay.branches import TurnSelection, keep_branch, read_branch
 from palimpsest.ops.replay.diff import compared
 from palimpsest.ops.replay.differences import FactDifference, ScopeDiff
 from palimpsest.ops.replay.promotion import alone, promote, rollback
@@ -254,7 +254,7 @@ def test_turns_that_came_since_keep_their_own_facts(made: Lab) -> None:
 def test_only_what_was_extracted_anew_is_promoted(made: Lab) -> None:
     async def trying() -> None:
         later = BEGIN.replace(year=BEGIN.year + 1)
-        for selection in (Selection(scope="ben"), Selection(since=later)):
+        for selection in (TurnSelection(scope="ben"), TurnSelection(since=later)):
             branch = read_branch(made.settings, "better").model_copy(
                 update={"selection": selection}
             )

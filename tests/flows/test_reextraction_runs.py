@@ -12,7 +12,7 @@ from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.maintenance.embedded import application
 from palimpsest.ops.parts import SetupError
 from palimpsest.ops.replay.branches import (
-    Branch,
+    BranchManifest,
     branch_folder,
     branch_statuses,
     drop_unused,
@@ -20,7 +20,7 @@ from palimpsest.ops.replay.branches import (
     read_branch,
 )
 from palimpsest.ops.replay.reextraction import differing, estimate
-from palimpsest.ops.replay.requests import Progress, Reextract
+from palimpsest.ops.replay.requests import Reextract, ReplayProgress
 from palimpsest.schemas.commands import (
     ApplyProposalsCommand,
     DismissProposalsCommand,
@@ -259,7 +259,7 @@ async def test_refusals_say_what_to_do(tmp_path: Path) -> None:
         for name in ("Up", "a/b", ".."):
             with pytest.raises(RequestError, match="cannot name a branch"):
                 await live.branch(name)
-        rebuilt = Branch(name="old", kind="rebuild", created_at=BEGIN, partitions=1)
+        rebuilt = BranchManifest(name="old", kind="rebuild", created_at=BEGIN, partitions=1)
         keep_branch(live.settings, rebuilt)
         with pytest.raises(RequestError, match="replay rebuild"):
             await live.branch("old")
@@ -289,14 +289,14 @@ async def test_a_stop_ends_it_and_the_rate_is_kept(tmp_path: Path) -> None:
         live.say(*TURNS)
         await live.run()
         stopping = asyncio.Event()
-        told: list[Progress] = []
+        told: list[ReplayProgress] = []
 
-        def report(step: Progress) -> None:
+        def report(step: ReplayProgress) -> None:
             told.append(step)
             stopping.set()
 
         done = await live.branch(report=report, stopping=stopping, rate=0.01)
         assert done.ended == "stopped"
-        assert told == [Progress("extracting", 1, 32)]
+        assert told == [ReplayProgress("extracting", 1, 32)]
         assert (await live.branch()).ended == "done"
     assert set(facts(live.of_branch())) == {text for turn in TURNS for text in NEW[turn]}

@@ -23,7 +23,7 @@ from palimpsest.ops.replay.rebuild import rebuild
 from palimpsest.ops.replay.repartition import (
     repartition,
 )
-from palimpsest.ops.replay.requests import Progress, Promote, Rebuild, Watch
+from palimpsest.ops.replay.requests import Promote, Rebuild, ReplayProgress, Watch
 from palimpsest.ops.service.queries import queries
 from palimpsest.ops.settings.sections import Settings
 from palimpsest.schemas.commands import ForgetCommand, MemoryPatch, ModifyCommand, SessionEndCommand
@@ -306,7 +306,7 @@ def test_only_what_is_processed_and_closed_is_exchanged(
 def test_what_is_said_meanwhile_is_not_lost(small: Path, tmp_path: Path) -> None:
     settings = copy(small, tmp_path)
 
-    def said(progress: Progress) -> None:
+    def said(progress: ReplayProgress) -> None:
         if progress.phase.startswith("writing memory-history"):
             with open_log(settings, "publish") as log:
                 _publish(log)

@@ -11,7 +11,7 @@ import pytest
 from palimpsest.ops.replay.branches import branch_folder, read_branch
 from palimpsest.ops.replay.promotion import promote, rollback
 from palimpsest.ops.replay.reextraction import differing, reextract
-from palimpsest.ops.replay.requests import Progress, Promote, Reextract, Report, Rollback
+from palimpsest.ops.replay.requests import Promote, Reextract, ReplayProgress, Report, Rollback
 from tests.branches_by_hand import outgoing_turn
 from tests.flows.program import until
 from tests.rebuilding import rebuilt
@@ -76,7 +76,7 @@ def killed_promotion(lab: Lab) -> None:
 def kills_a_worker(lab: Lab) -> Report:
     """One that is killed once all commands of the promotion are in the log."""
 
-    def report(progress: Progress) -> None:
+    def report(progress: ReplayProgress) -> None:
         if (progress.phase, progress.done) == ("promoting", 0):
             lab.kill("one")
 

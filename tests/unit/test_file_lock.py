@@ -14,7 +14,7 @@ from palimpsest.stores.lock import FolderInUse, FolderLock
 from palimpsest.streams.logs import file_lock
 from palimpsest.streams.logs.base import LogInUse
 from palimpsest.streams.logs.file_lock import acquired, is_held
-from palimpsest.streams.logs.logfile import FolderLock as LogLock
+from palimpsest.streams.logs.logfile import LogLock
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from palimpsest.ops.replay.counterparts import (
     NEAR_COSINE,
+    ComparedFact,
     Comparison,
     Pairs,
-    Statement,
     denies,
     may_be_pairs,
     near_cosine,
@@ -27,19 +27,19 @@ WORDS = ("Ana", "Rex", "likes", "tea", "not", "never", "Oslo", "nicht", "dog", "
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join)
 
 
-def statement(memory_id: str, content: str, *sources: str) -> Statement:
-    return Statement(memory_id, content, content_hash(content), sources)
+def statement(memory_id: str, content: str, *sources: str) -> ComparedFact:
+    return ComparedFact(memory_id, content, content_hash(content), sources)
 
 
 @st.composite
-def memories(draw: st.DrawFn, prefix: str) -> list[Statement]:
+def memories(draw: st.DrawFn, prefix: str) -> list[ComparedFact]:
     """Facts as a scope has them: no content twice."""
     texts = draw(st.lists(TEXTS, max_size=8, unique_by=content_hash))
     turns = st.lists(st.sampled_from(("t1", "t2", "t3")), min_size=1, max_size=2, unique=True)
     return [statement(f"{prefix}{number}", text, *draw(turns)) for number, text in enumerate(texts)]
 
 
-def paired(live: list[Statement], branch: list[Statement], gone: list[Statement]) -> Pairs:
+def paired(live: list[ComparedFact], branch: list[ComparedFact], gone: list[ComparedFact]) -> Pairs:
     pairs = Pairs(frozenset(each.memory_id for each in gone))
     pairs.take_equal(live, branch)
     rest = [each for each in live if each.memory_id not in pairs.paired]
@@ -50,7 +50,10 @@ def paired(live: list[Statement], branch: list[Statement], gone: list[Statement]
 
 @given(memories("l"), memories("b"), memories("f"), st.randoms(use_true_random=False))
 def test_pairs_hold_whatever_the_order(
-    live: list[Statement], branch: list[Statement], gone: list[Statement], chance: random.Random
+    live: list[ComparedFact],
+    branch: list[ComparedFact],
+    gone: list[ComparedFact],
+    chance: random.Random,
 ) -> None:
     pairs = paired(live, branch, gone)
     by_id = {each.memory_id: each for each in (*live, *branch, *gone)}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.embedding.turn_passages import KeptTurn, copy_missing_turns, embed_turns
+from palimpsest.ops.embedding.turn_passages import EmbeddedTurn, copy_missing_turns, embed_turns
 from palimpsest.ops.replay.live_stores import StoredEmbeddings
 from palimpsest.schemas.memory_texts import OUTLINE_CHARACTERS
 from palimpsest.schemas.rows.memories import MemoryRow
@@ -55,9 +55,9 @@ def write(shard: Shard, *rows: MemoryRow) -> None:
     unit.commit(Progress("test", {}, (), (), 0))
 
 
-def kept(shard: Shard) -> list[KeptTurn]:
+def kept(shard: Shard) -> list[EmbeddedTurn]:
     columns = "memory_id, embedding_key, content_hash, tokens"
-    return [KeptTurn(*row) for row in shard.fetch(f"SELECT {columns} FROM turn_passages")]
+    return [EmbeddedTurn(*row) for row in shard.fetch(f"SELECT {columns} FROM turn_passages")]
 
 
 def first(shard: Shard, question: str = SAID) -> list[str]:
