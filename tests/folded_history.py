@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from palimpsest.ops.maintenance.erasing import carry_out_in
+from palimpsest.ops.maintenance.erasing import execute_in
 from palimpsest.ops.reading.sources import Sources
 from palimpsest.ops.replay.fold import FoldJob, FoldResult, fold_partition
 from palimpsest.ops.replay.requests import UNWATCHED, Watch
@@ -118,7 +118,7 @@ def live_to_an_erasure(pipeline: Pipeline) -> History:
 def live(pipeline: Pipeline) -> None:
     """The whole history."""
     history = live_to_an_erasure(pipeline)
-    carry_out_in(pipeline.log, 0, pipeline.shard)
+    execute_in(pipeline.log, 0, pipeline.shard)
     _hold(history)
     _keep_documents(history)
     _redrive(history)

@@ -6,7 +6,7 @@ import asyncio
 import random
 from pathlib import Path
 
-from palimpsest.ops.maintenance.erasing import carry_out_in
+from palimpsest.ops.maintenance.erasing import execute_in
 from palimpsest.ops.parts import embedding_model, open_shard, shard_options
 from palimpsest.ops.replay.rebuild import Rebuilt, rebuild
 from palimpsest.ops.replay.requests import Rebuild
@@ -142,7 +142,7 @@ def live_on(
             pipeline.disarm()
             pipeline.run()
             if pipeline.shard.has_erasures:
-                carry_out_in(pipeline.log, 0, pipeline.shard)
+                execute_in(pipeline.log, 0, pipeline.shard)
     return crashes
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.ops.maintenance.embedded import Application, application
-from palimpsest.ops.maintenance.erasing import carry_out_in
+from palimpsest.ops.maintenance.erasing import execute_in
 from palimpsest.ops.opening import open_log
 from palimpsest.ops.parts import embedding_model, open_shard, shard_options
 from palimpsest.ops.replay.rebuild import Rebuilt
@@ -51,7 +51,7 @@ def lived(folder: Path) -> Settings:
         gained = GainChange(memory=promoted(pipeline, "cat", "Ana has a cat"))
         pipeline.command(*parts((gained,)), first=900)
         pipeline.run()
-        carry_out_in(pipeline.log, 0, pipeline.shard)
+        execute_in(pipeline.log, 0, pipeline.shard)
     (folder / "shard").unlink()
     return settings_of(folder)
 

@@ -33,7 +33,7 @@ STOPPED = 130
 
 
 def register(app: typer.Typer) -> None:
-    command(app)(as_function(Ingest, carry_out))
+    command(app)(as_function(Ingest, execute))
 
 
 def record(
@@ -51,7 +51,7 @@ def record(
     echo(str(cli.execute(GetDeadLetter(dead_letter_id))["record"]))
 
 
-def carry_out(cli: Cli, asked: Ingest) -> Json:
+def execute(cli: Cli, asked: Ingest) -> Json:
     """Publishes the turns of the files. Raises Exit, and RequestError."""
     from palimpsest.ops.ingest.opening import options_of
     from palimpsest.ops.parts import utc_now

@@ -19,10 +19,10 @@ LIVE: Final = ("log.", "kafka.", "data_dir")
 
 def register(group: typer.Typer) -> None:
     for name, kind in REPLAYS.items():
-        command(group, name)(as_function(kind, carry_out))
+        command(group, name)(as_function(kind, execute))
 
 
-def carry_out(cli: Cli, request: ReplayRequest) -> Json:
+def execute(cli: Cli, request: ReplayRequest) -> Json:
     """Carries out a replay with its progress on a terminal. After Ctrl-C or SIGTERM, one that
     `stops` finishes what is under way; a second signal ends it at once."""
     import asyncio

@@ -427,7 +427,7 @@ async def _look(repair: Repair, domain: str) -> str | None:
     plan = await asyncio.to_thread(repair.plan, domain)
     if not plan.scopes:
         return f"{reason}; nothing that may be repaired now"
-    after = await carry_out(repair, domain, plan, score, state)
+    after = await execute(repair, domain, plan, score, state)
     return f"{reason}; repaired, score {score:g}" + ("" if after is None else f" to {after:g}")
 
 
@@ -448,7 +448,7 @@ async def _settled(repair: Repair, domain: str, score: float, is_due: bool) -> R
     return state
 
 
-async def carry_out(
+async def execute(
     repair: Repair, domain: str, plan: Plan, before: float, state: RepairState
 ) -> float | None:
     """Repairs a domain as planned and records it. Returns the score after it, or None while the

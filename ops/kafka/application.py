@@ -20,7 +20,7 @@ from datetime import datetime
 import duckdb
 
 from palimpsest.ops.log_folder import make_private
-from palimpsest.ops.maintenance.erasing import carry_out_on_kafka
+from palimpsest.ops.maintenance.erasing import execute_on_kafka
 from palimpsest.ops.maintenance.process import Process
 from palimpsest.ops.parts import (
     SetupError,
@@ -182,7 +182,7 @@ class KafkaApplication(Process):
         if shard.has_erasures:
             # In files, before the partition's stages start. What fails stays pending.
             try:
-                carry_out_on_kafka(self.log.append, partition, shard, self.replies)
+                execute_on_kafka(self.log.append, partition, shard, self.replies)
             except (LogError, OSError, duckdb.Error) as error:
                 logger.warning(
                     "erased texts are still in files of partition %d: %s", partition, error

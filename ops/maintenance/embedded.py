@@ -78,7 +78,7 @@ class Application(Process):
 
     async def _work(self, until_drained: bool) -> None:
         """Runs the stages, and between two runs executes pending erasures in files."""
-        async with self.erasing.beside(self._pause).running():
+        async with self.erasing.background_task(self._pause).running():
             await self.erasing.execute()
             while True:
                 await self.worker.run(until_drained)

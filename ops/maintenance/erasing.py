@@ -216,7 +216,7 @@ class FileErasing:
         if self._task is not None:
             self._task.wake()
 
-    def beside(self, pause: Callable[[], None]) -> PeriodicTask:
+    def background_task(self, pause: Callable[[], None]) -> PeriodicTask:
         """The background of the stages. `pause` is called when `execute` has to run."""
 
         async def look() -> None:
@@ -265,7 +265,7 @@ class FileErasing:
             return None
 
 
-def carry_out_in(
+def execute_in(
     log: EmbeddedLog, partition: int, shard: Shard, replies: RecordedReplies | None = None
 ) -> None:
     """Runs the pending erasures of one partition. Raises LogError, OSError, duckdb.Error and
@@ -329,7 +329,7 @@ def _in_files(shard: Shard, written: AsOf | None = None) -> None:
         shard.has_erasures = bool(unfinished(connection))  # one may have come meanwhile
 
 
-def carry_out_on_kafka(
+def execute_on_kafka(
     append: Callable[[Sequence[Outgoing]], object],
     partition: int,
     shard: Shard,

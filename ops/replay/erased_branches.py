@@ -23,7 +23,7 @@ from typing import Final
 import duckdb
 
 from palimpsest.ops.errors import RequestError
-from palimpsest.ops.maintenance.erasing import carry_out_in
+from palimpsest.ops.maintenance.erasing import execute_in
 from palimpsest.ops.parts import (
     SetupError,
     embedding_model,
@@ -272,7 +272,7 @@ class _Erasing:
                 _erase(unit, erasure, rows, at)
                 found = True
         if shard.has_erasures:
-            carry_out_in(log, partition, shard)
+            execute_in(log, partition, shard)
             found = True
         return found
 

@@ -240,7 +240,7 @@ async def _copy(
 
 def _first(shard: Shard, process: QueryProcess, place: dict[str, str]) -> list[int]:
     with shard.reading():  # so that the file is not replaced meanwhile
-        seen: list[int] = process.told({**place, "do": "copy"})["seen"]
+        seen: list[int] = process.exchange({**place, "do": "copy"})["seen"]
         return seen
 
 

@@ -95,7 +95,7 @@ class QueryProcess:
         finally:
             timer.cancel()
 
-    def told(self, command: dict[str, Any], parts: Sequence[pa.Table] = ()) -> dict[str, Any]:
+    def exchange(self, command: dict[str, Any], parts: Sequence[pa.Table] = ()) -> dict[str, Any]:
         """Sends a command and returns its reply, without its table. Raises OSError for a full
         disk."""
         stdin, stdout = self._process.stdin, self._process.stdout
@@ -122,7 +122,7 @@ class QueryProcess:
         return told
 
     def table(self, command: dict[str, Any], parts: Sequence[pa.Table] = ()) -> pa.Table:
-        self.told(command, parts)
+        self.exchange(command, parts)
         try:
             with ipc.open_stream(self._process.stdout) as stream:
                 table = stream.read_all()
@@ -205,7 +205,7 @@ class QueryProcesses:
             found.end()
         begun = QueryProcess(self._memory_mib)
         with begun.killed_after(START_SECONDS):
-            begun.told({"do": "begin"})
+            begun.exchange({"do": "begin"})
         return begun
 
     def close(self) -> None:

@@ -330,7 +330,7 @@ class VectorTable:
         except Exception as error:
             # Any LanceDB error: DuckDB has all of its content. Once; a second error is raised.
             rebuilt = f"damaged: {error}"
-            self._make_anew()
+            self._recreate()
             return self._bring_up(connection, rebuilt, compare=True)
 
     def _open(self) -> str | None:
@@ -338,7 +338,7 @@ class VectorTable:
         all."""
         self._merges = -1
         if not self.folder.exists():
-            self._make_anew()
+            self._recreate()
             return "missing"
         try:
             table = lancedb.connect(self.folder).open_table(TABLE)
@@ -346,11 +346,11 @@ class VectorTable:
                 raise ValueError("it has other columns")
             self._table = table
         except Exception as error:
-            self._make_anew()
+            self._recreate()
             return f"damaged: {error}"
         return None
 
-    def _make_anew(self) -> None:
+    def _recreate(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         table: Any = lancedb.connect(self.folder).create_table(TABLE, schema=self._schema())

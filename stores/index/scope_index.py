@@ -238,7 +238,7 @@ class ScopeIndex:
             with self.lock:
                 self.link_ids(edge.source_id, edge.target_id)
 
-    def tell(self, row: NameRow | RelationRow | MentionRow) -> None:
+    def put_graph_row(self, row: NameRow | RelationRow | MentionRow) -> None:
         """Adds rows for the graph. A repeat changes nothing."""
         with self.lock:
             if isinstance(row, NameRow):

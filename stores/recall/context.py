@@ -122,13 +122,13 @@ def assemble(
     share = min(int(budget * settings.profile_share), settings.profile_tokens)
     block = _Block(found, budget)
     # An answer that ignores a constraint is wrong.
-    block.take_standing(profile.constraints, budget // 2)
-    share = block.take_standing(profile.essential, share)
+    block.take_into_profile(profile.constraints, budget // 2)
+    share = block.take_into_profile(profile.essential, share)
     room = min(int(budget * settings.preferences_share), settings.preferences_tokens)
     for name, pieces in profile.preferences:
         room = block.take_together(name, pieces, room)
     if budget >= settings.full_profile or not found.pieces:
-        share = block.take_standing((*profile.identity, *profile.others), share)
+        share = block.take_into_profile((*profile.identity, *profile.others), share)
     short, *longer = settings.excerpts
     whole = int(budget * settings.whole_share)
     for piece in found.pieces:
@@ -138,7 +138,7 @@ def assemble(
             block.take(piece, (short,))
     for characters in longer:
         block.extend(characters)
-    block.take_standing(profile.identity, share)
+    block.take_into_profile(profile.identity, share)
     for piece in found.neighbors:
         block.take(piece, (short,))
     for characters in longer:
@@ -160,7 +160,7 @@ class _Block:
         self._said = {""}
         self._nearest: dict[str, int | None] = {}
 
-    def take_standing(self, pieces: Sequence[Piece], room: int) -> int:
+    def take_into_profile(self, pieces: Sequence[Piece], room: int) -> int:
         """Adds to the profile what fits into these tokens and is not included yet, each on a line
         without a date. Returns the tokens left of them."""
         for piece in pieces:

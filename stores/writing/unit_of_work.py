@@ -526,7 +526,7 @@ class UnitOfWork:
             *self._rows.staged(MentionRow),
         ]
         for row in graph_rows:
-            self._shard.indexes.change(row.scope, partial(ScopeIndex.tell, row=row))
+            self._shard.indexes.change(row.scope, partial(ScopeIndex.put_graph_row, row=row))
         self._names.commit()
 
 

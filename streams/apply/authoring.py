@@ -146,7 +146,7 @@ def _stored(work: Work, given: StructuredAttribute, text: str, number: int) -> s
         updated_by=work.intent.actor.id,
     )
     row = work.put(row)
-    work.tell("created", row.memory_id, "added to the graph", after=row)
+    work.record_outcome("created", row.memory_id, "added to the graph", after=row)
     return row.memory_id
 
 

@@ -206,7 +206,7 @@ class Work(MemoryChanges):
         if archive:
             self.writes.append(Put(archived(row, archive, self.at)))
         stored = self.put(changed(after, self.at, by or self.intent.actor.id, 0))
-        self.tell(event, row.memory_id, why, row, stored, metadata)
+        self.record_outcome(event, row.memory_id, why, row, stored, metadata)
         return stored
 
     def remove(
@@ -233,7 +233,7 @@ class Work(MemoryChanges):
             return ()
         return changes(MemoryChange(outcomes=tuple(self.outcomes)), self.touched)
 
-    def tell(
+    def record_outcome(
         self,
         event: OutcomeEvent,
         memory_id: str | None,

@@ -304,7 +304,7 @@ def set_flags(work: Work, command: SetFlagsCommand) -> Asking[JsonValue]:
     after = replace(before, **given)
     work.writes.append(Put(after))
     now: dict[str, JsonValue] = {name: getattr(after, name) for name in names}
-    work.tell("flags", None, command.reason, metadata={"flags": now})
+    work.record_outcome("flags", None, command.reason, metadata={"flags": now})
     return {"status": "set", "flags": now}
 
 
@@ -360,7 +360,9 @@ def end_session(work: Work, command: SessionEndCommand) -> Asking[JsonValue]:
     work.writes.append(Put(ended))
     left = without(known.session_id, work.loaded.open_sessions, work.scope)
     work.writes.append(Put(left))
-    work.tell("session-ended", None, command.reason or "command", metadata=told_end(ended))
+    work.record_outcome(
+        "session-ended", None, command.reason or "command", metadata=told_end(ended)
+    )
     return {**answer, "status": "ended", "ended_by": ended.ended_by}
 
 

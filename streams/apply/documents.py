@@ -137,7 +137,7 @@ def _store(work: Work, document: DocumentRow, memory_id: str, text: str, positio
             metadata=json.dumps(where, sort_keys=True),
         )
     )
-    work.tell("created", row.memory_id, "document", after=row, metadata=where)
+    work.record_outcome("created", row.memory_id, "document", after=row, metadata=where)
 
 
 def _failed(message: Message, row: DocumentRow, error: str) -> Step:

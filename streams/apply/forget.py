@@ -188,7 +188,7 @@ def _forget(
     cause: dict[str, JsonValue] = {"drawn_from": [*drawn_from]} if drawn_from else {}
     if command.hard:
         gone = _without_text(work, row)
-        work.tell("purged", memory_id, command.reason, metadata=cause)
+        work.record_outcome("purged", memory_id, command.reason, metadata=cause)
     else:
         gone = work.remove(row, command.reason, cause, archive=FORGOTTEN)
     answer: dict[str, JsonValue] = {
@@ -275,7 +275,7 @@ def erase_scope(work: Work, command: EraseScopeCommand) -> Asking[JsonValue]:
         )
     for row in rows:
         _without_text(work, row)
-    work.tell("purged", None, command.reason, metadata={"memories": len(rows)})
+    work.record_outcome("purged", None, command.reason, metadata={"memories": len(rows)})
     erase_texts(work, rows, whole_scope=True)
     return {"status": "erased", "memories": len(rows)}
 
@@ -313,7 +313,7 @@ def hide_or_show(
     work.names = loaded.entities
     changed: dict[str, list[str]] = {}
     for each in making:
-        _carry_out(work, each, reason)
+        _execute(work, each, reason)
         for statement in each.source.statements:
             source_ids = changed.setdefault(statement.memory_id, [])
             if each.source.row.memory_id not in source_ids:
@@ -345,7 +345,7 @@ def _change(work: Work, source: Source) -> _Change | None:
     return _Change(source, left)
 
 
-def _carry_out(work: Work, change: _Change, reason: str) -> None:
+def _execute(work: Work, change: _Change, reason: str) -> None:
     row, left = change.source.row, change.left
     if not left.text:
         work.remove(row, reason, {"hidden": True}, archive=HIDDEN)

@@ -117,7 +117,9 @@ def import_lines(work: Work, command: ImportCommand) -> Asking[JsonValue]:
     work.writes += taking.categories.writes()
     result = taking.result()
     counts = {"taken": result.taken, "refused": len(result.refused)}
-    work.tell("imported", None, f"from the scope {command.from_scope}", metadata={**counts})
+    work.record_outcome(
+        "imported", None, f"from the scope {command.from_scope}", metadata={**counts}
+    )
     if not taking.graph:
         return result.model_dump(mode="json")
     work.graph = GraphWork(

@@ -140,7 +140,7 @@ def set_privacy(work: Work, command: SetPrivacyCommand) -> Asking[JsonValue]:
     else:
         work.writes.append(Put(after))
         metadata: dict[str, JsonValue] = {"person": name or None, "level": command.level}
-        work.tell("privacy", None, command.reason, metadata=metadata | {"before": before})
+        work.record_outcome("privacy", None, command.reason, metadata=metadata | {"before": before})
     count = sum(known.values())
     offer = None
     if LEVELS.index(command.level) >= LEVELS.index(before) and command.level != "none" and count:

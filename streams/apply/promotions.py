@@ -93,14 +93,14 @@ def promote(work: Work, command: PromoteCommand) -> Asking[JsonValue]:
     changes: list[PromotionChange] = []
     for number in range(command.parts - 1):
         changes += _CHANGES.validate_json(parts[number].payload)
-    return (yield from _carry_out(work, command, [*changes, *command.changes], known))
+    return (yield from _execute(work, command, [*changes, *command.changes], known))
 
 
 def _memories(changes: Sequence[PromotionChange]) -> list[PromotedMemory]:
     return [each.memory for each in changes if isinstance(each, GainChange | ReplaceChange)]
 
 
-def _carry_out(
+def _execute(
     work: Work, command: PromoteCommand, changes: Sequence[PromotionChange], known: Promotions
 ) -> Asking[JsonValue]:
     memories = _memories(changes)
@@ -192,7 +192,7 @@ def _gain(promoting: Promoting, memory: PromotedMemory) -> None:
     there = work.memories.get(memory_id)
     row = work.put(row if there is None else revived(there, row, work.at))
     reason, told = _origin(promoting, memory)
-    work.tell("created", row.memory_id, reason, None, row, told)
+    work.record_outcome("created", row.memory_id, reason, None, row, told)
     work.writes += map(Put, edge_rows(row, memory.sources))
     _take_facts(promoting, memory, row)
     promoting.item("gained", row.memory_id, "", there, row, memory.memory_id)

@@ -110,7 +110,7 @@ def proposals_step(
         if not intent.round:
             work.writes.append(Put(fact_row(message, intent, proposal.fact)))
         work.writes.append(Put(proposal_row(message, intent, proposal)))
-        outcome = yield from _carry_out(work, proposal, number)
+        outcome = yield from _execute(work, proposal, number)
         work.outcomes.append(_explained(outcome, work, proposal))
         if outcome.event != "reconsidered":
             work.writes.append(Put(outcome_row(message, outcome)))
@@ -160,7 +160,7 @@ def _load(work: _Work, intent: ProposalsIntent) -> Asking[None]:
         work.names = of_pending.entities
 
 
-def _carry_out(work: _Work, proposal: Proposal, number: int) -> Asking[Outcome]:
+def _execute(work: _Work, proposal: Proposal, number: int) -> Asking[Outcome]:
     order = decision_order(work.intent.decision_order, number)
     target = work.memories.get(proposal.target_id or "")
     sources = sources_of(proposal.fact, work.intent.turn, work.memories)

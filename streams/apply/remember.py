@@ -106,11 +106,11 @@ def remember(work: Work, command: RememberCommand) -> Asking[JsonValue]:
         return {**_known(work, command, same, wished, lowered), **lowered}
     existing = work.loaded.by_source.get(command.source_id or "")
     if existing is not None and command.drawn_from is None:
-        work.tell("deduped", existing.memory_id, "same content or source")
+        work.record_outcome("deduped", existing.memory_id, "same content or source")
         return {"id": existing.memory_id, "deduped": True, "version": existing.version}
     new = _row(work, command, stored, importance, is_pinned, tags)
     row = work.put(as_owned(new) if is_anothers else new)
-    work.tell("created", row.memory_id, "remembered", after=row, metadata=lowered)
+    work.record_outcome("created", row.memory_id, "remembered", after=row, metadata=lowered)
     work.graph = structure_work(work, command.structured, (row.memory_id,))
     if command.drawn_from is not None:
         work.writes += map(Put, edge_rows(row, drawn_from))
@@ -137,7 +137,7 @@ def _known(
             work.writes.append(Put(wished))
             work.touched += [(same.memory_id, kind) for kind in kinds_of(same, wished)]
             work.memories[same.memory_id] = wished
-        work.tell("deduped", same.memory_id, "same content or source")
+        work.record_outcome("deduped", same.memory_id, "same content or source")
         return {"id": same.memory_id, "deduped": True, "version": same.version}
     row = work.change(same, wished, "modified", "remembered again", lowered)
     why = f"the text was known; changed: {', '.join(new)}"

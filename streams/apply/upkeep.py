@@ -170,7 +170,9 @@ def repair(work: Work, command: RepairCommand) -> Asking[JsonValue]:
         "score_after": command.score_after,
         "merged": len(merged),
     }
-    work.tell("repaired", None, f"{command.domain}, asked for by {command.by}", metadata=told)
+    work.record_outcome(
+        "repaired", None, f"{command.domain}, asked for by {command.by}", metadata=told
+    )
     return {"status": "repaired", **told}
 
 
@@ -179,7 +181,7 @@ def record_health(work: Work, command: RecordHealthCommand) -> Asking[JsonValue]
     yield from work.begin(())
     refuse_others(work, "the health of a partition is recorded by the worker alone")
     told: dict[str, JsonValue] = {"at": command.at.isoformat(), "scores": {**command.scores}}
-    work.tell("diagnosed", None, "scores of the day", metadata=told)
+    work.record_outcome("diagnosed", None, "scores of the day", metadata=told)
     return {"status": "recorded"}
 
 
@@ -338,7 +340,7 @@ def set_windows(work: Work, command: SetRetentionCommand) -> Asking[JsonValue]:
     after = replace(before, **given)
     work.writes.append(Put(after))
     now: dict[str, JsonValue] = {name: getattr(after, name) for name in WINDOWS}
-    work.tell("retention", None, command.reason, metadata={"windows": now})
+    work.record_outcome("retention", None, command.reason, metadata={"windows": now})
     return {"status": "set", "windows": now}
 
 

@@ -579,7 +579,7 @@ def _date_of(found: re.Match[str]) -> tuple[int, ...]:
     return (int(found["year"]),)
 
 
-def time_beside(statement: str) -> tuple[str, tuple[int, ...]]:
+def split_date(statement: str) -> tuple[str, tuple[int, ...]]:
     """A statement, without full stop, without the date at its end, and the date."""
     plain = _AS_OF.sub("", statement)
     dated = expression("dated").search(plain.casefold())

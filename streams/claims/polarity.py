@@ -22,7 +22,7 @@ from palimpsest.streams.claims.conflict import (
     COUNTED,
     base_form,
     is_unlike_favourite,
-    time_beside,
+    split_date,
 )
 from palimpsest.streams.claims.english import predicate, third_person
 from palimpsest.streams.claims.grammar import claim_of
@@ -151,7 +151,7 @@ def words_of_its_topics(statement: str) -> str:
 def sides(statement: str) -> tuple[Side, ...]:
     """The sides that a statement takes; none where it is not one plain claim."""
     whole = _LATELY.sub("", statement.rstrip(" .!"))
-    plain, when = time_beside(whole)
+    plain, when = split_date(whole)
     stated = _HOW_WELL.sub("", plain)
     plain = FOR_LONG.sub(r"\1", stated)
     claim = claim_of(plain) or (claim_of(whole) if when or plain != stated else None)

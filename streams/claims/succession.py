@@ -18,7 +18,7 @@ from palimpsest.streams.claims.conflict import (
     COUNTED,
     are_two_names,
     base_form,
-    time_beside,
+    split_date,
 )
 from palimpsest.streams.claims.exclusive import is_exclusive, is_other_value
 from palimpsest.streams.claims.grammar import claim_of
@@ -146,7 +146,7 @@ def is_single(statement: str) -> bool:
 def _claim(statement: str) -> Claim | None:
     """The claim that is all of the statement, with whether it is told with "now": what somebody
     "started" may go on beside what they did before."""
-    plain, _ = time_beside(statement.rstrip(" .!"))
+    plain, _ = split_date(statement.rstrip(" .!"))
     without = _LATELY.sub("", plain)
     stated = FOR_LONG.sub(r"\1", without)
     claim = claim_of(stated) or claim_of(without)
@@ -221,7 +221,7 @@ def _is_no_given_name(text: str) -> bool:
 
 def _named_in(where: re.Pattern[str], claim: Claim) -> str:
     """The name of a school or an employer; empty where it has none, or it is not the only one."""
-    found = where.search(time_beside(claim.text.rstrip(".!"))[0])
+    found = where.search(split_date(claim.text.rstrip(".!"))[0])
     if found is None or _ALONGSIDE.search(claim.text) is not None:
         return ""
     name = _LATELY.sub("", found["at"])
@@ -376,7 +376,7 @@ def _is_younger(new: str, known: str) -> bool:
 
 def _is_born_otherwise(new: str, known: str) -> bool:
     """Another day, month or year of birth of one person, or another end of their lease."""
-    (one, then), (other, before) = (time_beside(each.rstrip(" .!")) for each in (new, known))
+    (one, then), (other, before) = (split_date(each.rstrip(" .!")) for each in (new, known))
     is_day = one.endswith(" was born") or _ENDS_ON.search(one) is not None
     return (is_day and one.casefold() == other.casefold()) and any(
         a != b for a, b in zip(then, before, strict=False)

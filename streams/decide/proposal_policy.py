@@ -212,7 +212,7 @@ def _changed(proposal: Proposal, met: Met, origin: Origin, min_confidence: float
         return Verdict("skipped" if met.by_person else "blocked", "pinned", target.memory_id)
     if cause is not None:
         return _again(proposal, met, origin, min_confidence, cause)
-    return _carried_out(proposal, target, met.same, origin)
+    return _executed(proposal, target, met.same, origin)
 
 
 def _ended(
@@ -263,9 +263,7 @@ def _is_guarded(target: MemoryRow, met: Met) -> bool:
     return protected(target)
 
 
-def _carried_out(
-    proposal: Proposal, target: MemoryRow, same: str | None, origin: Origin
-) -> Verdict:
+def _executed(proposal: Proposal, target: MemoryRow, same: str | None, origin: Origin) -> Verdict:
     row = changed(target, origin.at, origin.by, 0, origin.order)
     if proposal.action == "DELETE":
         gone = deleted(row, origin.at)

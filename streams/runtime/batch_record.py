@@ -63,7 +63,7 @@ class RecordRun:
                 raise StageRaised from error
             self.ask, self.step = None, Step(dead=Failure(str(error)))
 
-    def tell(self, unit: UnitPort) -> None:
+    def answer_from(self, unit: UnitPort) -> None:
         """Passes what the stage anticipates to the store, or the store's answer to the stage.
         Raises StageRaised."""
         if isinstance(self.ask, Anticipated):

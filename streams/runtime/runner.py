@@ -374,7 +374,7 @@ class StageRunner:
             while run.step is None:
                 if isinstance(run.ask, Embed | Generate):
                     raise TypeError(f"a model ask after a store ask: {type(run.ask).__name__}")
-                run.tell(unit)
+                run.answer_from(unit)
             unit.stage(run.step.writes)
 
     async def _settle_by_scope(self, unit: UnitPort, runs: Sequence[RecordRun], space: str) -> None:
@@ -393,7 +393,7 @@ class StageRunner:
                 if isinstance(run.ask, Embed | Generate):
                     await converse(run, self.models, space)
                 else:
-                    run.tell(unit)
+                    run.answer_from(unit)
 
     # --- 6: send -----------------------------------------------------------------------------
 

@@ -108,7 +108,7 @@ def folder(erased: Path, tmp_path: Path) -> Path:
 
 
 def execute(pipeline: Pipeline) -> None:
-    erasing.carry_out_in(pipeline.log, 0, pipeline.shard)
+    erasing.execute_in(pipeline.log, 0, pipeline.shard)
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def beside(pipeline: Pipeline) -> tuple[erasing.FileErasing, Callable[[], Any], 
     for."""
     pauses: list[str] = []
     files = erasing.FileErasing(pipeline.log, {0: pipeline.shard})
-    task = files.beside(lambda: pauses.append("paused"))
+    task = files.background_task(lambda: pauses.append("paused"))
     return files, lambda: asyncio.run(task.round()), pauses
 
 

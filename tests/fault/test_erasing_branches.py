@@ -229,7 +229,7 @@ STEPS: tuple[tuple[Any, str], ...] = (
     (erased_branches, "keep_branch"),
     (erased_branches, "_forget_in_graph"),
     (erased_branches, "_erase"),
-    (erased_branches, "carry_out_in"),
+    (erased_branches, "execute_in"),
     (Shard, "rewrite"),
     (erased_branches, "write_whole"),
 )

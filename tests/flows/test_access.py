@@ -13,7 +13,7 @@ import pytest
 from palimpsest import Memory
 from palimpsest.ops.lifecycle.access import RECORDER, AccessRecorder
 from palimpsest.ops.lifecycle.accesses import MOST_NOTED, AccessBuffer, Accessed
-from palimpsest.ops.maintenance.erasing import carry_out_in
+from palimpsest.ops.maintenance.erasing import execute_in
 from palimpsest.ops.operations.memories import Context, Get, Recall
 from palimpsest.ops.operations.operation import Read
 from palimpsest.ops.operations.provenance import Explain
@@ -263,7 +263,7 @@ def test_an_erased_memory_leaves_the_recalls_that_returned_it(
     assert {TEA, PORTO} <= set(returned)
     running.command(ForgetCommand(memory_ids=(TEA,), reason="asked for", hard=True), first=20)
     running.run()
-    carry_out_in(running.log, 0, running.shard)
+    execute_in(running.log, 0, running.shard)
     assert where(tmp_path, "green secret", TEXTS[0]) == []
     [row] = running.rows("FROM recalls WHERE kind = 'recall'")
     assert (row["question"], row["question_id"]) == (None, None)
@@ -283,12 +283,12 @@ def test_a_recall_that_is_recorded_after_the_erasure(running: Pipeline, tmp_path
     reader.asks(Recall("what is the green secret of Ana", "ana"))
     running.command(ForgetCommand(memory_ids=(TEA,), reason="asked for", hard=True), first=20)
     running.run()
-    carry_out_in(running.log, 0, running.shard)
+    execute_in(running.log, 0, running.shard)
     reader.recorder.flush()
     running.run()
     assert running.values("SELECT question FROM recalls") == [None]
     assert running.shard.has_erasures
-    carry_out_in(running.log, 0, running.shard)
+    execute_in(running.log, 0, running.shard)
     assert where(tmp_path, "green secret") == []
     assert_rebuilt_is_the_same(running, tmp_path / "anew")
 
@@ -300,7 +300,7 @@ def test_an_erased_scope_has_no_recalls(running: Pipeline, tmp_path: Path) -> No
     token = erase_token("ana", len(TEXTS))
     running.command(EraseScopeCommand(reason="asked", confirm_token=token), first=20)
     running.run()
-    carry_out_in(running.log, 0, running.shard)
+    execute_in(running.log, 0, running.shard)
     assert where(tmp_path, "green secret") == []
     assert running.values("SELECT DISTINCT scope FROM recalls") == ["ben"]
     assert running.values("SELECT DISTINCT scope FROM recall_results") == ["ben"]

@@ -17,7 +17,7 @@ import pytest
 
 from palimpsest.ops.lifecycle import archive as moving
 from palimpsest.ops.lifecycle.archive import Moved, move_states
-from palimpsest.ops.maintenance.erasing import carry_out_in
+from palimpsest.ops.maintenance.erasing import execute_in
 from palimpsest.schemas.commands import ForgetCommand, ModifyCommand
 from palimpsest.schemas.rows.memories import ArchiveRow
 from palimpsest.stores.database import archive
@@ -140,7 +140,7 @@ def test_an_erasure_leaves_no_byte_in_files(pipeline: Pipeline) -> None:
     forget = ForgetCommand(memory_ids=(memory_id,), reason="gone", hard=True, cascade=True)
     pipeline.command(forget, first=900)
     pipeline.run()
-    carry_out_in(pipeline.log, 0, pipeline.shard)
+    execute_in(pipeline.log, 0, pipeline.shard)
     assert pipeline.rows(STATES) == others
     for path in files(pipeline):
         assert not [c for (c,) in plain.execute(read, [str(path)]).fetchall() if "ana" in c]

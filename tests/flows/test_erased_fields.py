@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.maintenance.erasing import carry_out_in
+from palimpsest.ops.maintenance.erasing import execute_in
 from palimpsest.schemas.commands import Command, EraseScopeCommand, ForgetCommand
 from palimpsest.schemas.identity import erase_token, turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn
@@ -213,7 +213,7 @@ def execute(running: Pipeline) -> None:
     """Twice: what the graph forgets is in the files until then."""
     for _ in range(2):
         running.run()
-        carry_out_in(running.log, 0, running.shard)
+        execute_in(running.log, 0, running.shard)
 
 
 OF_NO_MEMORY = re.compile(

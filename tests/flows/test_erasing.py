@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.maintenance.erasing import carry_out_in
+from palimpsest.ops.maintenance.erasing import execute_in
 from palimpsest.schemas.commands import (
     AddDocumentCommand,
     EraseScopeCommand,
@@ -41,7 +41,7 @@ def erase(running: Pipeline, *memory_ids: str, number: int = 50, **given: Any) -
         ForgetCommand(memory_ids=memory_ids, reason="asked for", hard=True, **given), first=number
     )
     running.run()
-    carry_out_in(running.log, 0, running.shard)
+    execute_in(running.log, 0, running.shard)
     error, result = running.result(number)
     return result if error is None else error
 
@@ -113,7 +113,7 @@ def test_a_dead_letter_loses_the_names_that_its_record_loses(tmp_path: Path) -> 
         running.run("apply-writes")
         assert "Oslo" in b64decode(running.values(held)[0]).decode()
         running.run()
-        carry_out_in(running.log, 0, running.shard)
+        execute_in(running.log, 0, running.shard)
         [left] = [b64decode(value).decode() for value in running.values(held)]
         assert "Rita" in left
         assert "Oslo" not in left
@@ -232,7 +232,7 @@ def test_a_whole_scope(tmp_path: Path) -> None:
         assert str(running.result(48)[0]).startswith("forbidden")
         assert str(running.result(49)[0]).startswith("confirm_mismatch")
         assert running.result(50) == (None, {"status": "erased", "memories": count})
-        carry_out_in(running.log, 0, running.shard)
+        execute_in(running.log, 0, running.shard)
         assert where(tmp_path, FOREIGN, "4711-0815", "Königsstraße") == []
         assert set(everything(running)) == {
             *others,
@@ -305,9 +305,9 @@ def test_facts_on_their_way_never_become_memories(begun: int, tmp_path: Path) ->
         )
         running.run("normalize").run("apply-writes")
         if begun % 2:
-            carry_out_in(running.log, 0, running.shard)
+            execute_in(running.log, 0, running.shard)
         running.run()
-        carry_out_in(running.log, 0, running.shard)
+        execute_in(running.log, 0, running.shard)
         assert where(tmp_path, "flowerpot") == []
         assert [text for text in everything(running) if "flowerpot" in text] == []
         assert running.balance().holds
@@ -374,6 +374,6 @@ def test_with_a_scope_go_the_summaries_of_all_its_sessions(tmp_path: Path) -> No
         token = erase_token("ana", count)
         running.command(EraseScopeCommand(reason="asked", confirm_token=token), first=50)
         running.run()
-        carry_out_in(running.log, 0, running.shard)
+        execute_in(running.log, 0, running.shard)
         assert running.result(50)[0] is None
         assert where(tmp_path, "Tilburg", "bakery") == []

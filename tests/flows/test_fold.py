@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.maintenance.erasing import carry_out_in
+from palimpsest.ops.maintenance.erasing import execute_in
 from palimpsest.schemas.topics import DEAD_LETTERS, FACTS_EXTRACTED, MEMORY_CHANGES, MEMORY_WRITES
 from tests.fault.stops import Stop, run_and_copy
 from tests.folded_history import (
@@ -95,8 +95,8 @@ def test_an_erasure_that_was_not_carried_out(seed: int, tmp_path: Path) -> None:
         live_to_an_erasure(lived).run()
         with beside(lived, tmp_path / "folded") as folded:
             fold(folded, ends_of(folded), lived.folder)
-            carry_out_in(folded.log, 0, folded.shard)
-            carry_out_in(lived.reopen().log, 0, lived.shard)
+            execute_in(folded.log, 0, folded.shard)
+            execute_in(lived.reopen().log, 0, lived.shard)
             assert differing(hashes(folded), hashes(lived)) == []
 
 

@@ -21,7 +21,7 @@ TEA = memory("tea", "Ana likes green tea", version=3)
 CAKE = memory("cake", "Ana bakes cake")
 
 
-def carry_out(
+def execute(
     command: Command | None,
     store: Store | None = None,
     actor: Actor = HUMAN,

@@ -27,7 +27,7 @@ from palimpsest.streams.apply.remember import inferred_type
 from palimpsest.streams.store_port import KeepVector
 from tests.harness import pipeline_settings
 from tests.unit.by_hand import Driven, Store, context, drive, memory, write_message
-from tests.unit.commands_by_hand import CAKE, HUMAN, TEA, carry_out, result
+from tests.unit.commands_by_hand import CAKE, HUMAN, TEA, execute, result
 
 
 def test_every_command_has_a_handler_for_its_type() -> None:
@@ -42,7 +42,7 @@ def test_every_command_has_a_handler_for_its_type() -> None:
 
 
 def test_remember() -> None:
-    driven = carry_out(
+    driven = execute(
         RememberCommand(content="Ana prefers green tea.", project="p", metadata={"k": 1})
     )
     [row] = driven.rows(MemoryRow)
@@ -63,7 +63,7 @@ def test_remember() -> None:
 
 def test_the_memory_is_the_command_s_not_the_trace_s() -> None:
     """A producer may give many commands one correlation id."""
-    first = carry_out(RememberCommand(content="one thing"))
+    first = execute(RememberCommand(content="one thing"))
     message = write_message(
         MemoryWrite(write=CommandIntent(command=RememberCommand(content="another"))),
         "w2",
@@ -94,7 +94,7 @@ def test_prefixes(content: str, critical: bool, tags: tuple[str, ...], rest: str
 
 
 def test_critical_pins_and_fields_override() -> None:
-    [row] = carry_out(RememberCommand(content="critical: [a]: Ana is allergic")).rows(MemoryRow)
+    [row] = execute(RememberCommand(content="critical: [a]: Ana is allergic")).rows(MemoryRow)
     assert (row.pinned, row.importance, row.tags, row.content) == (
         True,
         1.0,
@@ -103,7 +103,7 @@ def test_critical_pins_and_fields_override() -> None:
     )
     fields = {"importance": 0.2, "tags": ("b",), "type": "rule", "who": "B"}
     given = RememberCommand.model_validate({"content": "[a]: x is y", **fields})
-    [row] = carry_out(given).rows(MemoryRow)
+    [row] = execute(given).rows(MemoryRow)
     assert (row.importance, row.tags, row.type, row.who) == (0.2, ("b",), "rule", "B")
 
 
@@ -133,7 +133,7 @@ def test_the_type_is_inferred_by_whole_words(text: str, kind: str) -> None:
 )
 def test_the_same_content_or_source_is_there_already(command: RememberCommand) -> None:
     known = memory("tea", "Ana likes green tea", version=3, source_id="src")
-    driven = carry_out(command, Store.of(known))
+    driven = execute(command, Store.of(known))
     assert result(driven) == {"id": "tea", "deduped": True, "version": 3}
     assert driven.rows(MemoryRow) == []
     assert driven.outcomes()[0].event == "deduped"
@@ -145,7 +145,7 @@ def test_structure_goes_to_the_graph_with_the_memory() -> None:
         attributes=(StructuredAttribute(entity="Ana", aspect="food"),),
         relations=(Triple(source="Ana", relationship="likes", target="tea"),),
     )
-    driven = carry_out(RememberCommand(content="Ana likes tea", structured=structure))
+    driven = execute(RememberCommand(content="Ana likes tea", structured=structure))
     [change] = driven.emitted(MEMORY_CHANGES)
     assert isinstance(change, MemoryChange)
     assert change.graph is not None
@@ -159,16 +159,16 @@ def test_structure_goes_to_the_graph_with_the_memory() -> None:
 
 
 def modify(*patches: MemoryPatch, rows: tuple[MemoryRow, ...] = (TEA, CAKE)) -> Driven:
-    return carry_out(ModifyCommand(patches=patches, reason="better"), Store.of(*rows))
+    return execute(ModifyCommand(patches=patches, reason="better"), Store.of(*rows))
 
 
 def test_whether_new_content_has_its_vector_is_told() -> None:
     patch = ModifyCommand(patches=(MemoryPatch(memory_id="tea", content="Ana naps"),), reason="so")
-    [down] = result(carry_out(patch, Store.of(TEA, without_vectors=True)))
+    [down] = result(execute(patch, Store.of(TEA, without_vectors=True)))
     assert (down["status"], down["embedded"]) == ("updated", False)
     # Of a turn it is made by the tracker.
     turn = memory("tea", TEA.content, type="episodic", who="Ana")
-    assert result(carry_out(patch, Store.of(turn)))[0]["embedded"] is False
+    assert result(execute(patch, Store.of(turn)))[0]["embedded"] is False
     [same] = result(modify(MemoryPatch(memory_id="tea", importance=0.1)))
     assert "embedded" not in same
 

@@ -27,14 +27,14 @@ from palimpsest.streams.settings import Flags
 from palimpsest.streams.store_port import Source, Statement
 from tests.messages import BEGIN
 from tests.unit.by_hand import Driven, Store, memory
-from tests.unit.commands_by_hand import AGENT, HUMAN, TEA, carry_out, error, result
+from tests.unit.commands_by_hand import AGENT, HUMAN, TEA, error, execute, result
 
 # --- forget and recover -----------------------------------------------------------------------
 
 
 def forget(*ids: str, rows: tuple[MemoryRow, ...], actor: Actor = HUMAN, **fields: Any) -> Driven:
     command = ForgetCommand(memory_ids=ids, reason="wrong", **fields)
-    return carry_out(command, Store.of(*rows), actor)
+    return execute(command, Store.of(*rows), actor)
 
 
 def test_forget_archives_and_leaves_a_tombstone() -> None:
@@ -83,8 +83,8 @@ def test_an_agent_by_itself_forgets_only_what_agents_wrote_so(
     command = ForgetCommand(memory_ids=("tea",), reason="wrong", self_taught=True)
     stored = Store.of(memory("tea", TEA.content, **fields))
     for actor in (AGENT, HUMAN):
-        assert error(carry_out(command, stored, actor)) == "forbidden"
-        allowed = carry_out(command, stored, actor, flags=Flags(self_teaching_enabled=True))
+        assert error(execute(command, stored, actor)) == "forbidden"
+        allowed = execute(command, stored, actor, flags=Flags(self_teaching_enabled=True))
         assert [each["status"] for each in result(allowed)] == [status]
 
 
@@ -106,18 +106,18 @@ def test_no_machine_changes_or_forgets_what_is_protected(machine: Actor, row: Me
         {"pinned": False, "content": "Ana likes no tea", "tags": ("a",)},
     ):
         command = ModifyCommand(patches=(MemoryPatch(memory_id="tea", **patch),), reason="so")
-        driven = carry_out(command, Store.of(row), actor=machine)
+        driven = execute(command, Store.of(row), actor=machine)
         [answer] = result(driven)
         assert answer["status"] == ("forbidden"), patch
         assert driven.rows(MemoryRow) == []
-        assert result(carry_out(command, Store.of(row)))[0]["status"] == "updated"
+        assert result(execute(command, Store.of(row)))[0]["status"] == "updated"
     for force in (False, True):
         [answer] = result(forget("tea", rows=(row,), actor=machine, force=force))
         assert answer["status"] == "forbidden"
     # What does not touch what it says is done.
     patch = MemoryPatch(memory_id="tea", tags=("drinks",), importance=0.2)
     [answer] = result(
-        carry_out(ModifyCommand(patches=(patch,), reason="so"), Store.of(row), actor=machine)
+        execute(ModifyCommand(patches=(patch,), reason="so"), Store.of(row), actor=machine)
     )
     assert answer["status"] == "updated"
 
@@ -125,7 +125,7 @@ def test_no_machine_changes_or_forgets_what_is_protected(machine: Actor, row: Me
 def test_no_machine_unpins_first_and_then_forgets() -> None:
     row = PROTECTED_TEA[0]
     unpin = ModifyCommand(patches=(MemoryPatch(memory_id="tea", pinned=False),) * 2, reason="so")
-    driven = carry_out(unpin, Store.of(row), actor=AGENT)
+    driven = execute(unpin, Store.of(row), actor=AGENT)
     assert [answer["status"] for answer in result(driven)] == ["forbidden"] * 2
 
 
@@ -135,12 +135,12 @@ def test_a_person_forgets_what_a_person_confirmed_without_force() -> None:
 
 
 def test_a_machine_s_confirmation_protects_nothing() -> None:
-    driven = carry_out(ConfirmCommand(memory_id="tea"), Store.of(TEA), actor=AGENT)
+    driven = execute(ConfirmCommand(memory_id="tea"), Store.of(TEA), actor=AGENT)
     [row] = driven.rows(MemoryRow)
     assert (row.confidence, row.decay_rate) == (1.0, TEA.decay_rate)
     assert (result(driven)["status"], result(driven)["protected"]) == ("confirmed", False)
     # Nor does it take a person's away.
-    driven = carry_out(ConfirmCommand(memory_id="tea"), Store.of(PROTECTED_TEA[1]), actor=AGENT)
+    driven = execute(ConfirmCommand(memory_id="tea"), Store.of(PROTECTED_TEA[1]), actor=AGENT)
     assert (driven.rows(MemoryRow)[0].decay_rate, result(driven)["protected"]) == (0.0, True)
 
 
@@ -153,7 +153,7 @@ def test_a_machine_takes_back_only_what_it_or_the_pipeline_forgot() -> None:
         ("bot", HUMAN, True),
         ("ana", HUMAN, True),
     ):
-        driven = carry_out(recover, Store.of(deleted_tea(updated_by=by)), actor=actor)
+        driven = execute(recover, Store.of(deleted_tea(updated_by=by)), actor=actor)
         if allowed:
             assert result(driven)["status"] == "recovered"
         else:
@@ -184,7 +184,7 @@ def test_a_forgotten_memory_is_hidden_where_it_was_stated_unless_the_record_is_o
 ) -> None:
     """A store that an earlier release has left shows such a turn as it is; so must its rebuild."""
     store = Store.of(TEA, SAID, sources={"turn": SAID_TEA})
-    driven = carry_out(ForgetCommand(memory_ids=("tea",), reason="wrong"), store, hides=hides)
+    driven = execute(ForgetCommand(memory_ids=("tea",), reason="wrong"), store, hides=hides)
     assert [row.content for row in driven.rows(MemoryRow)] == texts
     assert ("hidden_in" in result(driven)[0]) == bool(hides)
 
@@ -194,7 +194,7 @@ def deleted_tea(**fields: Any) -> MemoryRow:
 
 
 def test_recover_takes_back() -> None:
-    driven = carry_out(RecoverCommand(memory_id="tea"), Store.of(deleted_tea()))
+    driven = execute(RecoverCommand(memory_id="tea"), Store.of(deleted_tea()))
     [row] = driven.rows(MemoryRow)
     assert (row.is_deleted, row.deleted_at, row.version, row.dedup_key) == (
         False,
@@ -227,11 +227,11 @@ def test_recover_takes_back() -> None:
 )
 def test_refusals(command: Command, rows: tuple[MemoryRow, ...], days: int, code: str) -> None:
     recorded = BEGIN + timedelta(days=days)
-    assert error(carry_out(command, Store.of(*rows), recorded_at=recorded)) == code
+    assert error(execute(command, Store.of(*rows), recorded_at=recorded)) == code
 
 
 def test_recover_on_the_last_day() -> None:
-    driven = carry_out(
+    driven = execute(
         RecoverCommand(memory_id="tea"),
         Store.of(deleted_tea()),
         recorded_at=BEGIN + timedelta(days=30),
@@ -240,7 +240,7 @@ def test_recover_on_the_last_day() -> None:
 
 
 def test_confirm_protects() -> None:
-    driven = carry_out(ConfirmCommand(memory_id="tea"), Store.of(TEA))
+    driven = execute(ConfirmCommand(memory_id="tea"), Store.of(TEA))
     [row] = driven.rows(MemoryRow)
     assert (row.decay_rate, row.confidence, row.version) == (0.0, 1.0, 4)
 
@@ -250,7 +250,7 @@ def test_confirm_protects() -> None:
 
 def test_flags_change_only_where_told() -> None:
     before = FlagsRow(scope="ana", shadow_mode=True, enabled=False)
-    driven = carry_out(
+    driven = execute(
         SetFlagsCommand(shadow_mode=False, allow_update_delete=True), Store(flags=before)
     )
     assert driven.rows(FlagsRow) == [
@@ -274,21 +274,21 @@ FROZEN = Flags(mutations_frozen=True)
     ],
 )
 def test_while_frozen_nothing_is_changed(command: Command) -> None:
-    assert error(carry_out(command, Store.of(TEA), flags=FROZEN)) == "frozen"
+    assert error(execute(command, Store.of(TEA), flags=FROZEN)) == "frozen"
 
 
 def test_while_frozen_flags_can_be_set() -> None:
-    driven = carry_out(SetFlagsCommand(mutations_frozen=False), flags=FROZEN)
+    driven = execute(SetFlagsCommand(mutations_frozen=False), flags=FROZEN)
     assert result(driven)["status"] == "set"
 
 
 def test_an_invalid_command_only_leaves_its_result() -> None:
-    driven = carry_out(None, error="invalid_request: content is empty")
+    driven = execute(None, error="invalid_request: content is empty")
     assert error(driven) == "invalid_request"
 
 
 def test_an_alias_goes_to_the_graph() -> None:
-    driven = carry_out(AliasCommand(name="PostgreSQL", alias="Postgres"))
+    driven = execute(AliasCommand(name="PostgreSQL", alias="Postgres"))
     [change] = driven.emitted(MEMORY_CHANGES)
     assert isinstance(change, MemoryChange)
     assert change.graph is not None
@@ -299,5 +299,5 @@ def test_an_alias_goes_to_the_graph() -> None:
 
 
 def test_the_actor_is_on_record() -> None:
-    [outcome] = carry_out(RememberCommand(content="Ana likes tea"), actor=AGENT).outcomes()
+    [outcome] = execute(RememberCommand(content="Ana likes tea"), actor=AGENT).outcomes()
     assert (outcome.changed_by, outcome.actor_type, outcome.item_id) == ("bot", "agent", "c1")

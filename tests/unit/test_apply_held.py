@@ -46,7 +46,7 @@ def held(given: Proposal = UPDATE) -> PendingProposalRow:
     return row
 
 
-def carry_out(
+def execute(
     command: Command,
     *rows: MemoryRow,
     given: tuple[PendingProposalRow, ...],
@@ -80,7 +80,7 @@ def test_what_is_held_back_is_kept_with_its_vector_and_all_it_needs() -> None:
 
 
 def test_a_person_lets_an_update_happen_that_the_flags_do_not_allow() -> None:
-    driven = carry_out(APPLY, TEA, given=(held(),))
+    driven = execute(APPLY, TEA, given=(held(),))
     [row] = driven.rows(MemoryRow)
     assert (row.memory_id, row.content, row.version) == ("tea", "Ana likes black tea", 4)
     assert (row.updated_by, row.decision_order, row.write_seq) == ("ana", None, 11)
@@ -102,7 +102,7 @@ def test_a_person_lets_an_update_happen_that_the_flags_do_not_allow() -> None:
 
 
 def test_a_person_lets_a_delete_happen() -> None:
-    driven = carry_out(APPLY, TEA, given=(held(DELETE),))
+    driven = execute(APPLY, TEA, given=(held(DELETE),))
     [row] = driven.rows(MemoryRow)
     assert (row.is_deleted, row.content, row.version) == (True, TEA.content, 4)
     assert settled(driven) == [("f0", "deleted", "because")]
@@ -110,7 +110,7 @@ def test_a_person_lets_a_delete_happen() -> None:
 
 
 def test_what_is_dismissed_is_settled_as_skipped_and_changes_nothing() -> None:
-    driven = carry_out(DISMISS, TEA, given=(held(),))
+    driven = execute(DISMISS, TEA, given=(held(),))
     assert driven.rows(MemoryRow) == []
     assert settled(driven) == [("f0", "skipped", "dismissed")]
     assert driven.ends() == [("skipped", "it was a joke")]
@@ -133,7 +133,7 @@ def test_what_is_dismissed_is_settled_as_skipped_and_changes_nothing() -> None:
 def test_what_cannot_be_applied_now_stays_held_back(
     rows: tuple[MemoryRow, ...], status: str
 ) -> None:
-    driven = carry_out(APPLY, *rows, given=(held(),))
+    driven = execute(APPLY, *rows, given=(held(),))
     assert result(driven)[0]["status"] == status
     assert driven.rows(MemoryRow) == []
     assert settled(driven) == []
@@ -141,16 +141,16 @@ def test_what_cannot_be_applied_now_stays_held_back(
 
 def test_a_confirmed_memory_needs_a_person_and_a_pinned_one_force() -> None:
     confirmed = memory("tea", TEA.content, confirmed=True, version=3)
-    assert result(carry_out(APPLY, confirmed, given=(held(),)))[0]["status"] == "updated"
+    assert result(execute(APPLY, confirmed, given=(held(),)))[0]["status"] == "updated"
     pinned = replace(TEA, pinned=True)
     forced = APPLY.model_copy(update={"force": True})
-    driven = carry_out(forced, pinned, given=(held(),))
+    driven = execute(forced, pinned, given=(held(),))
     assert result(driven)[0]["status"] == "updated"
     assert driven.rows(MemoryRow)[0].pinned
 
 
 def test_a_change_to_what_another_memory_says_is_deduped() -> None:
-    driven = carry_out(APPLY, TEA, SAME, given=(held(),))
+    driven = execute(APPLY, TEA, SAME, given=(held(),))
     assert result(driven) == [{"id": "f0", "memory_id": "same", "status": "deduped"}]
     assert settled(driven) == [("f0", "deduped", "same content")]
 
@@ -158,7 +158,7 @@ def test_a_change_to_what_another_memory_says_is_deduped() -> None:
 def test_changes_of_one_memory_follow_one_another_in_one_command() -> None:
     other = held(proposal("Ana likes no tea", "UPDATE", 1, target_id="tea", target_version=3))
     both = APPLY.model_copy(update={"item_ids": ("f0", "f1", "f0", "f2")})
-    driven = carry_out(both, TEA, given=(held(), other))
+    driven = execute(both, TEA, given=(held(), other))
     assert [(each["id"], each["status"], each.get("version")) for each in result(driven)] == [
         ("f0", "updated", 4),
         ("f1", "updated", 5),
@@ -170,7 +170,7 @@ def test_changes_of_one_memory_follow_one_another_in_one_command() -> None:
     ]
     # What someone else changed since is no step of the same.
     moved = replace(TEA, version=4)
-    assert [each["status"] for each in result(carry_out(both, moved, given=(held(), other)))] == [
+    assert [each["status"] for each in result(execute(both, moved, given=(held(), other)))] == [
         "version_conflict",
         "version_conflict",
         "not_held",
@@ -183,16 +183,16 @@ def test_what_becomes_past_leaves_its_memory_as_it_was(edition: int, status: str
     older = replace(held(), occurred_at=BEGIN - DAY)
     later = held(proposal("Ana likes no tea", "UPDATE", 1, target_id="tea", target_version=3))
     both = APPLY.model_copy(update={"item_ids": ("f0", "f1")})
-    driven = carry_out(both, TEA, given=(older, later), edition=edition)
+    driven = execute(both, TEA, given=(older, later), edition=edition)
     assert [each["status"] for each in result(driven)] == ["said_before", status]
 
 
 @pytest.mark.parametrize("command", [APPLY, DISMISS])
 def test_no_machine_decides_on_what_was_held_back(command: Command) -> None:
     for actor in (AGENT, Actor(type="pipeline"), Actor(type="system")):
-        assert error(carry_out(command, TEA, given=(held(),), actor=actor)) == "forbidden"
+        assert error(execute(command, TEA, given=(held(),), actor=actor)) == "forbidden"
     frozen = FlagsRow(scope=SCOPE, mutations_frozen=True)
-    assert error(carry_out(command, TEA, given=(held(),), flags=frozen)) == "frozen"
+    assert error(execute(command, TEA, given=(held(),), flags=frozen)) == "frozen"
 
 
 @pytest.mark.parametrize("kind", [ApplyProposalsCommand, DismissProposalsCommand])

@@ -23,7 +23,7 @@ from palimpsest.streams.logs.base import Record
 from palimpsest.streams.runtime.partition_task import in_time_order
 from tests.harness import BEGIN
 from tests.unit.by_hand import Driven, Store, memory
-from tests.unit.commands_by_hand import carry_out
+from tests.unit.commands_by_hand import execute
 
 
 def told(driven: Driven) -> dict[str, tuple[str, ...]]:
@@ -35,7 +35,7 @@ def told(driven: Driven) -> dict[str, tuple[str, ...]]:
 
 @pytest.mark.parametrize(("who", "kind"), [("Ana", "personal"), (None, "personal"), ("", "server")])
 def test_a_remembered_text_is_somebodys_or_the_scopes(who: str | None, kind: str) -> None:
-    assert [*told(carry_out(RememberCommand(content="Tea is at five", who=who)))] == [kind]
+    assert [*told(execute(RememberCommand(content="Tea is at five", who=who)))] == [kind]
 
 
 def test_a_change_of_both_is_told_of_both() -> None:
@@ -43,23 +43,21 @@ def test_a_change_of_both_is_told_of_both() -> None:
     ours = replace(memory("rule", "No shoes inside"), who="")
     store = Store(memories={row.memory_id: row for row in (hers, ours)})
     patches = tuple(MemoryPatch(memory_id=key, importance=0.5) for key in ("tea", "rule"))
-    driven = carry_out(ModifyCommand(patches=patches, reason="matters"), store)
+    driven = execute(ModifyCommand(patches=patches, reason="matters"), store)
     assert told(driven) == {"personal": ("tea",), "server": ("rule",)}
 
 
 def test_a_memory_that_becomes_somebodys_leaves_both_caches() -> None:
     ours = replace(memory("rule", "No shoes inside"), who="")
     patch = MemoryPatch(memory_id="rule", who="Ana")
-    driven = carry_out(
-        ModifyCommand(patches=(patch,), reason="hers"), Store(memories={"rule": ours})
-    )
+    driven = execute(ModifyCommand(patches=(patch,), reason="hers"), Store(memories={"rule": ours}))
     assert told(driven) == {"personal": ("rule",), "server": ("rule",)}
 
 
 def test_an_erased_memory_lies_where_it_did() -> None:
     hers = memory("tea", "Ana likes green tea", who="Ana")
     gone = ForgetCommand(memory_ids=("tea",), reason="asked", hard=True)
-    assert told(carry_out(gone, Store(memories={"tea": hers}))) == {"personal": ("tea",)}
+    assert told(execute(gone, Store(memories={"tea": hers}))) == {"personal": ("tea",)}
 
 
 # --- the order of topics ----------------------------------------------------------------------

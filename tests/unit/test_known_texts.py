@@ -29,7 +29,7 @@ from palimpsest.schemas.topics import CACHE_INVALIDATIONS
 from tests.harness import Pipeline
 from tests.messages import BEGIN
 from tests.unit.by_hand import Store, memory
-from tests.unit.commands_by_hand import AGENT, TEA, carry_out, result
+from tests.unit.commands_by_hand import AGENT, TEA, execute, result
 
 KIWI = "I am allergic to kiwi"
 
@@ -53,7 +53,7 @@ def test_a_known_text_gets_what_the_request_says(
 ) -> None:
     known = replace(TEA, tags=("old",), metadata='{"a": 1}')
     command = RememberCommand.model_validate({"content": known.content, **wish})
-    driven = carry_out(command, Store.of(known))
+    driven = execute(command, Store.of(known))
     [row] = driven.rows(MemoryRow)
     assert tuple(getattr(row, name) for name in names) == values
     assert (row.memory_id, row.version, row.content) == ("tea", 4, TEA.content)
@@ -61,7 +61,7 @@ def test_a_known_text_gets_what_the_request_says(
     assert (found["deduped"], found["status"], found["version"]) == (True, "updated", 4)
     assert found["why"] == f"the text was known; changed: {', '.join(names)}"
     assert driven.ends() == [("modified", "remembered again")]
-    again = carry_out(command, Store.of(row))
+    again = execute(command, Store.of(row))
     assert result(again) == {"id": "tea", "deduped": True, "version": 4}
 
 
@@ -72,17 +72,17 @@ def test_an_item_of_another_program_keeps_its_metadata_apart(own: tuple[str, str
     wish = {"source_type": "shop", "metadata": {"key": 2, "new": 3}, "project": "p", "type": "rule"}
     for source_id in (None, "item"):
         command = RememberCommand(content=TEA.content, source_id=source_id, **wish)
-        driven = carry_out(command, Store.of(known))
+        driven = execute(command, Store.of(known))
         assert result(driven) == {"id": "tea", "deduped": True, "version": 3}
         assert driven.rows(MemoryRow) == []
     same = replace(known, source_type="shop", source_id="item")
     command = RememberCommand(content=TEA.content, source_id="item", **wish)
-    assert result(carry_out(command, Store.of(same)))["status"] == "updated"
+    assert result(execute(command, Store.of(same)))["status"] == "updated"
 
 
 def test_nothing_that_a_known_memory_has_gets_lost() -> None:
     known = replace(TEA, pinned=True, importance=1.0, tags=("a",), project="p", metadata='{"k": 1}')
-    driven = carry_out(RememberCommand(content=TEA.content), Store.of(known))
+    driven = execute(RememberCommand(content=TEA.content), Store.of(known))
     assert driven.rows(MemoryRow) == []
 
 
@@ -115,7 +115,7 @@ def test_the_words_of_two_people_are_two_memories(tmp_path: Path, first: str | N
 
 def test_the_same_statement_about_someone_is_one_memory() -> None:
     known = replace(TEA, who="pipeline")
-    driven = carry_out(RememberCommand(content=known.content, who="Ana"), Store.of(known))
+    driven = execute(RememberCommand(content=known.content, who="Ana"), Store.of(known))
     assert result(driven) == {"id": "tea", "deduped": True, "version": 3}
 
 
@@ -204,7 +204,7 @@ def test_a_change_answers_its_versions_and_what_became_of_a_text(
 def test_the_event_of_a_deletion_has_no_new_content() -> None:
     gone = ForgetCommand(memory_ids=("tea",), reason="wrong")
     for edition, content in ((EDITION, None), (None, TEA.content)):
-        [event] = carry_out(gone, Store.of(TEA), edition=edition).outcomes()
+        [event] = execute(gone, Store.of(TEA), edition=edition).outcomes()
         assert (event.old_content, event.new_content) == (TEA.content, content)
 
 
@@ -264,11 +264,9 @@ def end(row: MemoryRow) -> str | None:
     ],
 )
 def test_a_text_that_says_when_it_ends_is_temporal(text: str, day: str | None) -> None:
-    [row] = carry_out(RememberCommand(content=text), occurred_at=MONDAY).rows(MemoryRow)
+    [row] = execute(RememberCommand(content=text), occurred_at=MONDAY).rows(MemoryRow)
     assert end(row) == (f"{day}T23:59:59+00:00" if day else None)
-    [before] = carry_out(RememberCommand(content=text), edition=1, occurred_at=MONDAY).rows(
-        MemoryRow
-    )
+    [before] = execute(RememberCommand(content=text), edition=1, occurred_at=MONDAY).rows(MemoryRow)
     assert end(before) is None
 
 
@@ -285,43 +283,43 @@ def test_a_text_that_says_when_it_ends_is_temporal(text: str, day: str | None) -
 def test_a_text_has_the_categories_of_all_that_it_states(
     text: str, categories: tuple[str, ...]
 ) -> None:
-    [row] = carry_out(RememberCommand(content=text, who="Ana")).rows(MemoryRow)
+    [row] = execute(RememberCommand(content=text, who="Ana")).rows(MemoryRow)
     assert row.categories == categories
-    [before] = carry_out(RememberCommand(content=text, who="Ana"), edition=1).rows(MemoryRow)
+    [before] = execute(RememberCommand(content=text, who="Ana"), edition=1).rows(MemoryRow)
     assert before.categories == ()
 
 
 def test_until_friday_is_another_friday_a_week_later() -> None:
     command = RememberCommand(content="The code 4711 is valid until Friday")
-    [first] = carry_out(command, occurred_at=MONDAY).rows(MemoryRow)
-    same = carry_out(command, Store.of(first), occurred_at=MONDAY + timedelta(days=1))
+    [first] = execute(command, occurred_at=MONDAY).rows(MemoryRow)
+    same = execute(command, Store.of(first), occurred_at=MONDAY + timedelta(days=1))
     assert same.rows(MemoryRow) == []
-    later = carry_out(command, Store.of(first), occurred_at=MONDAY + WEEK)
+    later = execute(command, Store.of(first), occurred_at=MONDAY + WEEK)
     # Its result is that of any text which is known: it tells nothing of what the text says.
     assert result(later) == {"id": first.memory_id, "deduped": True, "version": 1}
     assert [end(row) for row in later.rows(MemoryRow)] == ["2026-03-13T23:59:59+00:00"]
     assert len(later.emitted(CACHE_INVALIDATIONS)) == 1
     wish = RememberCommand(content=command.content, tags=("door",))
-    [tagged] = carry_out(wish, Store.of(first), occurred_at=MONDAY + WEEK).rows(MemoryRow)
+    [tagged] = execute(wish, Store.of(first), occurred_at=MONDAY + WEEK).rows(MemoryRow)
     assert (tagged.version, end(tagged)) == (2, "2026-03-13T23:59:59+00:00")
     # An earlier record that comes later takes nothing back, nor does one of an earlier release.
     for given in ({"occurred_at": MONDAY - WEEK}, {"occurred_at": MONDAY + WEEK, "edition": 1}):
-        assert carry_out(command, Store.of(first), **given).rows(MemoryRow) == []
+        assert execute(command, Store.of(first), **given).rows(MemoryRow) == []
     # What no machine may change keeps its end.
     pinned = Store.of(replace(first, pinned=True))
-    assert carry_out(command, pinned, AGENT, occurred_at=MONDAY + WEEK).rows(MemoryRow) == []
+    assert execute(command, pinned, AGENT, occurred_at=MONDAY + WEEK).rows(MemoryRow) == []
 
 
 def test_what_has_ended_holds_again_when_it_is_said_again() -> None:
     trip = memory("trip", "Ana is in Rome", valid_until=MONDAY, temporal_kind="temporal")
     command = RememberCommand(content=trip.content)
-    [row] = carry_out(command, Store.of(trip), occurred_at=MONDAY + WEEK).rows(MemoryRow)
+    [row] = execute(command, Store.of(trip), occurred_at=MONDAY + WEEK).rows(MemoryRow)
     assert (row.memory_id, row.version, end(row)) == ("trip", 1, None)
 
 
 def test_a_corrected_text_ends_when_it_says_so() -> None:
     command = RememberCommand(content="The code is valid until Friday")
-    [known] = carry_out(command, occurred_at=MONDAY).rows(MemoryRow)
+    [known] = execute(command, occurred_at=MONDAY).rows(MemoryRow)
     known = replace(known, categories=("doors",))
     for content, until in (
         ("The code is valid until 20 March", datetime(2026, 3, 20, 23, 59, 59, tzinfo=UTC)),
@@ -331,14 +329,14 @@ def test_a_corrected_text_ends_when_it_says_so() -> None:
         patch = MemoryPatch(memory_id=known.memory_id, content=content)
         change = ModifyCommand(patches=(patch,), reason="wrong")
         later = MONDAY + WEEK
-        [row] = carry_out(change, Store.of(known), occurred_at=later).rows(MemoryRow)
+        [row] = execute(change, Store.of(known), occurred_at=later).rows(MemoryRow)
         assert (row.valid_until, row.temporal_kind == "temporal") == (until, until is not None)
         assert row.categories == (("home", "doors") if "Lisbon" in content else ("doors",))
         # What something else has ended stays as it ended.
         past = replace(known, valid_from=BEGIN, valid_until=BEGIN)
-        [row] = carry_out(change, Store.of(past), occurred_at=MONDAY).rows(MemoryRow)
+        [row] = execute(change, Store.of(past), occurred_at=MONDAY).rows(MemoryRow)
         assert row.valid_until == BEGIN
-        [row] = carry_out(change, Store.of(known), edition=1, occurred_at=MONDAY).rows(MemoryRow)
+        [row] = execute(change, Store.of(known), edition=1, occurred_at=MONDAY).rows(MemoryRow)
         assert (row.valid_until, row.categories) == (known.valid_until, ("doors",))
 
 

@@ -26,7 +26,7 @@ def test_its_low_priority_counts_against_its_parent(process: QueryProcess) -> No
     would have as much of the processor as everything else together."""
     pid = process._process.pid
     with pytest.raises(RuntimeError):
-        process.told({"query": "is none of its commands"})  # it has started
+        process.exchange({"query": "is none of its commands"})  # it has started
     assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0) + NICE
     assert os.getsid(pid) == os.getsid(0)
     # Ctrl-C reaches the parent only.

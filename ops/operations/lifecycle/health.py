@@ -140,7 +140,7 @@ class RepairDomain(Read[RepairReport]):
         import asyncio
 
         from palimpsest.ops.health.domains import score_of
-        from palimpsest.ops.health.repairs import Repair, carry_out, repair_state
+        from palimpsest.ops.health.repairs import Repair, execute, repair_state
         from palimpsest.ops.lifecycle.shared import is_frozen
 
         # The tracker of a worker embeds; a second run of it would embed everything twice.
@@ -153,7 +153,7 @@ class RepairDomain(Read[RepairReport]):
         after = None
         if not self.dry_run and plan.scopes:
             state = await asyncio.to_thread(repair_state, checkup.shard, self.domain)
-            after = await carry_out(repair, self.domain, plan, before, state)
+            after = await execute(repair, self.domain, plan, before, state)
         return {"scopes": plan.figures, "score_before": before, "score_after": after}
 
     def merge(self, answers: Sequence[Json]) -> Json:
