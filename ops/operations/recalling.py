@@ -22,7 +22,6 @@ from palimpsest.stores.recall.marks import marks_of
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.short_term import KeptTurn, ShortTerm, within
 from palimpsest.stores.shard import Shard
-from palimpsest.streams.apply.sessions import alive
 from palimpsest.streams.fading import DAY, shown_importance
 from palimpsest.streams.models.base import EmbeddingModel, ModelError, TokenEmbeddingModel
 from palimpsest.streams.rules.explicit_intent import asks_to_remember
@@ -271,7 +270,7 @@ def short_term_of(
     forgotten in whole or in part. `marked`: with the marks of the turns."""
     with shard.reading() as reader:
         found = select(reader, ShortTermRow, "scope = ? AND session_id = ?", [scope, session_id])
-        row = alive(found[0] if found else None, at)
+        row = found[0].left_at(at) if found else None
         if row is None:
             return None
         texts = reader.execute(

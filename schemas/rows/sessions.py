@@ -2,9 +2,9 @@
 
 # Annotations are read while the program runs, so they are not postponed here.
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Self
 
 from palimpsest.schemas.rows.columns import Appended, MaybeAppended, Row, Scope, SessionId, Since
 
@@ -71,3 +71,21 @@ class ShortTermRow(
     summary_expires_at: Annotated[MaybeAppended, "until when the summary is kept"] = None
     summarized_through: Annotated[str | None, "the newest turn when the summary was written"] = None
     expires_at: Annotated[Appended, "when the row goes"]
+
+    def left_at(self, at: datetime) -> Self | None:
+        """Returns what is left of it at a time; None if nothing is."""
+        row = self
+        if row.expires_at <= at:
+            return None
+        if row.turns_expire_at is None or row.turns_expire_at <= at:
+            row = replace(row, turns=(), turns_expire_at=None, explicit_intent=False)
+        if row.summary_expires_at is None or row.summary_expires_at <= at:
+            row = replace(
+                row,
+                summary=None,
+                summary_by=None,
+                summary_at=None,
+                summary_expires_at=None,
+                summarized_through=None,
+            )
+        return row if row.turns or row.summary is not None else None

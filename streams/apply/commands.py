@@ -85,7 +85,6 @@ from palimpsest.streams.apply.privacy import (
 from palimpsest.streams.apply.promotions import promote, roll_back
 from palimpsest.streams.apply.remember import remember
 from palimpsest.streams.apply.sessions import (
-    alive,
     as_ended,
     silent_at,
     summarized,
@@ -407,13 +406,13 @@ def update_short_term(work: Work, command: UpdateShortTermCommand) -> Asking[Jso
 
 def _is_wish(work: Work) -> bool:
     """Whether the last turn of the session's user asks to have something remembered."""
-    known = alive(work.loaded.short_term, work.at)
+    known = work.loaded.short_term and work.loaded.short_term.left_at(work.at)
     return known is not None and known.explicit_intent
 
 
 def _why_void(work: Work, turns: Sequence[str]) -> str | None:
     """Returns why a summary made from these turns is discarded."""
-    known = alive(work.loaded.short_term, work.at)
+    known = work.loaded.short_term and work.loaded.short_term.left_at(work.at)
     rows = [work.memories.get(turn) for turn in turns]
     if known is None or turns[-1] not in known.turns:
         return "expired"

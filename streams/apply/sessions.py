@@ -170,7 +170,7 @@ def captured(
     if settings.turns == 0:
         return None
     until = message.recorded + timedelta(hours=settings.conversation_hours)
-    before = alive(known, message.recorded) or ShortTermRow(
+    before = (known and known.left_at(message.recorded)) or ShortTermRow(
         scope=message.scope, session_id=row.session_id, expires_at=until
     )
     return replace(
@@ -197,7 +197,7 @@ def summarized(
     """Returns the short-term memory with a summary of the turns so far, or up to the turn
     `through`."""
     until = message.recorded + timedelta(hours=settings.summary_hours)
-    before = alive(known, message.recorded) or ShortTermRow(
+    before = (known and known.left_at(message.recorded)) or ShortTermRow(
         scope=message.scope, session_id=session_id, expires_at=until
     )
     return replace(
@@ -209,21 +209,3 @@ def summarized(
         summarized_through=through or (before.turns[-1] if before.turns else None),
         expires_at=max(until, before.expires_at),
     )
-
-
-def alive(row: ShortTermRow | None, at: datetime) -> ShortTermRow | None:
-    """Returns what is left of a short-term memory at a time; None if nothing is."""
-    if row is None or row.expires_at <= at:
-        return None
-    if row.turns_expire_at is None or row.turns_expire_at <= at:
-        row = replace(row, turns=(), turns_expire_at=None, explicit_intent=False)
-    if row.summary_expires_at is None or row.summary_expires_at <= at:
-        row = replace(
-            row,
-            summary=None,
-            summary_by=None,
-            summary_at=None,
-            summary_expires_at=None,
-            summarized_through=None,
-        )
-    return row if row.turns or row.summary is not None else None
