@@ -195,7 +195,8 @@ class IndexCache:
             if waiting is not None:
                 waiting.append(change)
             index = self._resident.get(scope)
-            self._resized.add(scope)
+            if index is not None:
+                self._resized.add(scope)
         if index is not None:
             change(index)
 

@@ -142,7 +142,8 @@ class UnitOfWork:
             self._rows.fetch(ProposalRow, [key for load in loads for key in load.proposed_in])
             self._rows.fetch(CategoriesRow, [(load.scope,) for load in loads if load.categories])
         if self._shard.is_searched:
-            self.space.indexes.begin({load.scope for load in loads})
+            # Of the present space, which commits change, whatever the batch searches.
+            self._shard.indexes.begin({load.scope for load in loads})
         # New facts are searched for next; loading a scope's index must not block the event loop.
         for scope in {load.scope for load in loads if load.proposed_in}:
             self.space.indexes.warm(scope)
