@@ -268,8 +268,14 @@ def merged(parts: Sequence[Json]) -> Json:
 
 
 def _place(name: str) -> Callable[[Json], tuple[bool, Json]]:
-    """The sort key of a row by a field; a row without it comes first."""
-    return lambda row: (row.get(name) is not None, row.get(name))
+    """The sort key of a row by a field, of a time by its moment; a row without it comes first."""
+
+    def place(row: Json) -> tuple[bool, Json]:
+        value = row.get(name)
+        is_time = isinstance(value, str) and name.endswith("_at")
+        return value is not None, datetime.fromisoformat(value) if is_time else value
+
+    return place
 
 
 class Ask(Protocol):

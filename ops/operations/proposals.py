@@ -10,7 +10,7 @@ from palimpsest.ops.errors import NotFoundError, RequestError
 from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Applied
 from palimpsest.ops.operations.operation import Answer, Ask, Doc, Json, Read, Surface, Texts, Write
-from palimpsest.ops.reading.rows import SHORTEST_ID, all_rows
+from palimpsest.ops.reading.rows import SHORTEST_ID, all_rows, at_own_clock
 
 if TYPE_CHECKING:
     from palimpsest.ops.reading.sources import Sources
@@ -81,7 +81,8 @@ class Proposals(Read[PendingProposals]):
 
     def read(self, sources: Sources) -> Json:
         parameters = {"scope": self.scope, "ids": [*self.ids], "limit": self.limit}
-        return self.merge([{"proposals": all_rows(sources, _PENDING, parameters)}])
+        found = map(at_own_clock, all_rows(sources, _PENDING, parameters))
+        return self.merge([{"proposals": [*found]}])
 
 
 _PENDING = f"""
@@ -93,7 +94,7 @@ SELECT h.item_id AS id, h.scope, h.action, h.target_id AS memory_id,
              WHERE a.memory_id = m.memory_id AND a.version >= coalesce(h.target_version, 1))
          THEN 'version_conflict'
          WHEN m.pinned THEN 'pinned' ELSE 'ready' END AS state,
-    h.model, h.turn_memory_id AS turn_id, t.content AS turn, t.who
+    h.model, h.turn_memory_id AS turn_id, t.content AS turn, t.who, t.utc_offset_minutes
 FROM held_proposals h
 JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = h.item_id AND o.event = 'blocked'
 LEFT JOIN memory_rows m ON m.memory_id = h.target_id

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from palimpsest.ops.operations.memories import Context, Get, List, Recall
+from palimpsest.ops.operations.proposals import Proposals
 from palimpsest.ops.operations.sessions import SessionMemory, SessionTimeline
 from palimpsest.schemas.codec import encode
 from palimpsest.schemas.topics import CONVERSATION_TURNS
-from tests.harness import FULL, Pipeline, pipeline_settings
+from tests.harness import CAREFUL, FULL, Pipeline, pipeline_settings
 from tests.messages import published, turn
 from tests.sessions_by_hand import ask
 
@@ -120,6 +121,22 @@ def test_lists_and_sessions_have_the_clock_of_the_speaker(pipeline: Pipeline) ->
     [kept] = ask(pipeline, SessionMemory("s1", "ana"))["short_term"]["turns"]
     shown = ask(pipeline, Get(memory_id))["occurred_at"]
     assert {*listed, timed["occurred_at"], kept["occurred_at"], shown} == {written}
+
+
+def test_what_waits_has_the_clock_of_the_speaker(tmp_path: Path) -> None:
+    with Pipeline(tmp_path, pipeline_settings(CAREFUL)) as pipeline:
+        say_at(pipeline, "2025-03-14T12:00:00-07:00", "I live in Graz.", 1)
+        say_at(pipeline, "2026-03-14T22:30:00-07:00", "I live in Porto.", 2)
+        say_at(pipeline, "2026-03-15T08:30:00+09:00", "I live in Linz.", 3)
+        pipeline.run()
+        listed = ask(pipeline, Proposals())["proposals"]
+        assert [each["occurred_at"] for each in listed] == [
+            "2026-03-15T08:30:00+09:00",
+            "2026-03-14T22:30:00-07:00",
+        ]
+        # As from two workers: the moment counts, not how it is written.
+        parts = [{"proposals": [each]} for each in reversed(listed)]
+        assert Proposals().merge(parts) == {"proposals": listed}
 
 
 def test_a_mark_has_the_day_of_the_newer_statement(tmp_path: Path) -> None:
