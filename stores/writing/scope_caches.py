@@ -23,14 +23,26 @@ class NameCache:
 
     def of(self, scope: str) -> dict[str, str]:
         """Canonical name to name id; the live mapping, changed only by commits."""
-        names = self._scopes.get(scope)
-        if names is None:
-            with self._reading() as reader:
-                rows = reader.execute(
-                    "SELECT canonical_name, name_id FROM name_rows WHERE scope = ?", [scope]
-                ).fetchall()
-            names = self._scopes[scope] = dict(rows)
-        return names
+        if scope not in self._scopes:
+            self.read([scope])
+        return self._scopes[scope]
+
+    def read(self, scopes: Iterable[str]) -> None:
+        """Loads the names of those scopes that are not in use yet, in one query."""
+        found: dict[str, dict[str, str]] = {
+            scope: {} for scope in scopes if scope not in self._scopes
+        }
+        if not found:
+            return
+        with self._reading() as reader:
+            rows = reader.execute(
+                "SELECT scope, canonical_name, name_id FROM name_rows"
+                " WHERE scope IN (SELECT unnest(?))",
+                [[*found]],
+            ).fetchall()
+        for scope, name, name_id in rows:
+            found[scope][name] = name_id
+        self._scopes |= found
 
     def forget(self, scope: str) -> None:
         """Reloads the names of a scope at the next request."""

@@ -148,6 +148,8 @@ class UnitOfWork:
         for scope in {load.scope for load in loads if load.proposed_in}:
             self.space.indexes.warm(scope)
         graphs = cast("list[LoadGraph]", by_type[LoadGraph])
+        named = [load.scope for load in loads if load.names or load.unspaced_text]
+        self._shard.names.read([*named, *(graph.scope for graph in graphs)])
         memory_ids = {memory_id for graph in graphs for memory_id in graph.memory_ids}
         name_ids: set[str] = set()
         unknown: dict[str, set[str]] = defaultdict(set)
