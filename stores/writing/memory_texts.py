@@ -75,6 +75,17 @@ class TextSearch:
                 self._naming[scope, name] = tuple(sorted(found[name]))
         return {name: self._naming[scope, name] for name in names}
 
+    def read_scopes(self, scopes: Iterable[str]) -> None:
+        """Reads which of the scopes have replaced texts, in one query."""
+        missing = [scope for scope in scopes if scope not in self._with_archive]
+        if missing:
+            found = self._shard.fetch(
+                "SELECT DISTINCT scope FROM archived_states WHERE scope IN (SELECT unnest(?))",
+                [missing],
+            )
+            self._with_archive |= dict.fromkeys(missing, False)
+            self._with_archive |= {scope: True for (scope,) in found}
+
     def read_archive(self, memories: Iterable[MemoryRow]) -> None:
         """Reads the replaced texts of these memories in bulk."""
         missing = [row for row in memories if row.memory_id not in self._archived]
@@ -100,10 +111,7 @@ class TextSearch:
 
     def _in_archive(self, scope: str, names: Sequence[str]) -> dict[str, set[str]]:
         found: dict[str, set[str]] = defaultdict(set)
-        if scope not in self._with_archive:
-            self._with_archive[scope] = bool(
-                self._shard.fetch("SELECT 1 FROM archived_states WHERE scope = ? LIMIT 1", [scope])
-            )
+        self.read_scopes([scope])
         if not self._with_archive[scope]:
             return found
         rows = self._shard.fetch(

@@ -157,6 +157,7 @@ class UnitOfWork:
             known = self._names.match(graph.scope, graph.names, "")
             name_ids.update(known.values())
             unknown[graph.scope].update(set(graph.names) - set(known))
+        self._texts.read_scopes(unknown)
         for scope, names in unknown.items():
             for found in self._texts.naming(scope, sorted(names)).values():
                 memory_ids.update(found)

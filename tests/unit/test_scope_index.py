@@ -118,6 +118,26 @@ def test_nothing_is_read_of_a_new_scope(tmp_path: Path, monkeypatch: pytest.Monk
         assert read == scopes
 
 
+def test_many_scopes_ask_the_store_no_more_often_than_a_few(tmp_path: Path) -> None:
+    reads: list[int] = []
+    with Pipeline(tmp_path, pipeline_settings(FULL)) as pipeline:
+        for users in (5, 40):
+            before = pipeline.shard.readers.count
+            text = "I live in Graz and my sister is called Eva."
+            pipeline.publish(
+                *(
+                    published(said(text, f"{users}-{user}"), f"{users}-{user}")
+                    for user in range(users)
+                )
+            )
+            pipeline.run()
+            reads.append(pipeline.shard.readers.count - before)
+        facts = "SELECT count(DISTINCT scope) FROM memories WHERE type = 'fact'"
+        assert pipeline.values(facts) == [45]
+    few, many = reads
+    assert many < few + 10, reads
+
+
 def shown(index: ScopeIndex) -> tuple[list[str], list[str], list[tuple[str, str]]]:
     """The turns, the facts, and which fact is from which turn."""
     turns, facts = (sorted(segment.place_of) for segment in index.segments)
