@@ -14,6 +14,9 @@ WORDS: Final = {
     "extra_forbidden": "there is no such field",
     "missing": "is missing",
     "string_unicode": HALF_A_PAIR,
+    "json_invalid": "is no valid JSON",
+    "int_type": "Input should be a whole number",
+    "int_parsing_size": "Input should be a number of fewer digits",
     "int_parsing": "Input should be a whole number",
     "int_from_float": "Input should be a whole number",
     "float_parsing": "Input should be a number",
@@ -93,6 +96,11 @@ def says(failure: ErrorDetails) -> str:
         if kind in ("too_short", "too_long") and limit in context:
             count = context[limit]
             return f"Input should have {name} {count} item{'' if count == 1 else 's'}"
+    if kind == "string_too_short":
+        least = context["min_length"]
+        return (
+            "must not be empty" if least == 1 else f"Input should have at least {least} characters"
+        )
     if kind == "string_too_long":
         return f"Input should have at most {context['max_length']:,} characters"
     if kind in _NO_TIME:

@@ -45,6 +45,8 @@ class Home(BaseModel):
     shown: str = Field(default_factory=lambda given: given["name"])
     since: datetime | int = 0
     cat: Cat | None = None
+    code: str = Field(default="abc", min_length=3)
+    title: str = Field(default="x", min_length=1)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,10 @@ class Home(BaseModel):
         ),
         ({"name": "  "}, "name: must not be blank"),
         ({"name": "\ud83d"}, "name: has half a surrogate pair"),
-        ({"since": []}, "since: Input should be a valid datetime or a valid integer"),
+        ({"since": []}, "since: Input should be a valid datetime or a whole number"),
+        ({"code": "x"}, "code: Input should have at least 3 characters"),
+        ({"title": ""}, "title: must not be empty"),
+        ({"rooms": [None]}, "rooms.0: Input should be a whole number"),
         ({"cat": []}, "cat: Input should be a valid object"),
         ([], "record: Input should be a valid object"),
     ],
