@@ -109,8 +109,7 @@ def was_applied(error: object, result: object) -> bool:
 def reasons_of(changes: Sequence[Mapping[str, object]]) -> str:
     """Why memories were left as they were, from what became of each."""
     return "; ".join(
-        f"{each.get('id', '')}: {str(each['status']).replace('_', ' ')}"
-        + (f" ({each['why']})" if each.get("why") else "")
+        f"{each.get('id', '')}: {each['status']}" + (f" ({each['why']})" if each.get("why") else "")
         for each in changes
     )
 

@@ -85,6 +85,12 @@ def test_a_failure_is_told_in_the_terms_of_json(value: Any, said: str) -> None:
     assert not [hint for hint in HINTS if hint in told]
 
 
+def test_a_text_that_is_no_json_is_told_with_the_place() -> None:
+    with pytest.raises(ValidationError) as refused:
+        TypeAdapter(Home).validate_json(b"garbage")
+    assert describe(refused.value).startswith("record: is no valid JSON: expected value at line 1")
+
+
 WRONG: tuple[object, ...] = (
     *(5, 5.5, "soon", {}, {"a": 1}, [1], [None], [{}], [[1]], "\ud83d", True, "", -1, 1e400),
     *("2026-13-45", ["a"] * 3, object(), {"a": object()}, b"x"),
