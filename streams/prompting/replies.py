@@ -23,7 +23,7 @@ from palimpsest.streams.prompting.prompts import MAX_CATEGORIES, MAX_FACTS, MAX_
 from palimpsest.streams.text.dates import end_of
 
 MIN_FACT_CHARACTERS: Final = 10
-"""Of a statement in letters. One in characters that stand for a syllable or a word (Chinese,
+"""Of a statement in an alphabet. One in characters that stand for a syllable or a word (Chinese,
 Japanese, Korean) says as much with fewer: each counts as `WIDE_CHARACTER`."""
 WIDE_CHARACTER: Final = 3
 MAX_FACT_CHARACTERS: Final = 2_000
