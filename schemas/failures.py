@@ -14,6 +14,8 @@ WORDS: Final = {
     "extra_forbidden": "there is no such field",
     "missing": "is missing",
     "string_unicode": HALF_A_PAIR,
+    "int_type": "Input should be a whole number",
+    "int_parsing_size": "Input should be a whole number of fewer digits",
     "int_parsing": "Input should be a whole number",
     "int_from_float": "Input should be a whole number",
     "float_parsing": "Input should be a number",
@@ -28,6 +30,8 @@ WORDS: Final = {
     "set_type": "Input should be a valid array",
     "frozen_set_type": "Input should be a valid array",
     "is_instance_of": "Input is of another kind",
+    "invalid-json-value": "Input should be a value that JSON has",
+    "recursion_loop": "contains itself",
     "json_type": "Input should be JSON",
     "timezone_aware": "the time has no zone; write for example 2026-03-01T09:30:00Z",
 }
@@ -93,6 +97,13 @@ def says(failure: ErrorDetails) -> str:
         if kind in ("too_short", "too_long") and limit in context:
             count = context[limit]
             return f"Input should have {name} {count} item{'' if count == 1 else 's'}"
+    if kind == "json_invalid":
+        return f"is no valid JSON: {context.get('error', 'it ends too early')}"
+    if kind == "string_too_short":
+        least = context["min_length"]
+        return (
+            "must not be empty" if least == 1 else f"Input should have at least {least} characters"
+        )
     if kind == "string_too_long":
         return f"Input should have at most {context['max_length']:,} characters"
     if kind in _NO_TIME:

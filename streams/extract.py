@@ -79,6 +79,14 @@ def extract_stage(settings: StageSettings) -> Stage:
 def safe(draft: ExtractionDraft, policy: Policy) -> ExtractionDraft:
     """What a model drew, as safe as what producers send: it may put together what the turn has in
     parts, or make a secret up. A relation with a secret is none."""
+    triples = tuple(
+        triple
+        for triple in draft.triples
+        for said in [(triple.source, triple.relationship, triple.target)]
+        if tuple(map(policy.text, said)) == said
+    )
+    left_out = len(draft.triples) - len(triples)
+    told = (f"{left_out} entities with a secret left out",) if left_out else ()
     return replace(
         draft,
         facts=tuple(
@@ -89,13 +97,8 @@ def safe(draft: ExtractionDraft, policy: Policy) -> ExtractionDraft:
             )
             for fact in draft.facts
         ),
-        triples=tuple(
-            triple
-            for triple in draft.triples
-            for said in [(triple.source, triple.relationship, triple.target)]
-            if tuple(map(policy.text, said)) == said
-        ),
-        warnings=tuple(map(policy.text, draft.warnings)),
+        triples=triples,
+        warnings=(*map(policy.text, draft.warnings), *told),
     )
 
 

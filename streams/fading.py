@@ -76,7 +76,10 @@ def fades_at(
     until = max(begin, decayed_at or begin)
     left = max(math.log(max(confidence, floor) / floor), 0.0) / decay_rate
     days = (_bent((until - begin) / DAY) + left) ** (1 / EXPONENT)
-    return begin + timedelta(days=days) if days < 365_000 else None
+    try:
+        return begin + timedelta(days=days) if days < 365_000 else None
+    except OverflowError:  # after the year 9999
+        return None
 
 
 def _bent(days: float) -> float:

@@ -205,7 +205,7 @@ CLOCKS_DIFFER = timedelta(days=2)
 def is_said_later(when: datetime, than: datetime, now: datetime) -> bool:
     """Returns whether what is dated `when` was said after what is dated `than`. A date long after
     `now` is wrong, and says nothing."""
-    return than < when <= max(now, than) + CLOCKS_DIFFER
+    return than < when and when - max(now, than) <= CLOCKS_DIFFER
 
 
 def ended(row: MemoryRow, at: datetime) -> MemoryRow:
@@ -219,7 +219,7 @@ def said_again(row: MemoryRow, again: Origin) -> MemoryRow | None:
     """Returns the memory with the dates of its first and its newest statement after one more; None
     if they are the same. It stays the same version: it says what it said."""
     first, when = row.first_occurred_at or row.occurred_at, again.occurred_at
-    if first <= when <= row.occurred_at or when > again.at + CLOCKS_DIFFER:
+    if first <= when <= row.occurred_at or when - again.at > CLOCKS_DIFFER:
         return None
     begins = None if row.valid_from is None else min(row.valid_from, when)
     row = replace(row, first_occurred_at=min(first, when), valid_from=begins)

@@ -156,8 +156,8 @@ async def address_of(host: str, port: int, allow_private: bool) -> str:
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise NotReadError(f"the host {host} is not found: {error}") from None
+    except (OSError, UnicodeError):
+        raise NotReadError(f"the host {host} is not found") from None
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
     if not addresses:
         raise NotReadError(f"the host {host} is not found")

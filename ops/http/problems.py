@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import logging
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from palimpsest.ops.errors import (
     CommandError,
@@ -214,7 +214,16 @@ def _no_route(request: Request) -> str:
 
 
 def _routes(request: Request) -> list[Route]:
-    return [route for route in request.app.routes if isinstance(route, Route)]
+    return list(_flat(request.app.routes))
+
+
+def _flat(routes: Iterable[BaseRoute]) -> Iterator[Route]:
+    """Those of an application and of the routers that it includes."""
+    for each in routes:
+        if isinstance(each, Route):
+            yield each
+        elif (included := getattr(each, "original_router", None)) is not None:
+            yield from _flat(included.routes)
 
 
 def _failed(request: Request, error: Exception) -> Problem:

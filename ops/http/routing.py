@@ -5,10 +5,13 @@ from __future__ import annotations
 import codecs
 import difflib
 import json
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Any, Final, get_args, get_origin
+from urllib.parse import unquote_to_bytes
 
 from fastapi import APIRouter, Request, Response
+from fastapi._compat import ModelField
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
@@ -53,7 +56,8 @@ def read_json(body: bytes) -> object:
         raise ValueError(told) from None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise ValueError(f"the body is no JSON: {error.msg}, at {where}") from None
+        why = {"Extra data": "there is more after its end"}.get(error.msg, error.msg)
+        raise ValueError(f"the body is no JSON: {why}, at {where}") from None
     return found
 
 
@@ -84,10 +88,12 @@ class StrictRoute(APIRoute):
         # A model of the query refuses other parameters itself.
         is_model = any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds)
         known = None if is_model else frozenset(each.alias for each in fields)
+        several = frozenset(_several(fields))
 
         async def handler(request: Request) -> Response:
             if known is not None and (unknown := request.query_params.keys() - known):
                 raise _no_parameter(min(unknown), known)
+            _check_query(request, several)
             if self.body_field is not None:
                 media_type(request, JSON_TYPE)
             return await handle(_StrictRequest(request.scope, request.receive))
@@ -99,6 +105,38 @@ def _all(dependant: Dependant) -> Iterator[Dependant]:
     yield dependant
     for each in dependant.dependencies:
         yield from _all(each)
+
+
+def _several(fields: Iterable[ModelField]) -> Iterator[str]:
+    """The names of the parameters that may be sent more than once."""
+    for each in fields:
+        kind = each.field_info.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            for name, field in kind.model_fields.items():
+                if _is_list(field.annotation):
+                    yield field.alias or name
+        elif _is_list(kind):
+            yield each.alias
+
+
+def _is_list(kind: object) -> bool:
+    return get_origin(kind) in (list, tuple, set, frozenset) or any(map(_is_list, get_args(kind)))
+
+
+def _check_query(request: Request, several: frozenset[str]) -> None:
+    """Raises Problem for a parameter that is sent again, of which only the last would count, and
+    for one that is not UTF-8, which would become another text."""
+    counts = Counter(name for name, _ in request.query_params.multi_items())
+    for name, count in counts.items():
+        if count > 1 and name not in several:
+            why = f"is sent {count} times; send it once"
+            raise Problem(
+                "invalid", f"query.{name}: {why}", errors=[{"where": f"query.{name}", "why": why}]
+            )
+    try:
+        unquote_to_bytes(request.scope.get("query_string", b"")).decode("utf-8")
+    except UnicodeDecodeError:
+        raise Problem("malformed", "the address is percent-encoded, but not as UTF-8") from None
 
 
 def _no_parameter(name: str, known: frozenset[str]) -> Problem:
@@ -123,6 +161,9 @@ def media_type(request: Request, *taken: str) -> str:
     found = taken[0] if is_absent else (header or "").partition(";")[0].strip()
     if found.lower() not in taken:
         raise Problem("unsupported_media_type", f"send the body as {' or '.join(taken)}")
+    packed = request.headers.get("content-encoding", "identity").strip().lower()
+    if has_body and packed not in ("", "identity"):
+        raise Problem("unsupported_media_type", "send the body without a Content-Encoding")
     return found.lower()
 
 

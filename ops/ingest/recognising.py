@@ -31,6 +31,7 @@ from palimpsest.ops.ingest.records import (
     hash_of,
     is_swapped,
     local_time,
+    moved,
     name_in_id,
     timestamp_of,
     turn_id_of_message,
@@ -426,7 +427,7 @@ def _is_of_time(known: KnownTurn, record: Named, raw: Mapping[str, Any]) -> bool
     where it was, as its zone may be one that was chosen. A turn that got the time of its file is
     one that was said before."""
     here = local_time(raw)
-    then = here - timedelta(minutes=raw["body"].get("utc_offset_minutes") or 0)
+    then = moved(here, -timedelta(minutes=raw["body"].get("utc_offset_minutes") or 0))
     if record.naming.is_late and utc_of(known) >= then:
         return True
     return _second(known.at) == _second(here) or _second(utc_of(known)) == _second(then)

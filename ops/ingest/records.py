@@ -387,7 +387,15 @@ def _identity(value: bytes | None) -> tuple[int, str, str, int, str, KnownTurn] 
 
 def utc_of(known: KnownTurn) -> datetime:
     """Returns when a published turn was said."""
-    return known.at - timedelta(minutes=known.offset)
+    return moved(known.at, -timedelta(minutes=known.offset))
+
+
+def moved(at: datetime, by: timedelta) -> datetime:
+    """Returns a time moved by so much, at most to the end of the calendar."""
+    try:
+        return at + by
+    except OverflowError:
+        return (datetime.max if by > timedelta() else datetime.min).replace(tzinfo=at.tzinfo)
 
 
 def timestamp_of(at: datetime) -> float:
@@ -400,7 +408,7 @@ def _hearing(scope: str, words: int, at: datetime) -> int:
 
 
 def _moment(scope: str, turn: KnownTurn, earlier: timedelta = timedelta()) -> int:
-    return hash((scope, turn.text, (utc_of(turn) - earlier).replace(microsecond=0)))
+    return hash((scope, turn.text, moved(utc_of(turn), -earlier).replace(microsecond=0)))
 
 
 def minute_of(at: datetime) -> Minute:
@@ -425,7 +433,7 @@ def _words(text: str, body: Mapping[str, Any]) -> int:
 def local_time(message: Mapping[str, Any]) -> datetime:
     """Returns the time of a published turn where it was said."""
     at = datetime.fromisoformat(message["occurred_at"])
-    return at + timedelta(minutes=message["body"].get("utc_offset_minutes") or 0)
+    return moved(at, timedelta(minutes=message["body"].get("utc_offset_minutes") or 0))
 
 
 def is_swapped(one: datetime, other: datetime) -> bool:

@@ -111,6 +111,8 @@ class MemoryMethods:
         >>> (await memory.sql("SELECT count(*) AS turns FROM turns")).to_pylist()
         [{'turns': 2}]
         """
+        if not isinstance(query, str):
+            raise RequestError("query: Input should be a valid string")
         work = self.background.table(SqlRequest(query, partition, seconds))
         return await self.background.run(work)
 

@@ -34,8 +34,11 @@ class MemoryBase:
     space of operations; changes must be applied within `wait_seconds`."""
 
     def __init__(self, transport: Transport, scope: str, wait_seconds: float) -> None:
-        if not scope.strip():
-            raise RequestError("scope: must not be blank; leave it out for the default one")
+        if not isinstance(scope, str) or not scope.strip():
+            why = (
+                "must not be blank" if isinstance(scope, str) else "Input should be a valid string"
+            )
+            raise RequestError(f"scope: {why}; leave it out for the default one")
         self.transport = transport
         self.scope = scope
         self.wait_seconds = wait_seconds
@@ -60,6 +63,8 @@ class MemoryBase:
         """The answer to an operation, in the memory's own scope where it names none. Raises
         RequestError."""
         scoped: Any = operation
+        if not isinstance(operation, Operation):
+            raise RequestError("operation: give one of those of palimpsest.ops.operations")
         unscoped = getattr(operation, "scope", self.scope) in ("", None)
         everywhere = isinstance(operation, Write) and operation.in_all_scopes
         if unscoped and not everywhere and operation.surface.routing != "folder":

@@ -61,10 +61,7 @@ async def queries(settings: Settings) -> AsyncIterator[Queries]:
         if (lost := lost_log(settings)) is not None:
             raise RequestError(": ".join(lost))
         if not has_log(settings):
-            raise RequestError(
-                f"there is no memory in {settings.data_dir} yet; publish turns with `palimpsest"
-                " ingest FILE`, or name another folder with --data-dir"
-            )
+            raise RequestError(_without_log(settings.data_dir))
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             late = time.monotonic() > deadline
@@ -126,3 +123,13 @@ async def _of_folder(
     undo.push_async_callback(sources.embeddings.close)
     undo.callback(sources.sql.close)
     return DirectQueries(sources)
+
+
+def _without_log(folder: Path) -> str:
+    """What to say of a data folder without a log."""
+    if folder.is_file():
+        return f"{folder} is a file, not a folder; name the data folder with --data-dir"
+    return (
+        f"there is no memory in {folder} yet; publish turns with `palimpsest ingest FILE`, or name"
+        " another folder with --data-dir"
+    )

@@ -162,13 +162,15 @@ def shown(value: object) -> JsonValue:
 
 def _file_source(file: Path | None) -> list[tuple[str, Flat]]:
     path = Path(FILE_NAME) if file is None else file
-    if file is None and not path.is_file():
+    if file is None and not path.exists():
         return []
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"cannot read the settings file {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise SettingsError(f"the settings file {path} is no text in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"the settings file {path} is not TOML: {error}") from None
     flat = dict(_walk(content, str(path)))
     return [(f"file {path}", flat)]
@@ -214,7 +216,7 @@ def _flag_source(flags: Sequence[str]) -> list[tuple[str, Flat]]:
     found = []
     for flag in flags:
         key, equals, value = flag.partition("=")
-        if not equals:
+        if not equals or not key.strip():
             raise SettingsError(
                 f"--set {flag}: write it as KEY=VALUE, for example llm.model=qwen3:4b"
             )

@@ -317,7 +317,9 @@ def _errors_told() -> Iterator[None]:
         if is_damage(known):
             raise known from error
         if isinstance(known, duckdb.OutOfMemoryException):
-            raise QueryTooLarge(f"the query needs more memory than it may have: {error}") from error
+            # Further lines are advice about settings, which no query may change here.
+            why = str(error).partition("\n")[0]
+            raise QueryTooLarge(f"the query needs more memory than it may have: {why}") from error
         raise QueryInvalid(str(error)) from error
 
 

@@ -158,10 +158,10 @@ def _excluded(
     """Returns the candidates, in order, that were said before the fact and cannot hold beside it as
     its source has `stated` it; none where one of them may be about a namesake."""
     found: list[ScoredCandidate] = []
-    latest = None if now is None else max(now, occurred_at) + CLOCKS_DIFFER
+    latest = None if now is None else max(now, occurred_at)
     for candidate in candidates:
         when = candidate.occurred_at
-        if when is not None and latest is not None and when > latest:
+        if when is not None and latest is not None and when - latest > CLOCKS_DIFFER:
             when = None
         is_older = when is None or when <= occurred_at
         if stated is None or not is_older or not _is_near(fact, candidate, near):

@@ -46,6 +46,7 @@ _TOO_LONG: Final = re.compile(
     r"context (?:length|window|size)|context_length|maximum context|prompt is too long"
     r"|too many tokens|input is too long|input length|exceeds the available context"
 )
+_TITLE: Final = re.compile(r"<title[^>]{0,100}+>([^<]{1,200}+)<", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Answer:
     def object(self) -> dict[str, JsonValue]:
         """The body as a JSON object; empty where it is none."""
         try:
-            value: JsonValue = from_json(self.body)
+            value: JsonValue = from_json(self.body.removeprefix(b"\xef\xbb\xbf"))
         except ValueError:
             return {}
         return value if isinstance(value, dict) else {}
@@ -96,6 +97,8 @@ class HttpProvider:
             raise PermanentModelError(f"{name}: the base URL is no URL: {error}") from None
         if url.scheme not in ("http", "https") or not url.host:
             raise PermanentModelError(f"{name}: the base URL must begin with http:// or https://")
+        if url.port is not None and not 0 < url.port < 65_536:
+            raise PermanentModelError(f"{name}: the port of the base URL is not one of 1 to 65535")
         self.name = name
         self.shown_url = str(url.copy_with(userinfo=b"", query=None))
         self._advice = dict(advice or {})
@@ -160,12 +163,15 @@ class HttpProvider:
                 " it may be loading or overloaded (a longer time-out is a setting)"
             ) from None
         except httpx.ConnectError as error:
+            what, advice = _unreachable(str(error))
+            advice = advice or self._advice.get(0, "start it or correct the base URL")
             raise TransientModelError(
-                f"{self.name} at {self.shown_url} cannot be reached ({self.hidden(str(error))});"
-                f" {self._advice.get(0, 'start it or correct the base URL')}"
+                f"{self.name} at {self.shown_url} cannot be reached ({self.hidden(what)}); {advice}"
             ) from None
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            what = self.hidden(str(error)) or type(error).__name__
+            what = self.hidden(str(error)) or "without a reason"
+            if isinstance(error, httpx.DecodingError):
+                what = "its answer is not compressed as it says"
             raise TransientModelError(
                 f"{self.name} at {self.shown_url} broke the connection ({what})"
             ) from None
@@ -180,6 +186,19 @@ class HttpProvider:
         if answer.status in _TRANSIENT_STATUS or answer.status >= 500:
             return TransientModelError(text, answer.retry_after)
         return PermanentModelError(f"{text}; {self._what_to_do(answer)}")
+
+    def raise_wrapped(
+        self, answer: Answer, body: Mapping[str, JsonValue], *, unless: str = ""
+    ) -> None:
+        """Raise the failure that a gateway wraps in an answer of status 200 of which `body` is the
+        whole or a part; not where there is an answer under `unless`."""
+        error = body.get("error")
+        if not error or body.get(unless):
+            return
+        code = error.get("code") if isinstance(error, dict) else None
+        status = code if isinstance(code, int) and 400 <= code < 600 else 502
+        said = json.dumps({"error": error}).encode()
+        raise self.failure(Answer(status, said, answer.latency_ms))
 
     def _what_to_do(self, answer: Answer) -> str:
         if is_too_long(answer):
@@ -228,6 +247,24 @@ class HttpProvider:
             await self._idle.pop().aclose()
 
 
+def _unreachable(error: str) -> tuple[str, str]:
+    """Why there is no connection in plain words, and what to do about it where it is of this
+    sort only."""
+    if "CERTIFICATE_VERIFY_FAILED" in error:
+        why = error.partition("verify failed: ")[2].partition(" (_ssl")[0]
+        advice = (
+            "correct the base URL, or name the certificates to trust in the environment variable"
+            " SSL_CERT_FILE"
+        )
+        return f"its certificate is not trusted: {why or 'no reason is given'}", advice
+    if "[SSL" in error or "TLS" in error:
+        advice = "correct the base URL: http:// where the server speaks no TLS, or another port"
+        return "no TLS connection can be made", advice
+    if any(each in error for each in ("Name or service", "nodename", "name resolution")):
+        return "no host of this name is found", "correct the base URL, or look at the network"
+    return error or "no connection", ""
+
+
 def error_text(answer: Answer) -> str:
     """What the provider says of its failure, from the usual places, else the body's beginning."""
     found: JsonValue = answer.object()
@@ -235,6 +272,8 @@ def error_text(answer: Answer) -> str:
         if isinstance(found, dict) and found.get(key):
             found = found[key]
     shown = found if isinstance(found, str) else answer.text[: MAX_SHOWN_CHARACTERS * 4]
+    if shown.lstrip().startswith("<") and (title := _TITLE.search(shown)) is not None:
+        shown = f"a page titled {title[1].strip()}"
     return shown or "(nothing)"
 
 

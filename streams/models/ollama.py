@@ -64,20 +64,25 @@ class OllamaLanguageModel(_Ollama):
 
     async def generate(self, prompt: Prompt) -> Reply:
         """One reply, constrained to the prompt's schema, at temperature 0, without thinking."""
-        answer = await self._ask(prompt)
-        if answer.status == 400 and self._can_stop_thinking and "think" in answer.text[:1_000]:
+        stops = self._can_stop_thinking
+        answer = await self._ask(prompt, stops)
+        if answer.status == 400 and stops and "think" in answer.text[:1_000]:
             self._can_stop_thinking = False
-            answer = await self._ask(prompt)
+            answer = await self._ask(prompt, False)
         if answer.status != 200:
             raise self._http.failure(answer)
         body = answer.object()
         error, text = body.get("error"), body.get("response")
         if isinstance(error, str):
             raise TransientModelError(f"ollama failed: {self._http.hidden(error)}")
-        text = text if isinstance(text, str) else None
+        # Without a text, the whole answer tells why: the limit of tokens, or only thoughts.
+        if not isinstance(text, str) or (
+            not text and body.get("done_reason") not in (None, "stop")
+        ):
+            text = None
         return self.reply(answer, text, body, ("prompt_eval_count", "eval_count"))
 
-    async def _ask(self, prompt: Prompt) -> Answer:
+    async def _ask(self, prompt: Prompt, stops_thinking: bool) -> Answer:
         payload: dict[str, JsonValue] = {
             "model": self.model,
             "system": prompt.system,
@@ -91,7 +96,7 @@ class OllamaLanguageModel(_Ollama):
                 "num_ctx": CONTEXT_TOKENS,
             },
         }
-        if self._can_stop_thinking:
+        if stops_thinking:
             payload["think"] = False
         return await self._http.exchange("POST", "/api/generate", payload)
 
@@ -115,4 +120,6 @@ class OllamaEmbeddingModel(RemoteEmbeddingModel, _Ollama):
         body = (await self._http.post("/api/embed", asked)).object()
         if not body:
             raise PermanentModelError(f"{self._http.shown_url} did not answer with a JSON object")
+        if isinstance(error := body.get("error"), str):
+            raise TransientModelError(f"ollama failed: {self._http.hidden(error)}")
         return body.get("embeddings")

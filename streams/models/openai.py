@@ -6,9 +6,11 @@ the token limit, a temperature) is left out or renamed, and remembered for as lo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pydantic import JsonValue, SecretStr
+from pydantic_core import to_json
 
 from palimpsest.streams.models.base import PermanentModelError, Prompt, Reply
 from palimpsest.streams.models.http import (
@@ -59,22 +61,24 @@ class OpenAILanguageModel(_OpenAI):
 
     async def generate(self, prompt: Prompt) -> Reply:
         """One reply, constrained to the prompt's schema where the server can, temperature 0."""
-        answer = await self._ask(prompt)
-        while answer.status == 400 and not is_too_long(answer) and self._adapt(answer):
-            answer = await self._ask(prompt)
+        sent = self._payload(prompt)
+        answer = await self._ask(sent)
+        while answer.status == 400 and not is_too_long(answer) and self._adapt(answer, sent):
+            sent = self._payload(prompt)
+            answer = await self._ask(sent)
         if answer.status != 200:
             raise self._http.failure(answer)
         body = answer.object()
-        if "error" in body and "choices" not in body:
-            # Some gateways wrap the failure of what is behind them in a 200.
-            error = body["error"]
-            code = error.get("code") if isinstance(error, dict) else None
-            status = code if isinstance(code, int) and 400 <= code < 600 else 502
-            raise self._http.failure(Answer(status, answer.body, answer.latency_ms))
-        text, counts = _content(body.get("choices")), ("prompt_tokens", "completion_tokens")
-        return self.reply(answer, text, body.get("usage"), counts)
+        self._http.raise_wrapped(answer, body, unless="choices")
+        choice = _first(body.get("choices"))
+        self._http.raise_wrapped(answer, choice)
+        counts = ("prompt_tokens", "completion_tokens")
+        return self.reply(answer, _content(choice), body.get("usage"), counts)
 
-    async def _ask(self, prompt: Prompt) -> Answer:
+    async def _ask(self, payload: Mapping[str, JsonValue]) -> Answer:
+        return await self._http.exchange("POST", "/chat/completions", payload)
+
+    def _payload(self, prompt: Prompt) -> dict[str, JsonValue]:
         payload: dict[str, JsonValue] = {
             "model": self.model,
             "messages": [
@@ -94,33 +98,64 @@ class OpenAILanguageModel(_OpenAI):
                     "schema": dict(prompt.schema),
                 },
             }
-        return await self._http.exchange("POST", "/chat/completions", payload)
+        return payload
 
-    def _adapt(self, answer: Answer) -> bool:
-        """Leave out what the server refuses by name; False when there is nothing to leave out."""
+    def _adapt(self, answer: Answer, sent: Mapping[str, JsonValue]) -> bool:
+        """Leave out what the server refuses by name; False when there is nothing to leave out. It
+        goes by what was `sent`: another call may have learned the same meanwhile."""
         lowered = answer.text[:10_000].lower()
-        if self._structured and any(
+        if "response_format" in sent and any(
             word in lowered for word in ("response_format", "json_schema", "structured output")
         ):
             self._structured = False
-        elif self._limit_name == "max_tokens" and "max_completion_tokens" in lowered:
+        elif "max_tokens" in sent and "max_completion_tokens" in lowered:
             self._limit_name = "max_completion_tokens"
-        elif self._temperature and "temperature" in lowered:
+        elif "temperature" in sent and "temperature" in lowered:
             self._temperature = False
         else:
             return False
         return True
 
 
-def _content(choices: JsonValue) -> str | None:
-    """The text of the first choice: empty for a refusal, None where there is no choice."""
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        return None
-    message = choices[0].get("message")
+def _first(choices: JsonValue) -> dict[str, JsonValue]:
+    """The first choice; empty where there is none."""
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return first if isinstance(first, dict) else {}
+
+
+def _content(choice: Mapping[str, JsonValue]) -> str | None:
+    """The text of a choice, or of the function that it calls instead. None where there is neither
+    and the server says why (a refusal, a filter, the limit of tokens), or no message."""
+    message = choice.get("message")
     if not isinstance(message, dict):
         return None
-    content = message.get("content")
-    return content if isinstance(content, str) else ""
+    text = _joined_parts(message.get("content")) or _joined_parts(_arguments(message))
+    if text or (choice.get("finish_reason") in (None, "stop") and not message.get("refusal")):
+        return text
+    return None
+
+
+def _joined_parts(content: JsonValue) -> str:
+    """A text, or the texts of a list of parts; an object that is no part is the reply itself."""
+    parts = content if isinstance(content, list) else [content]
+    return "".join(map(_part, parts))
+
+
+def _part(part: JsonValue) -> str:
+    if isinstance(part, dict):
+        said = part.get("text") if "type" in part or "text" in part else to_json(part).decode()
+    else:
+        said = part
+    return said if isinstance(said, str) else ""
+
+
+def _arguments(message: Mapping[str, JsonValue]) -> list[JsonValue]:
+    """What a message calls functions with."""
+    tools = message.get("tool_calls")
+    called = tools if isinstance(tools, list) else []
+    calls = [message.get("function_call")]
+    calls += [each.get("function") for each in called if isinstance(each, dict)]
+    return [call.get("arguments") for call in calls if isinstance(call, dict)]
 
 
 class OpenAIEmbeddingModel(RemoteEmbeddingModel, _OpenAI):
@@ -158,7 +193,9 @@ class OpenAIEmbeddingModel(RemoteEmbeddingModel, _OpenAI):
         if self._ask_dimensions:
             payload["dimensions"] = self.dimensions
         answer = await self._http.post("/embeddings", payload)
-        rows = _in_order(answer.object().get("data"))
+        body = answer.object()
+        self._http.raise_wrapped(answer, body, unless="data")
+        rows = _in_order(body.get("data"))
         if rows is None:
             raise PermanentModelError(
                 f"{self._http.shown_url} did not answer with numbered embeddings"

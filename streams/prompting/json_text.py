@@ -20,6 +20,8 @@ MAX_REPLY_CHARACTERS: Final = 200_000
 """A valid extraction has at most about 60,000; what lies beyond is not read."""
 MAX_STARTS: Final = 8
 """Places tried where an object may begin, so that garbage costs a bounded number of scans."""
+MAX_OBJECTS: Final = 50
+"""Objects of one reply that are joined, one after the other."""
 MAX_DEPTH: Final = 64
 MAX_ITEMS: Final = 500
 """List items salvaged from an object that does not parse as a whole."""
@@ -82,6 +84,7 @@ def without_thoughts(text: str) -> str:
 
 def find_object(text: str, wanted: Sequence[str]) -> FoundObject | None:
     """The outermost object of `text` that has one of the `wanted` keys; None when there is none.
+    Where there are several, their lists are joined; of everything else the first counts.
 
     Keys in capitals are the same: those of the object and of its lists' items come in lower case.
     Read in turn: the object as it is; with trailing commas, bare line breaks and broken escapes
@@ -92,20 +95,60 @@ def find_object(text: str, wanted: Sequence[str]) -> FoundObject | None:
         text = text[:MAX_REPLY_CHARACTERS]
         warnings = (f"reply cut at {MAX_REPLY_CHARACTERS} characters",)
     text = text.encode("utf-8", "replace").decode("utf-8")
-    text = without_thoughts(text)
-    for number, start in enumerate(_START.finditer(text)):
-        if number == MAX_STARTS:
-            break
+    objects, is_all = _objects(without_thoughts(text), wanted)
+    if not objects:
+        return None
+    warnings += tuple(dict.fromkeys(line for each in objects for line in each.warnings))
+    if len(objects) > 1:
+        warnings += (f"{len(objects)} JSON objects in the reply: their lists are joined",)
+    if not is_all:
+        warnings += (f"only the first {MAX_OBJECTS} JSON objects of the reply are used",)
+    return FoundObject(_joined([each.value for each in objects], wanted), warnings)
+
+
+def _objects(text: str, wanted: Sequence[str]) -> tuple[list[FoundObject], bool]:
+    """The objects that have a wanted key, one after the other, and whether that is all of them."""
+    objects: list[FoundObject] = []
+    position = in_vain = 0
+    while in_vain < MAX_STARTS and (start := _START.search(text, position)) is not None:
+        if len(objects) == MAX_OBJECTS:
+            return objects, False
         scan = _scan(text, start.start(), wanted)
         whole = None if scan.end is None else _parse(text[start.start() : scan.end])
-        if whole is None:
+        whole = None if whole is None else _lower(whole)
+        if whole is None or _is_repeated(whole, scan):
             found = _salvage(text, scan)
         else:
-            whole = _lower(whole)
             found = FoundObject(whole) if any(key in whole for key in wanted) else None
-        if found is not None:
-            return FoundObject(found.value, warnings + found.warnings)
-    return None
+        if found is None:
+            in_vain += 1
+            position = start.end()
+            continue
+        objects.append(found)
+        if scan.end is None:
+            break
+        position = scan.end
+    return objects, True
+
+
+def _is_repeated(value: JsonObject, scan: _Scan) -> bool:
+    """Whether a list stood there twice under one key, of which a parser keeps the last."""
+    return any(
+        isinstance(listed := value.get(key), list)
+        and len(spans) > sum(isinstance(item, dict) for item in listed)
+        for key, spans in scan.items.items()
+    )
+
+
+def _joined(values: Sequence[JsonObject], wanted: Sequence[str]) -> JsonObject:
+    """The first value, with the wanted lists of the others behind its own."""
+    joined = dict(values[0])
+    for value in values[1:]:
+        for key in wanted:
+            more, known = value.get(key), joined.get(key)
+            if isinstance(more, list):
+                joined[key] = [*known, *more] if isinstance(known, list) else more
+    return joined
 
 
 def _scan(text: str, start: int, wanted: Sequence[str]) -> _Scan:

@@ -23,6 +23,9 @@ from palimpsest.streams.prompting.prompts import MAX_CATEGORIES, MAX_FACTS, MAX_
 from palimpsest.streams.text.dates import end_of
 
 MIN_FACT_CHARACTERS: Final = 10
+"""Of a statement in an alphabet. One in characters that stand for a syllable or a word (Chinese,
+Japanese, Korean) says as much with fewer: each counts as `WIDE_CHARACTER`."""
+WIDE_CHARACTER: Final = 3
 MAX_FACT_CHARACTERS: Final = 2_000
 MAX_NAME_CHARACTERS: Final = 256
 """Of a triple's source, relationship and target: what is longer is no name."""
@@ -46,7 +49,13 @@ LEAST_COPIED: Final = 16
 """Characters of a sentence that also stands in a turn from which on it was copied."""
 
 _ACTIONS: Final = ("ADD", "UPDATE", "DELETE", "NONE")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_ENVELOPES: Final = (
+    (re.compile(r'"refusal":\s*"'), "the model refused"),
+    (re.compile(r'_reason":\s*"length"'), "the limit of tokens was reached before its text"),
+    (re.compile(r'_reason":\s*"content_filter"'), "the provider's filter held its text back"),
+)
+"""What a provider tells of a reply without a text, which is then its whole answer."""
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 _NOT_SNAKE: Final = re.compile(r"[\W_]+")
 _SHARE: Final = re.compile(r"(?P<number>[0-9]{1,4}(?:\.[0-9]{1,9})?)\s?(?P<percent>%|percent)?")
@@ -57,6 +66,20 @@ _TRIPLE_NAMES: Final = ("source", "relationship", "target")
 
 class MalformedReply(ValueError):
     """A reply that cannot be used at all; the text says why, without quoting the reply."""
+
+
+def without_object(text: str, *keys: str) -> MalformedReply:
+    """Why no object with one of these keys could be read in a reply."""
+    named = " or ".join(f'"{key}"' for key in keys)
+    wanted = f"JSON object with {named}"
+    if not text.strip():
+        return MalformedReply(f"the reply is empty, where a {wanted} belongs")
+    for sign, why in _ENVELOPES:
+        if text.startswith("{") and sign.search(text):
+            return MalformedReply(f"no {wanted} in the reply: {why}")
+    if any(f'"{key}"' in text for key in keys):
+        return MalformedReply(f"the {wanted} in the reply is cut or not valid JSON")
+    return MalformedReply(f"no {wanted} in the reply")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +161,7 @@ def read_extraction(text: str, said_at: datetime) -> ExtractionDraft:
     """
     found = find_object(text, ("facts", "entities"))
     if found is None:
-        raise MalformedReply('no JSON object with "facts" or "entities" in the reply')
+        raise without_object(text, "facts", "entities")
     notes = _Warnings(list(found.warnings))
     facts = _list_of_objects(found.value, "facts", notes, plain_as="content")
     entities = _list_of_objects(found.value, "entities", notes)
@@ -169,7 +192,7 @@ def read_consolidation(
     says, unless it is a procedure or an opinion. Raises MalformedReply."""
     found = find_object(text, ("facts",))
     if found is None:
-        raise MalformedReply('no JSON object with "facts" in the reply')
+        raise without_object(text, "facts")
     notes = _Warnings(list(found.warnings))
     items = _list_of_objects(found.value, "facts", notes)
     if items is None:
@@ -242,7 +265,7 @@ def _list_of_objects(
     for number, item in enumerate(items[:MAX_ITEMS_READ], start=1):
         if isinstance(item, dict):
             objects.append((number, item))
-        elif plain_as is not None and len(_text(item)) >= MIN_FACT_CHARACTERS:
+        elif plain_as is not None and says_enough(_text(item)):
             objects.append((number, {plain_as: item}))
         else:
             notes.add(f"{key} {number} rejected: not an object")
@@ -256,7 +279,9 @@ def _facts(
     over = 0
     for number, item in items:
         content = _content(item)
-        if len(content) < MIN_FACT_CHARACTERS:
+        if not any(isinstance(item.get(name), str) for name in _CONTENT_NAMES):
+            notes.add(f"fact {number} rejected: no text as {' or '.join(_CONTENT_NAMES)}")
+        elif not says_enough(content):
             notes.add(f"fact {number} rejected: shorter than {MIN_FACT_CHARACTERS} characters")
         elif len(kept) == MAX_FACTS and content[:MAX_FACT_CHARACTERS] not in kept:
             over += 1
@@ -347,7 +372,7 @@ def read_decision(text: str, candidate_ids: Sequence[str]) -> DecisionDraft:
     """
     found = find_object(text, ("action",))
     if found is None:
-        raise MalformedReply('no JSON object with "action" in the reply')
+        raise without_object(text, "action")
     value, notes = found.value, _Warnings(list(found.warnings))
     named = value.get("targetid", value.get("target_id"))
     target = _target(named, candidate_ids)
@@ -400,7 +425,7 @@ def read_contradiction(text: str) -> ContradictionDraft:
     """
     found = find_object(text, ("contradicts",))
     if found is None:
-        raise MalformedReply('no JSON object with "contradicts" in the reply')
+        raise without_object(text, "contradicts")
     verdict = found.value.get("contradicts")
     if not isinstance(verdict, bool):
         raise MalformedReply('"contradicts" of the reply is neither true nor false')
@@ -421,6 +446,14 @@ def _text(value: JsonValue) -> str:
 def _content(item: JsonObject) -> str:
     """The statement of a fact."""
     return next(filter(None, (_text(item.get(name)) for name in _CONTENT_NAMES)), "")
+
+
+def says_enough(content: str) -> bool:
+    """Whether a statement is long enough to be one."""
+    if len(content) >= MIN_FACT_CHARACTERS:
+        return True
+    wide = sum(char.isalpha() and unicodedata.east_asian_width(char) in "WF" for char in content)
+    return len(content) + wide * (WIDE_CHARACTER - 1) >= MIN_FACT_CHARACTERS
 
 
 def _shown(value: JsonValue) -> str:

@@ -219,6 +219,8 @@ def test_nothing_to_add_is_no_fault(memory: Memory) -> None:
 
 # --- what is refused --------------------------------------------------------------------------
 
+_LOOP: dict[str, Any] = {}
+_LOOP["a"] = _LOOP
 BAD: dict[str, tuple[Callable[[Memory], object], str]] = {
     "another name": (lambda m: m.add({"text": "x"}), "turn 0: .*did you mean `content` for `text`"),
     "a misspelt name": (
@@ -246,6 +248,10 @@ BAD: dict[str, tuple[Callable[[Memory], object], str]] = {
     "share": (lambda m: m.remember("x", importance=3.0), "importance: .* less than or equal to 1$"),
     "none to forget": (lambda m: m.forget(reason="x"), "nothing says what to forget"),
     "sql": (lambda m: m.sql("DROP TABLE memory_rows"), "SELECT"),
+    "no SQL": (lambda m: m.sql(None), "^query: Input should be a valid string$"),
+    "no operation": (lambda m: m.send({"query": "x"}), "^operation: "),
+    "itself": (lambda m: m.add([{"content": "hello", "metadata": _LOOP}]), "contains itself"),
+    "no JSON": (lambda m: m.add([{"content": "hello", "metadata": {"a": {1}}}]), "that JSON has"),
     "two statements": (lambda m: m.sql("SELECT 1; SELECT 2"), "one"),
     "unknown name": (lambda m: m.get_entity("Lisbn"), "did you mean Lisbon"),
 }
@@ -258,6 +264,12 @@ def test_what_is_wrong_is_told(memory: Memory, name: str) -> None:
     with pytest.raises(RequestError, match=expected):
         ask(memory)
     assert memory.stats() == before
+
+
+@pytest.mark.parametrize("scope", [None, 5, "", " "])
+def test_a_scope_that_is_none_is_told(tmp_path: Path, scope: Any) -> None:
+    with pytest.raises(RequestError, match=r"^scope: "):
+        Memory(tmp_path, scope=scope)
 
 
 def test_an_empty_scope_is_not_the_default_one(tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ class Home(BaseModel):
     shown: str = Field(default_factory=lambda given: given["name"])
     since: datetime | int = 0
     cat: Cat | None = None
+    code: str = Field(default="abc", min_length=3)
+    title: str = Field(default="x", min_length=1)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,10 @@ class Home(BaseModel):
         ),
         ({"name": "  "}, "name: must not be blank"),
         ({"name": "\ud83d"}, "name: has half a surrogate pair"),
-        ({"since": []}, "since: Input should be a valid datetime or a valid integer"),
+        ({"since": []}, "since: Input should be a valid datetime or a whole number"),
+        ({"code": "x"}, "code: Input should have at least 3 characters"),
+        ({"title": ""}, "title: must not be empty"),
+        ({"rooms": [None]}, "rooms.0: Input should be a whole number"),
         ({"cat": []}, "cat: Input should be a valid object"),
         ([], "record: Input should be a valid object"),
     ],
@@ -78,6 +83,12 @@ def test_a_failure_is_told_in_the_terms_of_json(value: Any, said: str) -> None:
     told = describe(refused.value)
     assert told.startswith(said)
     assert not [hint for hint in HINTS if hint in told]
+
+
+def test_a_text_that_is_no_json_is_told_with_the_place() -> None:
+    with pytest.raises(ValidationError) as refused:
+        TypeAdapter(Home).validate_json(b"garbage")
+    assert describe(refused.value).startswith("record: is no valid JSON: expected value at line 1")
 
 
 WRONG: tuple[object, ...] = (

@@ -10,7 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palimpsest.streams.prompting.json_text import MAX_REPLY_CHARACTERS, find_object
-from palimpsest.streams.prompting.replies import MalformedReply, read_contradiction, read_decision
+from palimpsest.streams.prompting.replies import (
+    MalformedReply,
+    read_contradiction,
+    read_decision,
+    says_enough,
+)
 from tests.examples import examples
 from tests.processor_time import takes_at_most
 from tests.unit.reply_texts import FACT, IDS, SLOW_S, TRIPLE, read_extraction, reply
@@ -95,7 +100,8 @@ def read_all(text: str) -> None:
         assert len(draft.facts) <= 20
         assert len(draft.triples) <= 50
         for fact in draft.facts:
-            assert 10 <= len(fact.content) <= 2_000
+            assert says_enough(fact.content)
+            assert len(fact.content) <= 2_000
             assert 0.0 <= fact.confidence <= 1.0
             assert fact.importance is None or 0.1 <= fact.importance <= 1.0
             assert len(fact.categories) <= 8
@@ -134,9 +140,12 @@ def test_a_reply_cut_anywhere_loses_only_its_end(data: st.DataObject) -> None:
     assert kept == whole[: len(kept)]
 
 
-def test_find_object_takes_the_first_that_is_wanted() -> None:
-    text = '{"a": 1} {"facts": [1]} {"facts": [2]}'
+def test_find_object_joins_the_lists_that_are_wanted() -> None:
+    text = '{"a": 1} {"facts": [1], "n": 1} {"facts": [2], "n": 2}'
     found = find_object(text, ("facts",))
     assert found is not None
-    assert found.value == {"facts": [1]}
+    assert found.value == {"facts": [1, 2], "n": 1}
     assert find_object(text, ("b",)) is None
+    first = find_object('{"action": "ADD"} {"action": "NONE"}', ("action",))
+    assert first is not None
+    assert first.value == {"action": "ADD"}

@@ -87,6 +87,26 @@ def test_a_wrong_file_is_told(tmp_path: Path, text: str, told: str) -> None:
     assert told in str(error.value)
 
 
+def test_a_file_that_cannot_be_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "palimpsest.toml"
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError, match=r"no text in UTF-8$"):
+        loaded(file=file)
+    file.unlink()
+    file.mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError, match="cannot read the settings file"):
+        loaded()
+
+
+@pytest.mark.parametrize("flag", ["=x", " = x", "llm.model"])
+def test_a_flag_without_a_key_or_a_value_is_told(flag: str) -> None:
+    with pytest.raises(SettingsError, match="KEY=VALUE"):
+        loaded(flag)
+
+
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="nowhere"):
         loaded(file=tmp_path / "nowhere.toml")
