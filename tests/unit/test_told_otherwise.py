@@ -51,7 +51,11 @@ OPPOSITES = [
     ("I work nights.", "I work days now."),
     ("I work the night shift.", "I don't work nights anymore."),
     ("I work from home.", "I work in the office now."),
+    ("My son is in third grade.", "My son is in fourth grade."),
+    ("My daughter goes to kindergarten.", "My daughter is in first grade."),
     # Family, health, homes, plans.
+    ("You can call me Max.", "Please call me Maxine from now on."),
+    ("Call me Bob.", "From now on, call me Robin."),
     ("I have a girlfriend.", "I broke up with my girlfriend."),
     ("My boyfriend is Tom.", "I broke up with my boyfriend."),
     ("I'm pregnant.", "Our daughter was born in May 2021."),
@@ -65,6 +69,10 @@ OPPOSITES = [
     ("I'm having surgery on Monday.", "My surgery was cancelled."),
 ]
 BESIDE = [
+    ("My son is in third grade.", "My son is in the 3rd grade."),
+    ("My son is in third grade.", "My daughter is in fourth grade."),
+    ("My son is in third grade.", "My son goes to primary school."),
+    ("Call me Max.", "My name is Maximilian."),
     ("I'm vegan.", "I started eating lentils."),
     ("I don't eat meat.", "I started eating fish."),
     ("I don't drink.", "I started drinking tea."),
