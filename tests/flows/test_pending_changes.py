@@ -178,3 +178,27 @@ def test_what_was_forgotten_waits_for_nobody(tmp_path: Path, hard: bool) -> None
         if not hard:
             memory.recover(porto.id)
             assert shown() == (1, 2, True, True)
+
+
+def test_what_an_edit_took_back_waits_no_more(tmp_path: Path) -> None:
+    settings = {"embedding.provider": "hashing", "llm.provider": "rules"}
+    with Memory(tmp_path, scope="ana", settings=settings, wait_seconds=120.0) as memory:
+
+        def add(content: str, year: int, **more: str) -> None:
+            at = f"{year}-01-01T10:00:00Z"
+            memory.add([{"content": content, "speaker": "Ana", "occurred_at": at, **more}])
+            memory.wait_until_processed()
+
+        add("I live in Graz.", 2020)
+        add("I live in Porto with my brother.", 2022, turn_id="edited")
+        assert [each.fact for each in memory.proposals().proposals] == [
+            "Ana lives in Porto with their brother."
+        ]
+        add("I live in Lyon.", 2022, turn_id="edited", revised_at="2022-01-02T10:00:00Z")
+        assert [each.fact for each in memory.proposals().proposals] == ["Ana lives in Lyon."]
+        [graz] = [each for each in memory.list().memories if each.content == "Ana lives in Graz."]
+        assert [mark.text for mark in graz.marks] == ["Ana lives in Lyon."]
+        # Nor does it come back as what held until then.
+        add("I live in Graz.", 2024)
+        assert not [each for each in memory.list().memories if "Porto" in each.content]
+        assert memory.status().balance["holds"]
