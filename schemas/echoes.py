@@ -7,6 +7,7 @@ speaker; the turn itself is stored whole. Pure."""
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
@@ -32,16 +33,25 @@ _INDENT: Final = re.compile(_QUOTED)
 _HEADING: Final = re.compile(rf"{_QUOTED}(?:#{{1,6}}\s|<h[1-6]\b)", re.I)
 _BLOCK_LINE: Final = re.compile(rf"{_QUOTED}(?:[-*\u2022]\s|Summary:\s|<[uo]l\b|<li\b)", re.I)
 _BLANK: Final = re.compile(rf"{_QUOTED}$")
-_HEADINGS: Final = ("## Profile", "## This conversation")
+_HEADINGS: Final = ("Profil", "Perfil", "This conversation")
 """One of them is in each block whose end can be told without marks."""
 _SECTION: Final = re.compile(
-    rf"{_QUOTED}## (?:(?P<profile>Profile)|(?P<session>This conversation)"
-    r"|(?P<day>\d{1,2} [A-Z][a-z]{2,8} \d{4}))\s*$"
+    rf"{_QUOTED}(?:#{{2,6}}\s{{1,3}}+(?:\*\*)?|\*\*)(?:(?P<profile>Profil(?:e|o)?|Profiel|Perfil)"
+    r"|(?P<session>This conversation)|(?P<day>\d{1,2}\.? (?:de )?[^\W\d_]{3,10} (?:de )?\d{4}))"
+    r":?(?:\*\*)?:?\s*$"
 )
-"""A heading that the block has."""
+"""A heading that the block has, or what a program that renders or translates it makes of one."""
 _SUMMARY: Final = re.compile(rf"{_QUOTED}Summary: \S")
-_SPOKEN_ENTRY: Final = re.compile(rf"{_QUOTED}- [^\s:][^:\n]{{0,60}}: \S")
-_OF_ONESELF: Final = re.compile(rf"{_QUOTED}- (?:I|[Mm]y|[Ww]e|[Oo]ur)\b")
+_SPOKEN_ENTRY: Final = re.compile(rf"{_QUOTED}[-*\u2022]\s[^\s:][^:\n]{{0,60}}: \S")
+_OF_ONESELF: Final = re.compile(rf"{_QUOTED}[-*\u2022]\s(?:I|[Mm]y|[Ww]e|[Oo]ur)\b")
+_NOTE: Final = re.compile(
+    r"\((?:a newer statement waits for review: "
+    r"|no longer so(?: since \d{4}-\d\d-\d\d\b|: )"
+    r"|no longer: [^;\n]{1,400}; (?:since \d{4}-\d\d-\d\d\b|now: |taken back\))"
+    r"|until \d{4}-\d\d-\d\d; over now\b)"
+)
+"""What an entry has behind its text that no longer holds, or may not."""
+_NOTED: Final = ("(a newer statement waits", "(no longer", "over now")
 _WORD: Final = re.compile(r"\w")
 
 
@@ -70,11 +80,12 @@ def spoken(text: str) -> str:
     A block ends with its closing mark. If that is cut off, it ends before the first line that no
     block has; if the opening one is, it begins after the last such line. A single mark without a
     heading or list next to it is only a word, and hides nothing. Of a block without marks see
-    `_unmarked`.
+    `_unmarked`. Of a line with a note on what no longer holds nothing is read up to its end.
     """
     echoes = [*_echoes(text)] if _may_have_marks(text) else []
     if not echoes and any(map(text.__contains__, _HEADINGS)):
         echoes = [*_unmarked(text)]
+    echoes = _with_notes(text, echoes)
     parts, done = [], 0
     for start, end in echoes:
         # What quotes a mark's own line is no part of what is said.
@@ -84,6 +95,29 @@ def spoken(text: str) -> str:
         return text
     left = "\n".join((*parts, text[done:].lstrip(" \t>|"))).strip()
     return left if _WORD.search(left) else ""
+
+
+def _with_notes(text: str, echoes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Returns the echoed places with those of entries that stand alone and have a note: what they
+    say is known not to hold, and must not be taken for said anew."""
+    if not any(map(text.__contains__, _NOTED)):
+        return echoes
+    found: list[tuple[int, int]] = []
+    alone: list[tuple[int, int]] = []
+    entry: int | None = None
+    for first, last in _lines(text, 0, len(text)):
+        said = text[first:last]
+        if entry is None or not _is_continued(said):
+            entry = first
+        note = _NOTE.search(said)
+        if note is not None:
+            found.append((entry, first + max(said.rfind(")") + 1, note.end())))
+    ends = [end for _, end in echoes]
+    for start, end in found:
+        place = bisect_right(ends, start)
+        if place == len(ends) or echoes[place][0] >= end:
+            alone.append((start, end))
+    return sorted((*echoes, *alone))
 
 
 def _may_have_marks(text: str) -> bool:
@@ -118,25 +152,32 @@ def _unmarked(text: str) -> Iterator[tuple[int, int]]:
     """The places of blocks of which both marks were taken off. Notes have headings and lists as
     well: a block has what somebody said on a day, and beside it a profile, which speaks of nobody
     as "I", or this conversation. With days alone it cannot be told from minutes."""
-    start, end, section, is_near = 0, 0, "", False
+    start, end, section = 0, 0, ""
+    is_near, is_loose, after_heading = False, False, False
     parts: set[str] = set()
     for first, last in (*_lines(text, 0, len(text)), (len(text), len(text))):
         said = text[first:last]
         heading = _SECTION.match(said)
         is_entry = _BLOCK_LINE.match(said) is not None or _is_continued(said)
+        is_blank = _BLANK.match(said) is not None
+        is_free = section == "session" and not is_loose
         if heading is not None:
             start, section = start if section else first, heading.lastgroup or ""
-        elif is_near and (is_entry or (section == "session" and not _BLANK.match(said))):
+            after_heading = True
+        elif is_near and (is_entry or (is_free and not is_blank)):
+            after_heading = False
             is_summary = section == "session" and _SUMMARY.match(said)
             if section == "profile" or is_summary or _SPOKEN_ENTRY.match(said):
                 parts.add("own" if section == "profile" and _OF_ONESELF.match(said) else section)
-        elif section and _BLANK.match(said) and last < len(text):
-            is_near = False
+        elif section and is_blank and last < len(text):
+            # Where lines are set apart, there is one behind the heading, too.
+            is_loose = is_loose or after_heading
+            is_near = is_near and is_loose
             continue
         else:
             if "day" in parts and parts & {"profile", "session"} and "own" not in parts:
                 yield start, end
-            section, is_near = "", False
+            section, is_near, is_loose = "", False, False
             parts.clear()
             continue
         end, is_near = last, True

@@ -257,7 +257,7 @@ Intent = Annotated[
 ]
 
 
-EDITION: Final = 6
+EDITION: Final = 7
 """The edition of new records: a change of what apply-writes makes of a record raises it."""
 
 

@@ -144,8 +144,8 @@ class Load(AnsweredBy["Loaded"]):
     `session_id` adds the session, all open sessions of the scope and the session's short-term
     memory. `whole_scope` adds all memories of the scope that are not erased; `categories` adds all
     categories of the scope. `proposed_in`: which facts have a proposal of this round of decide.
-    `held_for` requests the changes of these memories that are pending review, `texts_at` what
-    memories said in a version of theirs.
+    `held_for` requests the changes of these memories that are pending review, `held_from` those
+    drawn from these turns, `texts_at` what memories said in a version of theirs.
     `embedding` adds the partition's embedding models; `fading_after` adds the next `fading_limit`
     memories that fade, after this id."""
 
@@ -161,6 +161,7 @@ class Load(AnsweredBy["Loaded"]):
     command_id: str | None = None
     held_ids: tuple[str, ...] = ()
     held_for: tuple[str, ...] = ()
+    held_from: tuple[str, ...] = ()
     texts_at: tuple[tuple[str, int], ...] = ()
     fact_ids: tuple[str, ...] = ()
     derived_from: tuple[str, ...] = ()

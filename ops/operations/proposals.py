@@ -11,6 +11,7 @@ from palimpsest.ops.operations import shared
 from palimpsest.ops.operations.answers import Applied
 from palimpsest.ops.operations.operation import Answer, Ask, Doc, Json, Read, Surface, Texts, Write
 from palimpsest.ops.reading.rows import SHORTEST_ID, all_rows, at_own_clock
+from palimpsest.stores.recall.query import IS_PENDING
 
 if TYPE_CHECKING:
     from palimpsest.ops.reading.sources import Sources
@@ -33,7 +34,7 @@ MOST = 200
 class PendingProposal(Answer):
     """A change of a memory that awaits review. `state` is `ready`, or what has become of the
     memory: it is gone, says something else since, or is pinned. The evidence is the `turn` from
-    which `model` extracted the fact, said by `who`; None if it was forgotten."""
+    which `model` extracted the fact, said by `who`; None if it is no longer stored."""
 
     id: str
     scope: str
@@ -53,7 +54,8 @@ class PendingProposal(Answer):
 
 
 class PendingProposals(Answer):
-    """Changes awaiting review, in the order in which their facts were stated."""
+    """Changes awaiting review, in the order in which their facts were stated, without those whose
+    turn was forgotten."""
 
     proposals: tuple[PendingProposal, ...]
 
@@ -96,10 +98,10 @@ SELECT h.item_id AS id, h.scope, h.action, h.target_id AS memory_id,
          WHEN m.pinned THEN 'pinned' ELSE 'ready' END AS state,
     h.model, h.turn_memory_id AS turn_id, t.content AS turn, t.who, t.utc_offset_minutes
 FROM held_proposals h
-JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = h.item_id AND o.event = 'blocked'
+JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = h.item_id
 LEFT JOIN memory_rows m ON m.memory_id = h.target_id
 LEFT JOIN memory_rows t ON t.memory_id = h.turn_memory_id AND t.scope = h.scope AND NOT t.is_deleted
-WHERE coalesce(h.scope = $scope, true)
+WHERE {IS_PENDING} AND coalesce(h.scope = $scope, true)
   AND (len($ids) = 0 OR list_contains($ids, h.item_id) OR len(list_filter($ids,
       lambda prefix: len(prefix) >= {SHORTEST_ID} AND starts_with(h.item_id, prefix))) > 0)
 ORDER BY h.occurred_at, h.item_id LIMIT $limit

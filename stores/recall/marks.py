@@ -21,7 +21,7 @@ from palimpsest.stores.database.cursors import Readable
 from palimpsest.stores.database.derivations import says_it
 from palimpsest.stores.database.tables import parsed
 from palimpsest.stores.index.scope_index import ScopeIndex
-from palimpsest.stores.recall.query import Mark, MarkKind
+from palimpsest.stores.recall.query import IS_PENDING, Mark, MarkKind
 from palimpsest.streams.store_port import BETWEEN, FADED, MERGED
 
 Marks = dict[str, tuple[Mark, ...]]
@@ -41,10 +41,10 @@ another reading of the same turns, not a newer statement."""
 MODIFIED: Final = "modified"
 
 # One query for all of this takes DuckDB 16 ms to plan, and most scopes need none but the first two.
-_HELD: Final = """
+_HELD: Final = f"""
 SELECT h.target_id, h.turn_memory_id, h.content, h.occurred_at
 FROM held_proposals h JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = h.item_id
-WHERE h.scope = $scope AND o.event = 'blocked'"""
+WHERE h.scope = $scope AND {IS_PENDING}"""
 _CHANGED: Final = """
 SELECT memory_id FROM memory_rows
 WHERE scope = $scope AND (version > 1 OR is_deleted OR valid_until <= $now)"""

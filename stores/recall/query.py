@@ -69,6 +69,11 @@ def with_marks(text: str, marks: Sequence[Mark]) -> str:
     return f"{text} {in_words(marks)}" if marks else text
 
 
+IS_PENDING: Final = """o.event = 'blocked' AND NOT starts_with(h.content, '[erased ')
+    AND NOT EXISTS (FROM memory_rows s WHERE s.memory_id = h.turn_memory_id AND s.is_deleted)"""
+"""SQL: whether the change `h`, with the outcome `o` of its fact, waits for a person. Nobody can
+approve one whose source was forgotten or erased, and it is not shown until that is recovered."""
+
 METADATA_PASSES: Final = """list_bool_and(list_transform({wanted}, lambda pair: coalesce(
     ({memory}metadata::JSON::MAP(VARCHAR, JSON))[pair[:strpos(pair, '=') - 1]] ->> '$'
     = pair[strpos(pair, '=') + 1:], false)))"""

@@ -10,7 +10,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import duckdb
 
@@ -97,6 +97,9 @@ if TYPE_CHECKING:
 _Key = tuple[str, ...]
 
 
+HeldBy = Literal["target_id", "turn_memory_id"]
+
+
 class UnitOfWork:
     """Reads and staged writes of one batch of one stage on one shard."""
 
@@ -114,7 +117,7 @@ class UnitOfWork:
         self._names = NameView(shard.names)
         self._texts = TextSearch(shard, self._search)
         self._removals = BatchRemovals(shard)
-        self._with_held: set[str] = set()
+        self._with_held: set[tuple[HeldBy, str]] = set()
         # The indexes of a former space have at least what was written before the change.
         self.write_seq = shard.write_seq if self.space is shard.space else shard.space.began
 
@@ -134,7 +137,9 @@ class UnitOfWork:
             self._rows.fetch(MemoryRow, [*memories, *turns])
             held = [item_id for load in loads for item_id in load.held_ids]
             targets = {key for load in loads for key in load.held_for}
-            held += [row.item_id for row in self._held_for(targets)]
+            held += [row.item_id for row in self._held_of("target_id", targets)]
+            turns_held = {key for load in loads for key in load.held_from}
+            held += [row.item_id for row in self._held_of("turn_memory_id", turns_held)]
             items = [key for load in loads for key in _item_keys(load)]
             self._rows.fetch(OutcomeRow, [*items, *(("fact", item_id) for item_id in held)])
             self._rows.fetch(PendingProposalRow, [(item_id,) for item_id in held])
@@ -244,10 +249,11 @@ class UnitOfWork:
         )
 
     def _held(self, ask: Load) -> dict[str, PendingProposalRow]:
-        """Returns the facts that are pending: those asked for, and all changes of the memories
-        `held_for`."""
+        """Returns the facts that are pending: those asked for, all changes of the memories
+        `held_for`, and all drawn from the turns `held_from`."""
         item_ids = [*ask.held_ids]
-        item_ids += sorted(row.item_id for row in self._held_for(ask.held_for))
+        item_ids += sorted(row.item_id for row in self._held_of("target_id", ask.held_for))
+        item_ids += sorted(row.item_id for row in self._held_of("turn_memory_id", ask.held_from))
         held: dict[str, PendingProposalRow] = {}
         for item_id in item_ids:
             row = self._rows.get(PendingProposalRow, (item_id,))
@@ -257,16 +263,16 @@ class UnitOfWork:
                 held[item_id] = row
         return held
 
-    def _held_for(self, targets: Collection[str]) -> list[PendingProposalRow]:
-        """Returns the changes of these memories that are or were pending; reads those of a memory
-        once in a batch."""
-        missing = sorted({*targets} - self._with_held)
+    def _held_of(self, by: HeldBy, memories: Collection[str]) -> list[PendingProposalRow]:
+        """Returns the changes of, or drawn from, these memories that are or were pending; reads
+        those of a memory once in a batch."""
+        missing = sorted(key for key in {*memories} if (by, key) not in self._with_held)
         if missing:
-            self._with_held.update(missing)
-            condition = among("target_id", missing)
+            self._with_held.update((by, key) for key in missing)
+            condition = among(by, missing)
             self._rows.matching(PendingProposalRow, *condition, lambda _: True)
-        known = self._rows.known(PendingProposalRow) if targets else ()
-        return [row for row in known if row.target_id in targets]
+        known = self._rows.known(PendingProposalRow) if memories else ()
+        return [row for row in known if getattr(row, by) in memories]
 
     def _replaced_texts(self, ask: Load) -> dict[tuple[str, int], str]:
         """Returns what memories said in these versions, of those that say something else now. A

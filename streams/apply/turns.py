@@ -31,7 +31,9 @@ from palimpsest.streams.apply.command_work import (
     outcome_row,
 )
 from palimpsest.streams.apply.forget import drawn_from_nothing_else
+from palimpsest.streams.apply.pending import outcome_of_held
 from palimpsest.streams.apply.sessions import role_play_at, session_step
+from palimpsest.streams.decide.proposal_policy import Verdict
 from palimpsest.streams.memory_rows import (
     archived,
     changed,
@@ -259,6 +261,8 @@ def _revised(
     for each, sources in supported if row.occurred_at != stored.occurred_at else ():
         work.writes += _with_date_of(each, sources, stored, row)
     work.writes.append(Put(outcome_row(message, _stored(outcomes[0].item_id, row))))
+    if work.edition >= 7:
+        outcomes += yield from _settled(work, stored)
     change = MemoryChange(outcomes=tuple(outcomes), session_id=turn.session_id)
     extraction = yield from _extraction(message, turn, settings, loaded, row.occurred_at)
     return Step(writes=tuple(work.writes), emits=(*changes(change, work.touched), *extraction))
@@ -325,6 +329,18 @@ def _drawn_from(
         for key in sorted(found.derived.keys() & free & active - {*going})
     ]
     return [rows[key] for key in going if key in free], supported
+
+
+def _settled(work: MemoryChanges, stored: MemoryRow) -> Asking[list[Outcome]]:
+    """Settles the changes drawn from the earlier text of a turn that wait for a person: nobody says
+    that any more."""
+    found = yield from Load(work.scope, held_from=(stored.memory_id,))
+    outcomes: list[Outcome] = []
+    for held in found.held.values():
+        ruling = Verdict("skipped", OF_EARLIER_TEXT, held.target_id)
+        outcomes.append(outcome_of_held(held, ruling, None, OF_EARLIER_TEXT))
+        work.writes.append(Put(outcome_row(work.message, outcomes[-1])))
+    return outcomes
 
 
 def _with_date_of(

@@ -1,5 +1,6 @@
 """Values of which one hardly holds beside the other: the colour of somebody's eyes, the breed of a
-dog, the hour at which they get up, the month of a birthday, how long something takes. Pure.
+dog, the hour at which they get up, the month of a birthday, the grade that a child is in, what
+somebody wants to be called, how long something takes. Pure.
 
 In doubt both may hold: "hazel" beside "green", "a lab" beside "a labrador retriever", "about six"
 beside "6:15".
@@ -27,6 +28,11 @@ def is_other_value(new: Claim, known: Claim) -> bool:
             return new.key == "breed" and _other_breed(new.value, known.value)
         case "birthday":
             return _other_day(new.value, known.value)
+        case "name":
+            return new.key == "nickname" and new.value.casefold() != known.value.casefold()
+        case "study":
+            grades = [_grade(each.value) for each in (new, known)]
+            return None not in grades and grades[0] != grades[1]
         case "hobby" | "work":
             if _before_value(new) != _before_value(known):
                 return False
@@ -52,6 +58,8 @@ _EXCLUSIVE: Final = (
     ("hobby", "habit"),
     ("work", "hours"),
     ("language", "count"),
+    ("name", "nickname"),
+    ("study", "grade"),
 )
 
 
@@ -136,6 +144,28 @@ def _day_of(value: str) -> tuple[int | None, int | None]:
     month = next((number for number, name in enumerate(MONTHS, 1) if name in words), None)
     day = _DAY.search(value)
     return month, None if day is None else int(day[1])
+
+
+_GRADE: Final = re.compile(r"(?P<number>\d{1,2}|[a-z]+?)(?:st|nd|rd|th)? grade")
+_ORDINALS: Final = {
+    name: str(number)
+    for number, name in enumerate(
+        "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split(),
+        start=1,
+    )
+}
+
+
+def _grade(value: str) -> str | None:
+    """The number of a child's year at school; what comes before school counts, too."""
+    said = value.casefold().removeprefix("the ")
+    if said in ("kindergarten", "preschool"):
+        return said
+    found = _GRADE.fullmatch(said)
+    if found is None:
+        return None
+    number = found["number"]
+    return number if number.isdigit() else _ORDINALS.get(said.removesuffix(" grade"))
 
 
 # --- hours, durations, numbers ----------------------------------------------------------------

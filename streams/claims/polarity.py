@@ -209,8 +209,8 @@ def _implied(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
         return
     relation, name = relative["relation"].casefold(), (relative["name"] or "").casefold()
     owner = relative["owner"].casefold()
-    if relation == "baby" and claim.slot == "birthday":
-        yield Side(owner, "expects", frozenset((_topic(relation),)), False, when)
+    if claim.slot == "birthday" and (relation == "baby" or (when and relation in _NEWBORN)):
+        yield Side(owner, "expects", frozenset((_topic("baby"),)), False, when)
     if is_loss and base_form(relation) in _PARTNERS:
         yield Side(owner, "status", frozenset(map(_topic, ("married", "engaged"))), False, when)
     if not is_loss:
@@ -386,6 +386,7 @@ _DEEDS: Final = frozenset("diet eats hobby health medicine work".split())
 """Done regularly, it is done."""
 _ANY_MEDICINE: Final = frozenset(("medication", "medicine", "med", "pill"))
 _NO_MEDICINE: Final = frozenset(("vitamin", "supplement", "melatonin"))
+_NEWBORN: Final = ("son", "daughter")
 _ON_A_DAY: Final = ("plan", "appointment")
 """It has a day, which limits it to nothing less."""
 _GENERALS: Final[dict[str, frozenset[str]]] = {}
@@ -414,6 +415,12 @@ _SOUGHT: Final = {
     "with": ("broke", "split", "dating", "married", "girlfriend", "boyfriend"),
     "has": ("single", "only", "child", "no"),
     "status": ("married", "engaged", "dating"),
+    "company": ("lives", "moved", "alone"),
+    "near": ("lives", "moved"),
+    "nights": ("works", "working"),
+    "remote": ("works", "working"),
+    "studied": ("graduated", "student", "dropped"),
+    "expects": ("pregnant", "expecting", "born", "birth"),
 }
 """By matter, words of statements that share no topic with this one."""
 

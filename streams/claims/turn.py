@@ -9,8 +9,10 @@ from typing import Final
 
 from palimpsest.streams.claims.claim import Claim
 from palimpsest.streams.claims.english import past_of
+from palimpsest.streams.claims.grammar import USER
 from palimpsest.streams.claims.language import ENGLISH, expression, rewritings, word_set
 from palimpsest.streams.claims.reading import claims_in, is_fiction
+from palimpsest.streams.claims.values import is_known
 from palimpsest.streams.text.quotes import QUOTED, masked
 
 MAX_ITEMS: Final = 8
@@ -228,7 +230,11 @@ def agreed(content: str, before: str, speaker: str, today: date) -> list[Claim]:
     is_past = expression("agreed_past").search(_SPOKEN_YES.sub("", text)) is not None
     lines = prose(before[-MAX_BEFORE_CHARACTERS:], "")
     last = sentences(lines[-1])[-MAX_AGREED_SENTENCES:] if lines else []
-    for sentence in last:
+    if any(_is_to_another(each["name"], speaker) for each in _GREETED.finditer(" ".join(lines))):
+        return []
+    for sentence, name in map(_without_address, last):
+        if _is_to_another(name, speaker):
+            continue
         if is_past and expression("asked_past").search(sentence) is None:
             continue
         # "Yes" to "You do not eat meat?" may mean either.
@@ -247,6 +253,33 @@ def agreed(content: str, before: str, speaker: str, today: date) -> list[Claim]:
             claims = [each for each in claims if each.slot == added_to]
         found += claims
     return found
+
+
+_GREETED: Final = re.compile(
+    r"\b(?:[Hh]i|[Hh]ello|[Hh]ey|[Tt]hanks|[Tt]hank you|[Ww]elcome(?: back)?"
+    r"|[Gg]ood (?:morning|evening|afternoon)),? (?P<name>[A-Z][\w'-]{1,40})(?=[!,.])"
+)
+_ADDRESSED: Final = re.compile(
+    r"^@?(?P<name>[A-Z][\w'-]{1,40}), (?=so\b|do\b|are\b|you\b|did\b|have\b)"
+)
+_ADDRESSED_LAST: Final = re.compile(r", @?(?P<name>[A-Z][\w'-]{1,40})(?=[?.!]*$)")
+"""Whom a question is put to, at its beginning or at its end: "So you live in Oslo, Ana?"; a country
+is named so, too ("in Oslo, Norway")."""
+
+
+def _without_address(sentence: str) -> tuple[str, str]:
+    """A sentence without the name of whom it speaks to, and that name."""
+    for found in (_ADDRESSED.search(sentence), _ADDRESSED_LAST.search(sentence)):
+        if found is not None and not is_known(found["name"].casefold()):
+            left = sentence[: found.start()] + sentence[found.end() :]
+            return left[:1].upper() + left[1:], found["name"]
+    return sentence, ""
+
+
+def _is_to_another(name: str, speaker: str) -> bool:
+    """Whether somebody with another name is spoken to; one without a name may have any."""
+    is_named = speaker not in ("", USER)
+    return name != "" and is_named and name.casefold() not in speaker.casefold().split()
 
 
 def _after_yes(text: str) -> str:

@@ -16,7 +16,7 @@ from palimpsest.schemas.rows.enumerations import Action
 from palimpsest.streams.claims.conflict import are_of_one_slot, contradicts, is_ambiguous
 from palimpsest.streams.claims.contradiction import same_fact
 from palimpsest.streams.claims.grammar import plainly_named
-from palimpsest.streams.claims.polarity import opposes
+from palimpsest.streams.claims.polarity import opposes, sides
 from palimpsest.streams.claims.source import as_stated
 from palimpsest.streams.claims.succession import may_succeed
 from palimpsest.streams.decide.proposal_policy import MAY_EXCLUDE, SAID_BEFORE, SAID_BY_ITS_SOURCE
@@ -141,10 +141,13 @@ def _decided(
         others = _ids(each for each in excluded if each is not target)
         return found.model_copy(update={"ends": others})
     said = stated or fact.content
-    opposed = _opposed(occurred_at, fact, said, candidates, near, later, is_own)
+    # What has ended already surely ended by then: nobody need be asked about it.
+    left = tuple(each for each in candidates if each not in excluded)
+    opposed = _opposed(occurred_at, fact, said, left, near, later, is_own)
     if opposed is not None:
         return proposed(fact, "UPDATE", candidates, MAY_EXCLUDE, opposed, risk=True)
-    return proposed(fact, "ADD", candidates, "similar, yet not the same")
+    found = proposed(fact, "ADD", candidates, "similar, yet not the same")
+    return found.model_copy(update={"ends": _ids(excluded)})
 
 
 def _excluded(
@@ -170,7 +173,17 @@ def _excluded(
             if is_ambiguous(fact.content, _contents(candidates, candidate)):
                 return []
             found.append(candidate)
-    return found
+    # Who has lived somewhere "for years" lives there: it ends with that.
+    ended = {_held(each) for each in found} - {frozenset()}
+    same = (each for each in candidates if each not in found and _held(each) in ended)
+    return [*found, *(each for each in same if (each.occurred_at or occurred_at) <= occurred_at)]
+
+
+def _held(candidate: ScoredCandidate) -> frozenset[tuple[str, str, frozenset[str]]]:
+    """What a candidate says holds, without since when or for how long."""
+    return frozenset(
+        (side.holder, side.matter, side.topics) for side in sides(candidate.content) if side.holds
+    )
 
 
 def _ids(candidates: Iterable[ScoredCandidate]) -> tuple[str, ...] | None:
@@ -241,8 +254,10 @@ def _is_near(fact: Fact, candidate: ScoredCandidate, near: float) -> bool:
 
 def may_meet(one: str, other: str) -> bool:
     """Whether two statements are compared however far apart they are in meaning."""
-    # "Now" is not stored with a statement: it may be that either was told with it.
-    return are_of_one_slot(one, other) or opposes(one, other) or may_succeed(one, other)
+    # "Now" is not stored with a statement: it may be that either was told with it. Either may also
+    # be the older one, which is what ended.
+    is_against = opposes(one, other) or opposes(other, one)
+    return are_of_one_slot(one, other) or is_against or may_succeed(one, other)
 
 
 def _contents(candidates: tuple[ScoredCandidate, ...], without: ScoredCandidate) -> Iterable[str]:

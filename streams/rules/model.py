@@ -37,7 +37,7 @@ DEFAULT_CONFIDENCE: Final = 0.98
 437 that the rules drew from the three development sets (LoCoMo, REALTALK, LongMemEval),
 on which they were written, read one by one by one reader. Slots without one had 117 facts
 together."""
-_UNNAMED: Final = frozenset(("", "user", "the user", "human", "me", "you"))
+_UNNAMED: Final = frozenset(("", "user", "the user", "human", "i", "me", "you"))
 
 
 class RulesLanguageModel:

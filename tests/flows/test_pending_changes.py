@@ -149,3 +149,56 @@ def test_it_is_listed_with_what_became_of_its_memory(tmp_path: Path) -> None:
         assert (added.status, memory.get(added.memory_id or "").content) == (
             "added", "Ana lives in Porto.",
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_what_was_forgotten_waits_for_nobody(tmp_path: Path, hard: bool) -> None:
+    """Nor is it shown beside the memory, until its turn is recovered."""
+    settings = {"embedding.provider": "hashing", "llm.provider": "rules"}
+    with Memory(tmp_path, scope="ana", settings=settings, wait_seconds=120.0) as memory:
+
+        def shown() -> tuple[int, int, bool, bool]:
+            block = memory.context("Where does Ana live?", session_id="s")
+            assert block is not None
+            listed = memory.list().memories
+            marks = [mark for each in listed for mark in each.marks]
+            pending = memory.status().pending
+            waits = "waits for review" in block.text
+            return len(memory.proposals().proposals), len(marks), bool(pending), waits
+
+        for year, text in (GRAZ, PORTO):
+            turn = {"content": text, "speaker": "Ana", "occurred_at": f"{year}-01-01T10:00:00Z"}
+            memory.add([{**turn, "session_id": "s"}], wait=False)
+            memory.wait_until_processed()
+        assert shown() == (1, 2, True, True)
+        [porto] = [each for each in memory.list().memories if each.content == PORTO[1]]
+        change = memory.erase if hard else memory.forget
+        change([porto.id], reason="private")
+        assert shown() == (0, 0, False, False)
+        if not hard:
+            memory.recover(porto.id)
+            assert shown() == (1, 2, True, True)
+
+
+def test_what_an_edit_took_back_waits_no_more(tmp_path: Path) -> None:
+    settings = {"embedding.provider": "hashing", "llm.provider": "rules"}
+    with Memory(tmp_path, scope="ana", settings=settings, wait_seconds=120.0) as memory:
+
+        def add(content: str, year: int, **more: str) -> None:
+            at = f"{year}-01-01T10:00:00Z"
+            memory.add([{"content": content, "speaker": "Ana", "occurred_at": at, **more}])
+            memory.wait_until_processed()
+
+        add("I live in Graz.", 2020)
+        add("I live in Porto with my brother.", 2022, turn_id="edited")
+        assert [each.fact for each in memory.proposals().proposals] == [
+            "Ana lives in Porto with their brother."
+        ]
+        add("I live in Lyon.", 2022, turn_id="edited", revised_at="2022-01-02T10:00:00Z")
+        assert [each.fact for each in memory.proposals().proposals] == ["Ana lives in Lyon."]
+        [graz] = [each for each in memory.list().memories if each.content == "Ana lives in Graz."]
+        assert [mark.text for mark in graz.marks] == ["Ana lives in Lyon."]
+        # Nor does it come back as what held until then.
+        add("I live in Graz.", 2024)
+        assert not [each for each in memory.list().memories if "Porto" in each.content]
+        assert memory.status().balance["holds"]

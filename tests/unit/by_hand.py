@@ -137,7 +137,9 @@ class Store:
             held={
                 key: row
                 for key, row in self.held.items()
-                if key in ask.held_ids or row.target_id in ask.held_for
+                if key in ask.held_ids
+                or row.target_id in ask.held_for
+                or row.turn_memory_id in ask.held_from
             },
             facts={k: v for k, v in self.known_facts.items() if k in ask.fact_ids},
             proposed=frozenset(k for k, number in ask.proposed_in if (k, number) in self.proposed),

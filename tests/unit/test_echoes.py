@@ -24,6 +24,9 @@ HEADLESS = BLOCK[BLOCK.index("## Profile") :]
 BARE = BLOCK.removeprefix(f"{OPEN}\n").removesuffix(f"\n{CLOSE}")
 """One of which a program took the marks off."""
 WITHOUT_PROFILE = BARE.replace("## Profile\n- Ana drinks tea.\n", "")
+DAY = "## 16 March 2026"
+PROFILE_AND_DAY = BARE[BARE.index("## Profile") :]
+BOLD = PROFILE_AND_DAY.replace("## Profile", "**Profile**").replace(DAY, f"**{DAY[3:]}**")
 ASKED = "I live in Graz now. Where is that?"
 
 
@@ -82,6 +85,19 @@ def only(text: str) -> str:
         f"{BLOCK.replace('recalled', 'Recalled-3')}\n{ASKED}",
         one_line(f"{BLOCK}\n{ASKED}"),
         one_line(f"{ASKED}\n{CUT}"),
+        # As programs that render, shorten or translate Markdown write it.
+        f"{BARE.replace('## ', '### ')}\n\n{ASKED}",
+        f"{BARE.replace(chr(10) + '- ', chr(10) + '* ')}\n\n{ASKED}",
+        f"{BARE.replace('- ', '-' + chr(0xA0)).replace('## ', '##' + chr(0xA0))}\n\n{ASKED}",
+        f"{BOLD}\n{ASKED}",
+        f"{PROFILE_AND_DAY.replace(chr(10), chr(10) * 2)}\n\n{ASKED}",
+        f"{PROFILE_AND_DAY.replace('Profile', 'Profil').replace(DAY, '## 16. März 2026')}\n{ASKED}",
+        # An entry alone, with a note that it no longer holds.
+        f"- Ana: I moved to Oslo. (no longer so since 2026-03-16: Ana moved to Bonn)\n{ASKED}",
+        f"> Ana lives in Oslo. (a newer statement waits for review: Ana lives in Bonn)\n\n{ASKED}",
+        f"- Ana: I live in Oslo. (no longer: Ana lives in Oslo; now: Ana is in Bonn)\n{ASKED}",
+        f"- Ana: I wrote:\n      I live in Oslo.\n      (until 2026-03-16; over now)\n{ASKED}",
+        f"{BLOCK}\n- Ana lives in Rome. (no longer so: Ana lives in Bonn)\n{ASKED}",
     ],
 )
 def test_the_echo_is_left_out_and_the_rest_is_read(text: str) -> None:
@@ -122,6 +138,10 @@ def test_a_mark_without_a_block_hides_nothing(text: str) -> None:
         "## Agenda\n- Ana: budget\n## 16 March 2026\n- Ana: I moved to Oslo.",
         "## Profile\n- Ana drinks tea.\nText between\n## 16 March 2026\n- Ana: I moved to Oslo.",
         "# Profile\n- Ana drinks tea.\n# 16 March 2026\n- Ana: I moved to Oslo.",
+        "I live in Graz (no longer in Rome).",
+        "I drink coffee again (no longer tea: it made me ill).",
+        "The party is over now (it was until 2026-03-16).",
+        "**Profile**\n\n- I drink tea.\n\n**16 March 2026**\n\n- Ana: I moved to Oslo.",
         "## Profile\n- Ana drinks tea.\n## Plans\n- Ana: I want to move to Oslo.",
     ],
 )

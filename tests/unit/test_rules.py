@@ -61,6 +61,7 @@ def test_what_is_asked_to_be_remembered_has_weight_and_the_confidence_of_its_slo
 def test_without_a_speaker_the_user_stands_in() -> None:
     assert only("I like tea.", speaker="").content == "The user likes tea."
     assert only("I like tea.", speaker="User").content == "The user likes tea."
+    assert only("I like tea.", speaker="I").content == "The user likes tea."
 
 
 def test_types_categories_and_importance_are_those_of_the_slot() -> None:

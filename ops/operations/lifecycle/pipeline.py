@@ -17,6 +17,7 @@ from palimpsest.ops.operations.operation import OPERATING, Answer, Json, Read
 from palimpsest.ops.reading.rows import Row, all_rows
 from palimpsest.ops.reading.stage_lags import stage_lags
 from palimpsest.ops.sql.values import plain
+from palimpsest.stores.recall.query import IS_PENDING
 
 if TYPE_CHECKING:
     from palimpsest.ops.reading.sources import Sources
@@ -77,10 +78,10 @@ class Status(Read[PipelineStatus]):
         return {**super().merge(answers), "health": trend}
 
 
-_PENDING = """
+_PENDING = f"""
 SELECT h.scope, count(*) AS n FROM held_proposals h
-JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = h.item_id AND o.event = 'blocked'
-GROUP BY h.scope
+JOIN outcomes o ON o.item_kind = 'fact' AND o.item_id = h.item_id
+WHERE {IS_PENDING} GROUP BY h.scope
 """
 
 
