@@ -75,6 +75,15 @@ LEFT_AS_IT_WAS: Final = frozenset(
     | {"invalid_request"}
 )
 """What became of one memory, where nothing did."""
+_IN_WORDS: Final[Mapping[str, str]] = {
+    "not_found": "there is no such memory",
+    "version_conflict": "it was changed since you saw it; look at it again",
+    "pinned": "it is pinned; unpin it first",
+    "duplicate_content_hash": "another memory says the same",
+    "not_held": "no such change waits",
+    "deleted": "it is forgotten",
+    "erased": "it is erased",
+}
 Kind = Literal[
     "invalid_request",
     "too_large",
@@ -107,11 +116,18 @@ def was_applied(error: object, result: object) -> bool:
 
 
 def reasons_of(changes: Sequence[Mapping[str, object]]) -> str:
-    """Why memories were left as they were, from what became of each."""
+    """Why memories were left as they were, from what became of each: its id, the status and the
+    status in words."""
     return "; ".join(
-        f"{each.get('id', '')}: {each['status']}" + (f" ({each['why']})" if each.get("why") else "")
+        f"{each.get('id', '')}: {each['status']}" + (f" ({why})" if (why := why_left(each)) else "")
         for each in changes
     )
+
+
+def why_left(change: Mapping[str, object]) -> str:
+    """Why a memory was left as it was, in words; nothing if the status is all that is known."""
+    why = change.get("why") or _IN_WORDS.get(str(change.get("status")), "")
+    return str(why)
 
 
 def _is_left(change: Mapping[str, object]) -> bool:

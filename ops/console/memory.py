@@ -12,7 +12,7 @@ from fastapi import Response
 from palimpsest.ops.console import explanations
 from palimpsest.ops.console.page import Page, PageOf, router
 from palimpsest.ops.console.showing import count, url, whole
-from palimpsest.ops.errors import RequestError
+from palimpsest.ops.errors import RequestError, why_left
 from palimpsest.ops.graphs.drawing import Drawing, Edge, Node, drawn, neighbourhood
 from palimpsest.ops.operations.answers import CommandResult
 from palimpsest.ops.operations.changing import Confirm, Correct, Pin, Recover, Unpin
@@ -193,7 +193,7 @@ async def change(page: PageOf, memory_id: str, change: str) -> Response:
     left = ", ".join(answer.get("left") or ())
     told = f"{notice} Copies are left in {left}." if left else notice
     if not answer.get("applied", True) or answer.get("why"):
-        told = f"Nothing was changed: {answer.get('why') or answer.get('status')}."
+        told = f"Nothing was changed: {why_left(answer) or answer.get('status')}."
     after = url("/memories", scope=scope) if change == "erase" else url(f"/memories/{memory_id}")
     return page.see(after, told)
 

@@ -15,6 +15,7 @@ from tests.flows.http_server import Served, server
 from tests.flows.program import until
 from tests.flows.test_dead_letters import mute_model
 
+PATIENCE_MS = 60_000
 MARKUP = '<script>document.title = "taken"</script> "><img src=x onerror="document.title=1">'
 GARDEN = (
     ("Mira", "I grow tomatoes and basil on my balcony in Porto."),
@@ -72,6 +73,18 @@ def chromium() -> Iterator[Any]:
         launched.close()
 
 
+def expect(shown: Any) -> Any:
+    """Assertions of Playwright, which wait until they hold.
+
+    What a click leads to is asked for with these, or after `wait_for_load_state()`: `count()`,
+    `all()` and the like are answered at once, from as much of the next page as has arrived.
+    """
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=PATIENCE_MS)
+    return expect(shown)
+
+
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service without tokens on loopback, with everything in it that the views show."""
@@ -115,15 +128,30 @@ def publish(
 
 @pytest.fixture
 def page(browser: Any, service: Served) -> Iterator[Any]:
-    """A new page at the service's address. The test fails if the page logs an error."""
+    """A new page at the service's address. The test fails if the page logs an error.
+
+    With `PALIMPSEST_BROWSER_BYTES_S`, a page arrives that slowly: 15000 shows each place that reads
+    a page before it is whole.
+    """
     # Without motion: a colour halfway to another has a contrast of its own.
     context = browser.new_context(
         base_url=service.address,
         viewport={"width": 1280, "height": 900},
         reduced_motion="reduce",
     )
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(PATIENCE_MS)
     opened = context.new_page()
+    slow = os.environ.get("PALIMPSEST_BROWSER_BYTES_S")
+    if slow is not None:
+        context.new_cdp_session(opened).send(
+            "Network.emulateNetworkConditions",
+            {
+                "offline": False,
+                "latency": 20,
+                "downloadThroughput": int(slow),
+                "uploadThroughput": -1,
+            },
+        )
     complaints: list[str] = []
     opened.on("console", lambda said: said.type == "error" and complaints.append(said.text))
     opened.on("pageerror", lambda error: complaints.append(str(error)))

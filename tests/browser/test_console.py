@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from palimpsest.ops.console.page import static_files
-from tests.browser.conftest import MARKUP, publish
+from tests.browser.conftest import MARKUP, expect, publish
 from tests.flows.http_server import Served, problem, server
 
 VIEWS = (
@@ -36,6 +36,7 @@ def serious(page: Any) -> list[tuple[str, str]]:
     """What axe finds that is serious or critical."""
     from axe_playwright_python.sync_playwright import Axe
 
+    page.wait_for_load_state()
     found = Axe().run(page).response["violations"]
     return [
         (each["id"], each["nodes"][0]["html"])
@@ -58,15 +59,13 @@ def test_a_view_is_accessible_and_fits(page: Any, view: str) -> None:
 
 
 def test_the_pipeline_follows_what_happens(page: Any, service: Served) -> None:
-    from playwright.sync_api import expect
-
     page.goto("/")
     page.wait_for_selector("text=holds: nothing is lost")
     page.wait_for_selector("[data-connection]:text('live')")
     balance = page.get_by_role("group", name="Balance of turns")
     before = int(re.findall(r"\d+", balance.inner_text())[0])
     publish(service, "live", "now", (("Mira", "I like swimming."),))
-    expect(balance.locator("b").first).to_have_text(str(before + 1), timeout=60_000)
+    expect(balance.locator("b").first).to_have_text(str(before + 1))
     counted = [int(each) for each in re.findall(r"\d+", balance.inner_text())]
     assert counted[0] == sum(counted[1:]) == before + 1
 
@@ -76,11 +75,11 @@ def test_a_session_is_a_timeline_of_turns_with_their_facts(page: Any) -> None:
     page.get_by_role("link", name="garden").click()
     page.get_by_role("link", name="balcony").click()
     row = page.get_by_role("row").filter(has_text="walnut cake")
-    assert "Mira is allergic to walnuts." in row.inner_text()
-    assert MARKUP in page.get_by_role("row").filter(has_text="favourite").inner_text()
+    expect(row).to_contain_text("Mira is allergic to walnuts.")
+    expect(page.get_by_role("row").filter(has_text="favourite")).to_contain_text(MARKUP)
     assert page.title() == "balcony · Palimpsest"
     page.get_by_label("Show turns and facts").fill("biscuit adopted")
-    assert page.locator("tbody tr:visible").count() == 1
+    expect(page.locator("tbody tr:visible")).to_have_count(1)
 
 
 def test_a_dead_letter_is_edited_and_sent_and_another_discarded(page: Any) -> None:
@@ -88,6 +87,7 @@ def test_a_dead_letter_is_edited_and_sent_and_another_discarded(page: Any) -> No
     page.get_by_role("link", name="extract: malformed output").click()
     assert "failure=" in page.url
     page.locator("tbody th a").first.click()
+    page.wait_for_load_state()
     record = page.get_by_label("Edit")
     whole = record.input_value()
     record.fill(whole.replace('"scope": "broken"', '"scope": "garden"'))
@@ -115,10 +115,12 @@ def test_a_query_is_a_link_to_a_table_a_chart_and_files(page: Any) -> None:
     )
     page.get_by_role("button", name="Run").click()
     assert "query=SELECT" in page.url
-    assert page.get_by_role("cell", name="Mira", exact=True).count() == 1
+    expect(page.get_by_role("cell", name="Mira", exact=True)).to_have_count(1)
+    page.wait_for_load_state()
+    rows = page.locator("#rows tbody tr").count()
     page.locator("summary", has_text="Chart").click()
     page.get_by_role("button", name="Draw").click()
-    assert page.locator(".chart rect").count() == page.locator("#rows tbody tr").count()
+    expect(page.locator(".chart rect")).to_have_count(rows)
     with page.expect_download() as started:
         page.get_by_role("link", name="CSV").click()
     assert started.value.path().read_text().splitlines()[0] == '"who","n"'
@@ -132,8 +134,8 @@ def test_a_branch_is_compared_with_the_live_memory(page: Any) -> None:
     row = page.get_by_role("row").filter(has_text="trial").first
     row.get_by_role("button", name="Compare with live").click()
     page.get_by_role("heading", name="Comparison of trial").wait_for()
-    page.get_by_text("Preview promotion").wait_for(timeout=60_000)
-    assert "same" in page.get_by_label("Totals").inner_text()
+    page.get_by_text("Preview promotion").wait_for()
+    expect(page.get_by_label("Totals")).to_contain_text("same")
     assert serious(page) == []
 
 
@@ -142,16 +144,18 @@ def test_a_level_is_set_a_document_added_and_a_memory_erased(page: Any) -> None:
     page.locator("input[name=person]").fill("Ana")
     page.locator("select[name=level]").select_option("partial")
     page.get_by_role("button", name="Set").click()
-    assert page.get_by_role("row").filter(has_text="Ana").count() == 1
+    expect(page.get_by_role("row").filter(has_text="Ana")).to_have_count(1)
+    page.wait_for_load_state()
     page.locator("input[name=person]").fill("Nobody")
     page.locator("input[name=all_scopes]").check()
     page.get_by_role("button", name="Set").click()
-    assert "The level is none now in" in page.get_by_role("status").inner_text()
+    expect(page.get_by_role("status")).to_contain_text("The level is none now in")
     page.goto("/documents?scope=lab")
     page.locator("input[name=title]").fill("Notes")
     page.locator("textarea[name=text]").fill("The kettle is descaled on Fridays.")
     page.get_by_role("button", name="Add").click()
     page.get_by_text("descaled on Fridays").wait_for()
+    page.wait_for_load_state()
     [memory] = [
         each.get_attribute("href").rpartition("/")[2]
         for each in page.locator("li a[href^='/memories/']").all()
@@ -180,6 +184,7 @@ def test_a_token_signs_in_and_shows_what_it_may(browser: Any, tmp_path: Any) -> 
         page.get_by_label("Token").fill(reader)
         page.get_by_role("button", name="Sign in").click()
         page.get_by_role("heading", name="Sessions of home").wait_for()
+        page.wait_for_load_state()
         links = page.get_by_role("navigation").get_by_role("link").all_inner_texts()
         assert "Scopes" in links
         assert not {"Pipeline", "SQL", "Replay", "Dead letters"} & {*links}

@@ -11,7 +11,7 @@ import pytest
 from palimpsest.ops.console.health import repaired, why_refused
 from palimpsest.ops.http.problems import Problem
 from palimpsest.ops.operations.lifecycle.health import RepairDomain
-from tests.browser.conftest import MARKUP, publish
+from tests.browser.conftest import MARKUP, expect, publish
 from tests.browser.test_console import serious
 from tests.flows.http_server import Served
 from tests.flows.program import PATIENCE_S, until
@@ -53,6 +53,7 @@ def test_a_domain_is_repaired_after_a_dry_run(
     assert "palimpsest repair index" in row.inner_text()
     row.get_by_role("link", name="Index", exact=True).click()
     page.get_by_role("heading", name="Health: index").wait_for()
+    page.wait_for_load_state()
     page.get_by_role("textbox", name="Scope").fill(SCOPE)
     assert page.get_by_role("button", name="Repair").count() == 0
     page.get_by_role("button", name="Dry run").click()
@@ -66,8 +67,9 @@ def test_a_domain_is_repaired_after_a_dry_run(
     with monkeypatch.context() as patched:
         patched.setattr(RepairDomain, "read", refused)
         page.get_by_role("button", name=f"Repair {SCOPE}").click()
-        told = page.get_by_role("alert").inner_text()
-    assert "index was repaired a minute ago. It can be repaired again in 9 minutes." in told
+        expect(page.get_by_role("alert")).to_contain_text(
+            "index was repaired a minute ago. It can be repaired again in 9 minutes."
+        )
     page.complaints.clear()  # the browser logs the status 429
 
     page.get_by_role("button", name="Dry run").click()
@@ -82,7 +84,7 @@ def test_a_job_is_run_and_its_outcome_is_shown(page: Any, service: Served) -> No
     row = page.get_by_role("row").filter(has_text="Retention")
     row.get_by_role("button", name="Run now").click()
     page.get_by_role("status").filter(has_text="retention: ok").wait_for()
-    assert "Ok" in row.inner_text()
+    expect(row).to_contain_text("Ok", use_inner_text=True)
 
 
 def test_what_a_setting_would_take_is_shown_with_the_recalls_of_it(
@@ -97,6 +99,7 @@ def test_what_a_setting_would_take_is_shown_with_the_recalls_of_it(
     page.get_by_label("Days ahead").fill("10")
     page.get_by_role("button", name="Simulate").click()
     page.get_by_text("more than now").first.wait_for()
+    page.wait_for_load_state()
     assert "decay_rate=9.5" in page.url
     asked = page.get_by_role("row").filter(has_text="Who is allergic?")
     assert MARKUP in asked.inner_text()
@@ -146,8 +149,8 @@ def test_a_simulated_window_is_set_for_what_it_was_shown_to_take(
         simulated = {"scope": "cellar", "deleted_days": 0, "days_ahead": 0}
         now = client.get("/api/retention/simulate", params=simulated).json()["by_reason"]["swept"]
         assert now > 1
-        told = page.get_by_role("alert").inner_text()
-        assert f"Nothing was changed: the next sweep would remove {now} forgotten memories" in told
+        told = f"Nothing was changed: the next sweep would remove {now} forgotten memories"
+        expect(page.get_by_role("alert")).to_contain_text(told)
         page.complaints.clear()  # the browser logs the status 409
         assert kept() == before
         unconfirmed = {"swept": str(now), "reason": "x"}

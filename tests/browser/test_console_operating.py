@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import MARKUP, publish
+from tests.browser.conftest import MARKUP, expect, publish
 from tests.browser.test_console import serious
 from tests.flows.http_server import Served, problem, server
 
@@ -48,6 +48,7 @@ def done(page: Any, title: str) -> None:
     """Waits until the replay with this title is done."""
     page.get_by_role("heading", name=title, exact=True).wait_for()
     page.get_by_label("Progress").locator(".state.good").wait_for()
+    page.wait_for_load_state()
 
 
 def test_a_branch_is_promoted_and_rolled_back(at: Any, unread: Served) -> None:
@@ -94,16 +95,16 @@ def test_a_conversation_is_uploaded(page: Any, service: Served, tmp_path: Path) 
     page.locator("input[type=file]").set_input_files(chat)
     page.get_by_role("button", name="Upload").click()
     page.get_by_text("3 of 3 new turns are stored.").wait_for()
-    assert "Read as whatsapp: 3 turns" in page.locator("output").inner_text()
+    expect(page.locator("output")).to_contain_text("Read as whatsapp: 3 turns")
     assert page.locator("output b").count() == 0
     assert serious(page) == []
     page.get_by_role("button", name="Upload").click()
     page.get_by_text("3 of them had been published before").wait_for()
     page.get_by_role("link", name="Sessions of chats").click()
     page.get_by_role("heading", name="Sessions of chats").wait_for()
-    assert page.locator("tbody tr").count() == 1
+    expect(page.locator("tbody tr")).to_have_count(1)
     page.locator("tbody th a").click()
-    assert "Nadia lives in Lisbon." in page.locator("#turns").inner_text()
+    expect(page.locator("#turns")).to_contain_text("Nadia lives in Lisbon.")
     page.get_by_text("<b>Noted</b>").wait_for()
 
 
@@ -155,6 +156,7 @@ def test_a_token_that_only_recalls_uploads_nothing(browser: Any, tmp_path: Path)
         page.get_by_label("Token").fill(reader)
         page.get_by_role("button", name="Sign in").click()
         page.get_by_role("heading", name="Scopes").wait_for()
+        page.wait_for_load_state()
         assert page.get_by_text("Upload a conversation").count() == 0
         send = "fetch('/api/ingest?name=a.txt', {method: 'POST', body: new Blob(['x'])})"
         assert page.evaluate(f"{send}.then(answer => answer.status)") == 403

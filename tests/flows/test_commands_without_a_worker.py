@@ -15,7 +15,8 @@ def test_run_once_tells_which_waiting_commands_were_refused_and_why(program: Pro
     program.ok("forget", memory_id, "--reason", "again", "--scope", "home")
     told = program.ok("run", "--once")
     assert (
-        f"1 command was refused:\n- forget: {memory_id}: deleted; see `palimpsest result " in told
+        f"1 command was refused:\n- forget: {memory_id}: deleted (it is forgotten); see "
+        "`palimpsest result " in told
     )
     assert program.json("run", "--once")["refused"] == []
 
