@@ -26,6 +26,7 @@ from palimpsest.streams.prompting.replies import (
 from palimpsest.streams.sensitive.policy import Policy
 from palimpsest.streams.settings import StageSettings
 from palimpsest.streams.stage import Context, Emit, Failure, Generate, Message, Process, Stage, Step
+from palimpsest.streams.text.counts import counted
 
 
 def extract_stage(settings: StageSettings) -> Stage:
@@ -86,7 +87,7 @@ def safe(draft: ExtractionDraft, policy: Policy) -> ExtractionDraft:
         if tuple(map(policy.text, said)) == said
     )
     left_out = len(draft.triples) - len(triples)
-    told = (f"{left_out} entities with a secret left out",) if left_out else ()
+    told = (f"{counted(left_out, 'relations with a secret')} left out",) if left_out else ()
     return replace(
         draft,
         facts=tuple(

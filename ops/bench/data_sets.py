@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
-from palimpsest.ops.ingest.base import Bad, ReadOptions
 from palimpsest.ops.ingest.locomo import read_locomo
+from palimpsest.ops.ingest.parsers.base import Bad, ReadOptions
 from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.opening import publisher
 from palimpsest.ops.settings.sections import Settings

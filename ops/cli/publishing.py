@@ -17,8 +17,8 @@ from palimpsest.ops.terminal.common import Cli, asked_json, command, echo, usage
 from palimpsest.streams.text.counts import counted
 
 if TYPE_CHECKING:
-    from palimpsest.ops.ingest.base import ReadOptions
     from palimpsest.ops.ingest.opening import Found
+    from palimpsest.ops.ingest.parsers.base import ReadOptions
     from palimpsest.ops.ingest.records import Published, Standing
     from palimpsest.ops.operations.awaited_results import TurnKey
     from palimpsest.ops.requests import JsonObject
@@ -146,8 +146,8 @@ def _batches(
     advance: Advance,
     before: Published,
 ) -> Iterator[Sequence[Outgoing]]:
-    from palimpsest.ops.ingest.base import Unreadable
     from palimpsest.ops.ingest.opening import open_source
+    from palimpsest.ops.ingest.parsers.base import Unreadable
     from palimpsest.ops.ingest.recognising import recognised
     from palimpsest.ops.ingest.records import in_batches
     from palimpsest.ops.parts import utc_now
@@ -163,7 +163,7 @@ def _batches(
 
 
 def _good(items: Iterator[Found], tally: Tally, advance: Advance) -> Iterator[Outgoing]:
-    from palimpsest.ops.ingest.base import Bad, Note
+    from palimpsest.ops.ingest.parsers.base import Bad, Note
 
     for item, size in items:
         advance(size, 0)

@@ -9,8 +9,8 @@ from importlib.resources import files
 
 from pydantic import JsonValue
 
-from palimpsest.ops.ingest.base import Bad, ReadOptions
 from palimpsest.ops.ingest.lines import read_turns
+from palimpsest.ops.ingest.parsers.base import Bad, ReadOptions
 from palimpsest.ops.ingest.records import in_batches
 from palimpsest.ops.maintenance.embedded import Application
 from palimpsest.ops.opening import publisher

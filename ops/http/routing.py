@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from palimpsest.ops.http.problems import KINDS, MEDIA_TYPE, Problem
-from palimpsest.ops.ingest.base import Twice, members
+from palimpsest.ops.ingest.parsers.base import Twice, members
 
 JSON_TYPE: Final = "application/json"
 NDJSON_TYPE: Final = "application/x-ndjson"

@@ -28,9 +28,9 @@ from palimpsest.ops.http.routing import (
 )
 from palimpsest.ops.http.service import Rememberer, Service, ServiceOf
 from palimpsest.ops.http.tokens import Caller
-from palimpsest.ops.ingest.base import Bad, Note, ReadOptions, Unreadable
 from palimpsest.ops.ingest.lines import FIELDS, Watch, near_miss, turn_of, without_effect
 from palimpsest.ops.ingest.opening import Found, open_source, options_of
+from palimpsest.ops.ingest.parsers.base import Bad, Note, ReadOptions, Unreadable
 from palimpsest.ops.ingest.recognising import recognised
 from palimpsest.ops.ingest.records import Published, in_batches, not_erased
 from palimpsest.ops.ingest.requests import SentFile

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from palimpsest.ops.ingest import chatgpt, claude
-from palimpsest.ops.ingest.base import (
+from palimpsest.ops.ingest.lines import FIELDS, near_miss
+from palimpsest.ops.ingest.locomo import is_locomo
+from palimpsest.ops.ingest.parsers import chatgpt, claude
+from palimpsest.ops.ingest.parsers.base import (
     EMPTY,
     Document,
     Item,
@@ -20,20 +22,18 @@ from palimpsest.ops.ingest.base import (
     decoded,
     is_export,
 )
-from palimpsest.ops.ingest.captions import is_captions, read_captions
-from palimpsest.ops.ingest.dialogue import is_dialogue
-from palimpsest.ops.ingest.discord import is_discord, read_discord
-from palimpsest.ops.ingest.discord_package import is_package_channel, package_files
-from palimpsest.ops.ingest.kept import KEPT, is_kept, is_list_of_memories
-from palimpsest.ops.ingest.lines import FIELDS, near_miss
-from palimpsest.ops.ingest.locomo import is_locomo
-from palimpsest.ops.ingest.mail import is_mail, is_mail_file
-from palimpsest.ops.ingest.messages import is_messages, read_messages
-from palimpsest.ops.ingest.slack import day_files, is_slack_day
+from palimpsest.ops.ingest.parsers.captions import is_captions, read_captions
+from palimpsest.ops.ingest.parsers.dialogue import is_dialogue
+from palimpsest.ops.ingest.parsers.discord import is_discord, read_discord
+from palimpsest.ops.ingest.parsers.discord_package import is_package_channel, package_files
+from palimpsest.ops.ingest.parsers.kept import KEPT, is_kept, is_list_of_memories
+from palimpsest.ops.ingest.parsers.mail import is_mail, is_mail_file
+from palimpsest.ops.ingest.parsers.messages import is_messages, read_messages
+from palimpsest.ops.ingest.parsers.slack import day_files, is_slack_day
+from palimpsest.ops.ingest.parsers.telegram import is_telegram, read_telegram
+from palimpsest.ops.ingest.parsers.whatsapp import is_whatsapp, read_whatsapp
+from palimpsest.ops.ingest.parsers.zoom import is_zoom, read_zoom
 from palimpsest.ops.ingest.sources import Bundle
-from palimpsest.ops.ingest.telegram import is_telegram, read_telegram
-from palimpsest.ops.ingest.whatsapp import is_whatsapp, read_whatsapp
-from palimpsest.ops.ingest.zoom import is_zoom, read_zoom
 
 Parser: TypeAlias = Callable[[Document, ReadOptions], Iterator[Item]]
 

@@ -9,7 +9,7 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from palimpsest.ops.ingest.base import Bad, ReadOptions, Twice, lenient_json
+from palimpsest.ops.ingest.parsers.base import Bad, ReadOptions, Twice, lenient_json
 from palimpsest.ops.ingest.records import checked
 from palimpsest.schemas.failures import describe
 from palimpsest.schemas.messages import ConversationTurn, role_of_speaker

@@ -14,7 +14,10 @@ from typing import IO, Final, TypeAlias
 from zoneinfo import ZoneInfo
 
 from palimpsest.ops.errors import RequestError
-from palimpsest.ops.ingest.base import (
+from palimpsest.ops.ingest.formats import FORMATS, PARSERS, format_of_text, members
+from palimpsest.ops.ingest.lines import MAX_LINE_BYTES, UNTIMED_STEP, Watch, read_turns, turn_of
+from palimpsest.ops.ingest.locomo import read_locomo
+from palimpsest.ops.ingest.parsers.base import (
     Bad,
     Document,
     Item,
@@ -26,18 +29,15 @@ from palimpsest.ops.ingest.base import (
     later,
     parsed,
 )
-from palimpsest.ops.ingest.discord_package import (
+from palimpsest.ops.ingest.parsers.discord_package import (
     describes_package,
     package_files,
     read_package,
 )
-from palimpsest.ops.ingest.formats import FORMATS, PARSERS, format_of_text, members
-from palimpsest.ops.ingest.lines import MAX_LINE_BYTES, UNTIMED_STEP, Watch, read_turns, turn_of
-from palimpsest.ops.ingest.locomo import read_locomo
-from palimpsest.ops.ingest.mail import read_mail
+from palimpsest.ops.ingest.parsers.mail import read_mail
+from palimpsest.ops.ingest.parsers.slack import DAY_FILE, read_slack
 from palimpsest.ops.ingest.records import record_of
 from palimpsest.ops.ingest.requests import Reading
-from palimpsest.ops.ingest.slack import DAY_FILE, read_slack
 from palimpsest.ops.ingest.sources import (
     Bundle,
     Replayed,

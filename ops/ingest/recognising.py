@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
-from palimpsest.ops.ingest.base import Naming
+from palimpsest.ops.ingest.parsers.base import Naming
 from palimpsest.ops.ingest.records import (
     BEGINNING,
     NOTICED,

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
-from palimpsest.ops.ingest.base import Bad, Naming, ReadOptions, Utterance, with_offset
+from palimpsest.ops.ingest.parsers.base import Bad, Naming, ReadOptions, Utterance, with_offset
 from palimpsest.schemas.codec import refuse_depth
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.erasure.quotations import is_mark

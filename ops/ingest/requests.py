@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
+from palimpsest.ops.ingest.parsers import DateOrder
 from palimpsest.ops.operations.operation import Doc, Json, Operation, Surface, Texts
 
 Format: TypeAlias = Literal[
@@ -21,7 +22,6 @@ Format: TypeAlias = Literal[
     "captions",
     "locomo",
 ]
-DateOrder: TypeAlias = Literal["dmy", "mdy", "ymd"]
 
 
 class Reading(Operation[Any], kw_only=True):

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Final, Literal, TypeAlias
 
-from palimpsest.ops.ingest.base import Unreadable
+from palimpsest.ops.ingest.parsers.base import Unreadable
 
 HEAD_BYTES: Final = 64 * 1024
 MAX_BYTES: Final = 1024 * 1024 * 1024

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TypeAlias
 
 from palimpsest.ops.errors import RequestError
-from palimpsest.ops.ingest.base import Bad, ReadOptions
 from palimpsest.ops.ingest.lines import FIELDS, Watch, near_miss, turn_of, without_effect
+from palimpsest.ops.ingest.parsers.base import Bad, ReadOptions
 from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.sensitive.policy import Policy

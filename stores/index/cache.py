@@ -35,8 +35,7 @@ MOST_STORED = 100_000
 """Maximum number of scopes that are remembered not to be new."""
 
 _NOT_NEW = " UNION ".join(
-    f"SELECT DISTINCT scope FROM {table} WHERE scope IN (SELECT unnest($scopes))"
-    for table in TABLES
+    f"SELECT scope FROM {table} WHERE scope IN (SELECT unnest($scopes))" for table in TABLES
 )
 
 Change = Callable[[ScopeIndex], None]
@@ -128,22 +127,19 @@ class IndexCache:
         """Makes the indexes of new scopes resident, of which nothing is stored: their memories are
         added as they are committed, and nothing needs to be read. One query for all of them."""
         with self._lock:
-            new = {
-                scope
+            begun: dict[str, list[Change]] = {
+                scope: []
                 for scope in scopes
                 if not (scope in self._resident or scope in self._loading or scope in self._not_new)
             }
-            begun: dict[str, list[Change]] = {scope: [] for scope in new}
             self._loading |= begun
-        if not new:
+        if not begun:
             return
+        stored = {*begun}  # where the store cannot say
         try:
             with self._reading() as reader:
-                found = reader.execute(_NOT_NEW, {"scopes": [*new]}).fetchall()
+                found = reader.execute(_NOT_NEW, {"scopes": [*begun]}).fetchall()
             stored = {scope for (scope,) in found}
-        except BaseException:
-            stored = new
-            raise
         finally:
             with self._lock:
                 if len(self._not_new) + len(stored) > MOST_STORED:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from palimpsest.streams.claims.claim import Claim
 from palimpsest.streams.claims.language import ENGLISH, word_set
+from palimpsest.streams.claims.times import NUMBERS
 from palimpsest.streams.claims.values import fits
 from palimpsest.streams.text.dates import MONTHS
 
@@ -170,12 +171,6 @@ def _grade(value: str) -> str | None:
 
 # --- hours, durations, numbers ----------------------------------------------------------------
 
-_NUMBERS: Final = {
-    name: number
-    for number, name in enumerate(
-        "one two three four five six seven eight nine ten eleven twelve".split(), start=1
-    )
-}
 _ROUGHLY: Final = re.compile(r"^(?:about|around|almost|nearly|over|just over|just under) ")
 _HOUR: Final = re.compile(
     r"(?P<half>half past )?(?P<hour>[a-z]+|\d{1,2})(?:[:.](?P<minutes>\d\d))? ?(?P<part>[ap]m)?"
@@ -214,7 +209,7 @@ def _hour(text: str) -> _Hour | None:
     if plain in _NAMED_HOURS:
         return _Hour(*_NAMED_HOURS[plain], is_rough)
     name = found["hour"]
-    hour = int(name) if name.isdigit() else _NUMBERS.get(name, 0)
+    hour = int(name) if name.isdigit() else NUMBERS.get(name, 0)
     minutes = 30 if found["half"] else int(found["minutes"] or 0)
     return _Hour(hour % 12 * 60 + minutes, found["part"] or "", is_rough)
 
@@ -248,7 +243,7 @@ def _minutes(value: str) -> tuple[float | None, str, bool]:
     if found is None:
         return None, plain, False
     name = found["count"]
-    counts: dict[str, float] = {"half an": 0.5, "an": 1, "a": 1, **_NUMBERS}
+    counts: dict[str, float] = {"half an": 0.5, "an": 1, "a": 1, **NUMBERS}
     count = float(name) if name.isdigit() else counts.get(name)
     if count is None:
         return None, plain, False
@@ -271,6 +266,6 @@ def _counted(value: str) -> tuple[str | None, str]:
     if found is None:
         return None, said
     name = found.group()
-    is_number = name[0].isdigit() or name in _NUMBERS
-    count = str(_NUMBERS.get(name, name)) if is_number else None
+    is_number = name[0].isdigit() or name in NUMBERS
+    count = str(NUMBERS.get(name, name)) if is_number else None
     return count, said[found.end() :].replace(" different", "")

@@ -13,12 +13,13 @@ from typing import Final, Literal, NamedTuple, get_args
 from palimpsest.streams.claims.language import expression, fragment
 from palimpsest.streams.text.dates import DAY_NAMES, MONTHS
 
-_COUNTS: Final = {
+NUMBERS: Final = {
     word: number
     for number, word in enumerate(
         "one two three four five six seven eight nine ten eleven twelve".split(), start=1
     )
-} | {"a": 1, "an": 1, "a couple of": 2}
+}
+_COUNTS: Final = NUMBERS | {"a": 1, "an": 1, "a couple of": 2}
 _ABBREVIATED: Final = {day[:3]: day for day in DAY_NAMES} | {"tues": "tuesday", "thurs": "thursday"}
 _SEASONS: Final = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 """The month with which each begins."""

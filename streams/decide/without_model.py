@@ -173,6 +173,8 @@ def _excluded(
             if is_ambiguous(fact.content, _contents(candidates, candidate)):
                 return []
             found.append(candidate)
+    if not found:
+        return found
     # Who has lived somewhere "for years" lives there: it ends with that.
     ended = {_held(each) for each in found} - {frozenset()}
     same = (each for each in candidates if each not in found and _held(each) in ended)

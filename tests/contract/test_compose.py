@@ -15,8 +15,8 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from palimpsest.ops.cli.main import whole
-from palimpsest.ops.ingest.base import ReadOptions
 from palimpsest.ops.ingest.lines import Watch, turn_of
+from palimpsest.ops.ingest.parsers.base import ReadOptions
 from palimpsest.ops.kafka.application import roles_of
 from palimpsest.ops.kafka.broker import kafka_version
 from palimpsest.ops.kafka.topics import configuration

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import signal
+import sqlite3
 import time
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
-from tests.flows.program import Program
+from tests.flows.program import Program, until
+from tests.warm_program import WarmProcess
 
 
 def test_the_version_is_told(program: Program) -> None:
@@ -57,10 +62,30 @@ def test_a_dead_letter_is_short_unless_all_is_asked_for(program: Program) -> Non
     assert "word899" in program.json("dead-letters", "show", dead_letter)["record"]
 
 
+def stopped_between_writes(program: Program, worker: WarmProcess) -> bool:
+    """Stops a worker, unless it is just writing to the log: nobody else could then."""
+    worker.send_signal(signal.SIGSTOP)
+    state = Path(f"/proc/{worker.pid}/stat")
+    if state.exists():
+        until(lambda: state.read_text().rpartition(")")[2].split()[0] in "Tt")
+    log = program.data / "log" / "log.sqlite"
+    try:
+        with (
+            contextlib.closing(sqlite3.connect(log, timeout=0)) as connection,
+            log.with_name("log.turn").open("rb") as turn,
+        ):
+            fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            connection.execute("BEGIN IMMEDIATE")
+    except (BlockingIOError, sqlite3.OperationalError):
+        worker.send_signal(signal.SIGCONT)
+        return False
+    return True
+
+
 def test_a_wish_says_who_carries_it_out(program: Program) -> None:
     assert "no worker runs" in program.ok("remember", "Ana bakes", "--scope", "home")
     with program.worker() as worker:
-        worker.send_signal(signal.SIGSTOP)  # as busy as can be
+        until(lambda: stopped_between_writes(program, worker))  # as busy as can be
         began = time.monotonic()
         done = program.run("remember", "Ana sails", "--scope", "home", "--wait", "2")
         took = time.monotonic() - began

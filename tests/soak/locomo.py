@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from palimpsest.ops.ingest.base import Bad, ReadOptions
 from palimpsest.ops.ingest.locomo import read_locomo
+from palimpsest.ops.ingest.parsers.base import Bad, ReadOptions
 from palimpsest.ops.kafka.broker import Broker
 from palimpsest.schemas.limits import DEFAULT_MAX_RECORD_BYTES
 from palimpsest.streams.kafka.cluster import ROLES, STATELESS, STORE

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.ingest.base import ReadOptions
 from palimpsest.ops.ingest.opening import open_source
+from palimpsest.ops.ingest.parsers.base import ReadOptions
+from palimpsest.ops.ingest.parsers.slack import _plain
+from palimpsest.ops.ingest.parsers.whatsapp import expression
 from palimpsest.ops.ingest.records import Published
-from palimpsest.ops.ingest.slack import _plain
-from palimpsest.ops.ingest.whatsapp import expression
 from palimpsest.streams.logs.base import Outgoing
 
 NOW = datetime(2026, 3, 5, tzinfo=UTC)

@@ -114,6 +114,14 @@ def prompt_with(*earlier: ContextTurn) -> Prompt:
     return ask.prompt
 
 
+def test_a_relation_with_a_secret_is_left_out_and_told() -> None:
+    kept = {"source": "Ana", "relationship": "likes", "target": "tea", "confidence": 0.9}
+    secret = {**kept, "relationship": "pays with", "target": "4111 1111 1111 1111"}
+    body = extracted(extract(reply("Ana likes tea.", entities=(kept, secret))))
+    assert [triple.target for triple in body.triples] == ["tea"]
+    assert body.warnings == ("1 relation with a secret left out",)
+
+
 def test_earlier_turns_are_shown_as_context() -> None:
     prompt = prompt_with(
         ContextTurn(speaker="Ana", occurred_at=BEGIN, content="I am in Oslo."),

@@ -19,12 +19,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palimpsest.ops.ingest.base import Bad, Document, Note, ReadOptions, Unreadable, Utterance
 from palimpsest.ops.ingest.formats import FORMATS, PARSERS, format_of_text
 from palimpsest.ops.ingest.lines import Watch, near_miss, turn_of
 from palimpsest.ops.ingest.opening import open_source
+from palimpsest.ops.ingest.parsers.base import (
+    Bad,
+    Document,
+    Note,
+    ReadOptions,
+    Unreadable,
+    Utterance,
+)
+from palimpsest.ops.ingest.parsers.slack import read_slack
 from palimpsest.ops.ingest.records import record_of
-from palimpsest.ops.ingest.slack import read_slack
 from palimpsest.streams.logs.base import Outgoing
 from tests.examples import examples
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.ingest.base import Note
+from palimpsest.ops.ingest.parsers.base import Note
 from palimpsest.streams.logs.base import Outgoing
 from tests.unit.test_ingest_formats import read, using
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.ingest.base import Bad, Note
+from palimpsest.ops.ingest.parsers.base import Bad, Note
 from palimpsest.ops.ingest.records import Published
 from palimpsest.streams.logs.base import Outgoing
 from tests.unit.test_ingest_formats import read, using

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.ingest.base import Bad, Note, Unreadable
-from palimpsest.ops.ingest.mail_text import own_words
-from palimpsest.ops.ingest.markup import text_of_html
+from palimpsest.ops.ingest.parsers.base import Bad, Note, Unreadable
+from palimpsest.ops.ingest.parsers.mail_text import own_words
+from palimpsest.ops.ingest.parsers.markup import text_of_html
 from palimpsest.ops.ingest.recognising import recognised
 from palimpsest.ops.ingest.records import Published
 from palimpsest.streams.logs.base import Outgoing

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.ops.ingest.base import Bad, Note, Unreadable
+from palimpsest.ops.ingest.parsers.base import Bad, Note, Unreadable
 from palimpsest.ops.ingest.recognising import recognised
 from palimpsest.ops.ingest.records import Published, Standing
 from palimpsest.streams.logs.base import Outgoing

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.ops.ingest.base import Bad, Unreadable
+from palimpsest.ops.ingest.parsers.base import Bad, Unreadable
 from palimpsest.ops.ingest.recognising import recognised
 from palimpsest.ops.ingest.records import Published
 from palimpsest.streams.logs.base import Outgoing

@@ -121,7 +121,7 @@ def test_a_deleted_message_is_no_turn(notice: str, tmp_path: Path) -> None:
     ],
 )
 def test_a_chat_is_called_as_in_every_language(name: str) -> None:
-    from palimpsest.ops.ingest.whatsapp import _chat
+    from palimpsest.ops.ingest.parsers.whatsapp import _chat
 
     assert _chat(name) == "Ana"
 

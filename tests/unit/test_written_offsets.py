@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from palimpsest.ops.ingest.base import ReadOptions
 from palimpsest.ops.ingest.lines import Watch, turn_of
 from palimpsest.ops.ingest.opening import open_source
+from palimpsest.ops.ingest.parsers.base import ReadOptions
 from palimpsest.ops.transport.turns import turn_records
 from palimpsest.streams.logs.base import Outgoing
 from palimpsest.streams.sensitive.policy import Policy

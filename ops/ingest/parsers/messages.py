@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from palimpsest.ops.ingest.base import (
+from palimpsest.ops.ingest.parsers.base import (
     TRIED,
     Bad,
     Document,

@@ -11,7 +11,7 @@ from datetime import date, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Final, cast
 
-from palimpsest.ops.ingest.requests import DateOrder
+from palimpsest.ops.ingest.parsers import DateOrder
 from palimpsest.streams.text.tables import Lexicon
 
 if TYPE_CHECKING:

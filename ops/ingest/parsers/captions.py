@@ -16,7 +16,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from palimpsest.ops.ingest.base import (
+from palimpsest.ops.ingest.parsers.base import (
     Bad,
     Document,
     Item,
@@ -30,9 +30,9 @@ from palimpsest.ops.ingest.base import (
     said,
     told_time,
 )
-from palimpsest.ops.ingest.dialogue import is_dialogue, read_dialogue
-from palimpsest.ops.ingest.sounds import is_sound
-from palimpsest.ops.ingest.stamps import stamp_of
+from palimpsest.ops.ingest.parsers.dialogue import is_dialogue, read_dialogue
+from palimpsest.ops.ingest.parsers.sounds import is_sound
+from palimpsest.ops.ingest.parsers.stamps import stamp_of
 
 _CLOCK: Final = (
     r"(?:(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,2})"

@@ -14,7 +14,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from palimpsest.ops.ingest.base import (
+from palimpsest.ops.ingest.parsers.base import (
     TRIED,
     Bad,
     Document,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, cast
 
-from palimpsest.ops.ingest.base import (
+from palimpsest.ops.ingest.parsers.base import (
     UTC_ZONE,
     Bad,
     Document,
@@ -29,7 +29,7 @@ from palimpsest.ops.ingest.base import (
     said,
     unread_time,
 )
-from palimpsest.ops.ingest.kept import is_kept, read_kept
+from palimpsest.ops.ingest.parsers.kept import is_kept, read_kept
 from palimpsest.schemas.messages import Role
 
 ROLES: Final[dict[str, Role]] = {"human": "user", "user": "user", "assistant": "assistant"}

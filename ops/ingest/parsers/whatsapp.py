@@ -13,7 +13,8 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
-from palimpsest.ops.ingest.base import (
+from palimpsest.ops.ingest.parsers import DateOrder
+from palimpsest.ops.ingest.parsers.base import (
     Bad,
     Document,
     Item,
@@ -28,8 +29,7 @@ from palimpsest.ops.ingest.base import (
     said,
     with_offset,
 )
-from palimpsest.ops.ingest.requests import DateOrder
-from palimpsest.ops.ingest.stamps import OLDEST, Stamp, moment, stamp_of
+from palimpsest.ops.ingest.parsers.stamps import OLDEST, Stamp, moment, stamp_of
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.streams.text.tables import Lexicon
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from palimpsest.ops.ingest.base import (
+from palimpsest.ops.ingest.parsers.base import (
     Bad,
     Document,
     Found,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final, cast
 
-from palimpsest.ops.ingest.base import (
+from palimpsest.ops.ingest.parsers.base import (
     Bad,
     Document,
     Found,
@@ -31,7 +31,7 @@ from palimpsest.ops.ingest.base import (
     unix_time,
     unread_time,
 )
-from palimpsest.ops.ingest.kept import is_list_of_memories, read_kept
+from palimpsest.ops.ingest.parsers.kept import is_list_of_memories, read_kept
 from palimpsest.schemas.messages import Role
 
 SPOKEN: Final = ("text", "multimodal_text")

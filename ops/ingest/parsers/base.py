@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import JsonValue
 
-from palimpsest.ops.ingest.requests import DateOrder
+from palimpsest.ops.ingest.parsers import DateOrder
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.schemas.messages import Role
 from palimpsest.schemas.surrogates import without_halves

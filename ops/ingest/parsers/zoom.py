@@ -11,7 +11,7 @@ from datetime import date, datetime, timedelta
 from pathlib import PurePosixPath
 from typing import Final
 
-from palimpsest.ops.ingest.base import (
+from palimpsest.ops.ingest.parsers.base import (
     Bad,
     Document,
     Item,

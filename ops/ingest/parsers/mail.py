@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email import message_from_bytes
+from email.errors import MessageError
 from email.header import decode_header
 from email.message import Message
 from email.utils import parseaddr, parsedate_to_datetime
@@ -19,7 +20,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import JsonValue
 
-from palimpsest.ops.ingest.base import (
+from palimpsest.ops.ingest.parsers.base import (
     Bad,
     Item,
     Keys,
@@ -33,8 +34,8 @@ from palimpsest.ops.ingest.base import (
     said,
     with_offset,
 )
-from palimpsest.ops.ingest.mail_text import own_words, unflowed
-from palimpsest.ops.ingest.markup import text_of_html
+from palimpsest.ops.ingest.parsers.mail_text import own_words, unflowed
+from palimpsest.ops.ingest.parsers.markup import text_of_html
 from palimpsest.schemas.envelope import derived_id
 from palimpsest.streams.text.counts import counted
 
@@ -56,6 +57,10 @@ _EMPTY_LINE: Final = re.compile(rb"\r?\n[ \t]{0,8}\r?\n")
 _MESSAGE_ID: Final = re.compile(r"<([^<>\s]{1,900})>")
 _BETWEEN_WORDS: Final = re.compile(r"(\?=)\s+(?==\?)")
 _REPLIED: Final = re.compile(r"(?:[A-Za-z]{2,5}|回复|答复|转发|返信)(?:\[\d{1,3}\])?\s?[:：]\s*")
+_MALFORMED: Final = (
+    *(MessageError, ValueError, LookupError, TypeError, AttributeError, RecursionError),
+)
+"""What the parser raises for mail that is none."""
 _NOT_TEXTS: Final = frozenset({"idna", "punycode", "raw-unicode-escape", "unicode-escape", "utf-7"})
 _TEXTS: Final = ("text/plain", "text/html")
 
@@ -165,8 +170,8 @@ def _mails(files: Sequence[File], options: ReadOptions) -> Iterator[_Mail | Bad 
             place = f"{name}[{number}]"
             try:
                 yield from _mail(place, postmark, raw, keys, options)
-            except Exception as error:  # the parser raises many types for malformed mail
-                yield Bad(place, f"a mail that cannot be read: {type(error).__name__}")
+            except _MALFORMED:
+                yield Bad(place, "a mail with headers or parts that cannot be read")
 
 
 def _split(data: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -273,7 +278,7 @@ def _plain_header(value: str) -> str:
         return "".join(
             part if isinstance(part, str) else _decoded(part, charset) for part, charset in parts
         )
-    except Exception:  # the parser raises many types for malformed headers
+    except _MALFORMED:
         return value
 
 
