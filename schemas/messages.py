@@ -257,7 +257,7 @@ Intent = Annotated[
 ]
 
 
-EDITION: Final = 7
+EDITION: Final = 8
 """The edition of new records: a change of what apply-writes makes of a record raises it."""
 
 
@@ -273,7 +273,8 @@ class MemoryWrite(Frozen):
     5, the relations of a turn are linked to the facts that name them; since 6, a pending change
     is settled by a statement that excludes it and by the change of its memory, and is about the
     text of its memory, whatever else changed of that, and a text of a turn that arrives after a
-    later edit is in its history."""
+    later edit is in its history; since 8, a memory is forgotten with the turns that its present
+    text was drawn from, whatever was drawn from others before."""
 
     write: Intent
     settings: dict[str, dict[str, JsonValue]] | None = None

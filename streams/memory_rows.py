@@ -26,7 +26,7 @@ from palimpsest.schemas.normal_forms import (
     normalized_content,
     storage_content,
 )
-from palimpsest.schemas.rows.columns import row_of
+from palimpsest.schemas.rows.columns import columns_of, row_of
 from palimpsest.schemas.rows.memories import SOURCE_TYPES, ArchiveRow, EdgeRow, MemoryRow
 from palimpsest.schemas.rows.pipeline import CommandRow, FlagsRow
 from palimpsest.streams.settings import Flags
@@ -362,6 +362,19 @@ def archived(row: MemoryRow, reason: str, at: datetime) -> ArchiveRow:
         reason=reason,
         archived_at=at,
     )
+
+
+def memory_of(state: ArchiveRow) -> MemoryRow:
+    """Returns the archived memory; fields that its version did not have get their defaults."""
+    archived = json.loads(state.state)
+    known = columns_of(MemoryRow)
+    values = {name: value for name, value in archived.items() if name in known}
+    for name, value in values.items():
+        if known[name].is_list:
+            values[name] = tuple(value)
+        elif value is not None and known[name].type is datetime:
+            values[name] = datetime.fromisoformat(value)
+    return MemoryRow(**values)
 
 
 def edge(

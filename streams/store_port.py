@@ -140,12 +140,14 @@ class NearDuplicates(AnsweredBy["Candidates"]):
 class Load(AnsweredBy["Loaded"]):
     """Requests rows of one scope by key. `names` are canonical names; `unspaced_text` is text in a
     script without capitals, in which the store looks for known names. `derived_from` requests what
-    was derived from these memories; `sources_of` requests what these memories were derived from.
+    was derived from these memories, and with `present_text` only what their present texts were;
+    `sources_of` requests what these memories were derived from.
     `session_id` adds the session, all open sessions of the scope and the session's short-term
     memory. `whole_scope` adds all memories of the scope that are not erased; `categories` adds all
     categories of the scope. `proposed_in`: which facts have a proposal of this round of decide.
     `held_for` requests the changes of these memories that are pending review, `held_from` those
-    drawn from these turns, `texts_at` what memories said in a version of theirs.
+    drawn from these turns, `texts_at` what memories said in a version of theirs, `states_of` all
+    archived states of these memories.
     `embedding` adds the partition's embedding models; `fading_after` adds the next `fading_limit`
     memories that fade, after this id."""
 
@@ -163,8 +165,10 @@ class Load(AnsweredBy["Loaded"]):
     held_for: tuple[str, ...] = ()
     held_from: tuple[str, ...] = ()
     texts_at: tuple[tuple[str, int], ...] = ()
+    states_of: tuple[str, ...] = ()
     fact_ids: tuple[str, ...] = ()
     derived_from: tuple[str, ...] = ()
+    present_text: bool = False
     whole_scope: bool = False
     categories: bool = False
     letter_id: str | None = None
@@ -184,6 +188,7 @@ class Loaded:
     items, facts and turns that have an outcome; `command` is the result of the requested command;
     `held` are the changes of requested facts and memories that are still pending review, by fact;
     `texts_at` has the texts of requested versions where the memory says something else since;
+    `states` are the archived states of a memory, oldest first;
     `facts` are those of `fact_ids` that were recorded before, `proposed` the ids of those of
     `proposed_in` that have a proposal. `fading` are the ids requested by `fading_after`, in
     order. `derived` holds all sources of every memory derived from one of `derived_from`: what it
@@ -206,6 +211,7 @@ class Loaded:
     command: CommandRow | None = None
     held: Mapping[str, PendingProposalRow] = field(default_factory=dict)
     texts_at: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    states: Mapping[str, tuple[ArchiveRow, ...]] = field(default_factory=dict)
     facts: Mapping[str, FactRow] = field(default_factory=dict)
     derived: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     answers: Mapping[tuple[str, str], str] = field(default_factory=dict)

@@ -327,7 +327,14 @@ def _left(request: PreviewForget) -> str:
 
 def _cascade(shard: Shard, scope: str, ids: Sequence[str], left: str) -> list[Row]:
     """The memories that would be removed with these, each with its sources in `drawn_from`."""
-    from palimpsest.stores.database.derivations import answers_of, by_memory, said_by, sources_of
+    from palimpsest.stores.database.derivations import (
+        answers_of,
+        by_memory,
+        of_present_text,
+        said_by,
+        sources_of,
+        stated_of,
+    )
     from palimpsest.streams.apply.forget import drawn_from_nothing_else
 
     sources: dict[str, tuple[str, ...]] = {}
@@ -336,7 +343,12 @@ def _cascade(shard: Shard, scope: str, ids: Sequence[str], left: str) -> list[Ro
     with shard.reading() as reader:
         while frontier:
             visited |= frontier
-            sources.update(by_memory(*sources_of(reader, scope, said_by(reader, scope, frontier))))
+            found = by_memory(*sources_of(reader, scope, said_by(reader, scope, frontier)))
+            texts = reader.execute(
+                "SELECT memory_id, content FROM memory_rows WHERE memory_id IN (SELECT unnest(?))",
+                [[*found]],
+            ).fetchall()
+            sources.update(of_present_text(found, stated_of(reader, scope, found), dict(texts)))
             frontier = sources.keys() - visited
         answers = answers_of(reader, scope, sources)
     named = {*ids, *sources, *(source for known in sources.values() for source in known)}

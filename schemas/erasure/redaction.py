@@ -339,7 +339,11 @@ class Redaction:
             redacted["metadata"] = _plain_part(redacted["metadata"])
         if isinstance(kind := node.get("type"), str) and kind and not is_plain(kind):
             redacted["type"] = ERASED
-        redacted |= {"categories": []} if {"item_id", "categories"} <= node.keys() else {}
+        # A fact whose text another memory keeps has its categories in a rebuild, too.
+        text = node.get("content")
+        is_kept = isinstance(text, str) and text == redacted["content"] and not is_mark(text)
+        if {"item_id", "categories"} <= node.keys() and not is_kept:
+            redacted["categories"] = []
         if "aspect" in node and "version" in node:  # as a model classified it
             redacted |= self._authored(node) | {"text_key": None}
         if "turn_id" in node and "content" in node:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 
 import duckdb
 
 from palimpsest.streams.store_port import SAME_IS_PENDING
 
-SAID_AGAIN = ("created", "modified", "none", "deduped")
+REPEATED = ("none", "deduped")
+"""Outcomes of a fact that a memory said already."""
+SAID_AGAIN = ("created", "modified", *REPEATED)
 """Outcomes of a fact after which a memory has the fact's content, unless it waits for review."""
 
 
@@ -27,6 +31,11 @@ Pairs = set[tuple[str, str]]
 _EDGES = """
 SELECT source_id, target_id FROM memory_edges
 WHERE relation_type = 'derived_from' AND scope = $scope AND {column} IN (SELECT unnest($ids))"""
+_STATED = f"""
+SELECT o.memory_id, f.turn_memory_id, o.event, f.content, o.recorded_at
+FROM outcomes o JOIN fact_rows f ON f.item_id = o.item_id
+WHERE o.item_kind = 'fact' AND o.scope = $scope AND {says_it(_HAS_TEXT)}
+    AND o.memory_id IN (SELECT unnest($ids))"""
 _ANSWERS = """
 SELECT source_id, evidence, target_id FROM memory_edges
 WHERE relation_type = 'derived_from' AND scope = $scope AND evidence <> ''
@@ -55,6 +64,49 @@ def sources_of(
     drawn = reader.execute(_EDGES.format(column="source_id"), given).fetchall()
     again = reader.execute(_FACTS.format(column="o.memory_id"), given).fetchall()
     return set(drawn), set(again)
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A text that a source stated of a memory: the memory was made of it or changed to it, or said
+    the same already (`event`)."""
+
+    memory_id: str
+    source: str
+    event: str
+    text: str
+    recorded_at: datetime
+
+
+def stated_of(
+    reader: duckdb.DuckDBPyConnection, scope: str, ids: Iterable[str]
+) -> frozenset[Stated]:
+    """Returns what the sources of these memories stated of them."""
+    found = reader.execute(_STATED, {"scope": scope, "ids": sorted(ids)}).fetchall()
+    return frozenset(Stated(*row) for row in found)
+
+
+def of_present_text(
+    sources: Mapping[str, tuple[str, ...]], stated: Iterable[Stated], texts: Mapping[str, str]
+) -> dict[str, tuple[str, ...]]:
+    """Returns the sources of each memory without those that stated only what the memory said before
+    its present text; `texts` are the present ones by id. Of a memory whose text no source stated, a
+    person's or a model's, all stay."""
+    by_id: dict[str, list[Stated]] = {}
+    for each in stated:
+        by_id.setdefault(each.memory_id, []).append(each)
+    left = dict(sources)
+    for memory_id, known in sources.items():
+        of = by_id.get(memory_id, [])
+        changes = [each.recorded_at for each in of if each.event == "modified"]
+        literal = {each.source for each in of if each.text == texts.get(memory_id)}
+        if not changes or not literal:
+            continue
+        # A repeat after the last change is of the present text, in whatever words.
+        again = [each for each in of if each.event in REPEATED and each.recorded_at >= max(changes)]
+        earlier = {each.source for each in of} - literal - {each.source for each in again}
+        left[memory_id] = tuple(source for source in known if source not in earlier)
+    return left
 
 
 def answers_of(

@@ -12,11 +12,14 @@ from palimpsest.schemas.rows.pipeline import FactRow, OutcomeRow, SweepRow
 from palimpsest.stores.database.derivations import (
     SAID_AGAIN,
     Pairs,
+    Stated,
     answers_of,
     by_memory,
+    of_present_text,
     said_by,
     says_it,
     sources_of,
+    stated_of,
 )
 from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.batch_rows import BatchRows
@@ -33,25 +36,32 @@ _DRAWN = """
 SELECT target_id, source_id FROM memory_edges
 WHERE relation_type = 'derived_from' AND scope = $scope AND target_id IN (SELECT unnest($ids))"""
 
-Stated = dict[tuple[str, str], set[str]]
+Texts = dict[tuple[str, str], set[str]]
 """The texts in which a source stated what a memory says, by the ids of both."""
 
 
 def sources_of_derived(
-    shard: ShardState, rows: BatchRows, scope: str, ids: Sequence[str]
+    shard: ShardState, rows: BatchRows, scope: str, ids: Sequence[str], present_text: bool = False
 ) -> dict[str, tuple[str, ...]]:
     """Returns all sources, sorted, of every memory that was derived from one of `ids`, or derived
-    from another and repeated by one."""
+    from another and repeated by one; with `present_text` those of the text that it has now."""
     if not ids:
         return {}
-    edges, stated = _staged_edges(rows, scope), _pairs(_staged(rows, scope))
+    staged = _staged(rows, scope)
+    edges = _staged_edges(rows, scope)
+    stated = {(each.memory_id, each.source) for each in staged}
     wanted = {memory_id for memory_id, source in edges | stated if source in ids}
     with shard.reading() as reader:
         wanted |= said_by(reader, scope, ids)
         drawn, again = sources_of(reader, scope, wanted)
+        known = stated_of(reader, scope, wanted) if present_text else frozenset()
     drawn |= {pair for pair in edges if pair[0] in wanted}
     again |= {pair for pair in stated if pair[0] in wanted}
-    return by_memory(drawn, again)
+    found = by_memory(drawn, again)
+    if not present_text:
+        return found
+    texts = {key: row.content for key in found if (row := rows.get(MemoryRow, (key,))) is not None}
+    return of_present_text(found, {*known, *staged}, texts)
 
 
 def answers_of_derived(
@@ -78,9 +88,13 @@ def sources_with_statements(
     wanted = set(ids)
     if not wanted:
         return {}
-    edges, known = _staged_edges(rows, scope), _staged(rows, scope)
+    edges, staged = _staged_edges(rows, scope), _staged(rows, scope)
+    known: Texts = defaultdict(set)
+    for each in staged:
+        known[each.source, each.memory_id].add(each.text)
+    pairs = edges | {(each.memory_id, each.source) for each in staged}
     with shard.reading() as reader:
-        pairs = set().union(*sources_of(reader, scope, wanted), edges, _pairs(known))
+        pairs = pairs.union(*sources_of(reader, scope, wanted))
         found = sorted({source for memory_id, source in pairs if memory_id in wanted})
         given = {"scope": scope, "ids": found}
         for source, memory_id, text in reader.execute(_STATED, given).fetchall():
@@ -89,7 +103,7 @@ def sources_with_statements(
     for memory_id, source in edges:
         if (source, memory_id) not in known:
             row = _unswept(rows, memory_id)
-            earlier = [] if row is None else [state.content for state in _archived(rows, row)]
+            earlier = [] if row is None else [state.content for state in archived_states(rows, row)]
             known[source, memory_id] = set() if row is None else {row.content, *earlier}
     return {
         key: source for key in found if (source := _source(rows, scope, key, known)) is not None
@@ -104,8 +118,8 @@ def _staged_edges(rows: BatchRows, scope: str) -> Pairs:
     }
 
 
-def _staged(rows: BatchRows, scope: str) -> Stated:
-    stated: Stated = defaultdict(set)
+def _staged(rows: BatchRows, scope: str) -> list[Stated]:
+    stated = []
     for outcome in rows.staged(OutcomeRow):
         if outcome.item_kind == "fact" and outcome.event in SAID_AGAIN and outcome.scope == scope:
             fact = rows.get(FactRow, (outcome.item_id,))
@@ -114,19 +128,23 @@ def _staged(rows: BatchRows, scope: str) -> Stated:
             memory = rows.get(MemoryRow, (outcome.memory_id,))
             is_against = memory is not None and memory.content != fact.content
             if outcome.reason != SAME_IS_PENDING or not is_against:
-                stated[fact.turn_memory_id, outcome.memory_id].add(fact.content)
+                stated.append(
+                    Stated(
+                        outcome.memory_id,
+                        fact.turn_memory_id,
+                        outcome.event,
+                        fact.content,
+                        outcome.recorded_at,
+                    )
+                )
     return stated
 
 
-def _pairs(stated: Stated) -> Pairs:
-    return {(memory_id, source) for source, memory_id in stated}
-
-
-def _source(rows: BatchRows, scope: str, key: str, stated: Stated) -> Source | None:
+def _source(rows: BatchRows, scope: str, key: str, stated: Texts) -> Source | None:
     row = rows.get(MemoryRow, (key,))
     if row is None or row.scope != scope:
         return None
-    archived = _archived(rows, row)
+    archived = archived_states(rows, row)
     text, metadata = row.content, row.metadata
     for state in reversed(archived):
         if state.reason not in (HIDDEN, FORGOTTEN):
@@ -146,7 +164,7 @@ def _source(rows: BatchRows, scope: str, key: str, stated: Stated) -> Source | N
     )
 
 
-def _archived(rows: BatchRows, row: MemoryRow) -> list[ArchiveRow]:
+def archived_states(rows: BatchRows, row: MemoryRow) -> list[ArchiveRow]:
     """The states before, oldest first. A change of something else than the text leaves none."""
     return rows.get_all(ArchiveRow, [(row.memory_id, number) for number in range(1, row.version)])
 

@@ -62,6 +62,7 @@ from palimpsest.stores.writing.memory_texts import TextSearch
 from palimpsest.stores.writing.scope_caches import NameView
 from palimpsest.stores.writing.sources import (
     answers_of_derived,
+    archived_states,
     sources_of_derived,
     sources_with_statements,
 )
@@ -208,7 +209,9 @@ class UnitOfWork:
         memories = {key: self._memory(key, ask.scope) for key in ids}
         retention = self._row(RetentionRow, ask.scope) if ask.retention else None
         session = None if ask.session_id is None else (ask.scope, ask.session_id)
-        derived = sources_of_derived(self._shard, self._rows, ask.scope, ask.derived_from)
+        derived = sources_of_derived(
+            self._shard, self._rows, ask.scope, ask.derived_from, ask.present_text
+        )
         return Loaded(
             memories={key: row for key, row in memories.items() if row is not None},
             by_hash=self._active(ask.scope, ask.content_hashes, self._by_hash),
@@ -229,6 +232,7 @@ class UnitOfWork:
             command=self._row(CommandRow, ask.command_id),
             held=self._held(ask),
             texts_at=self._replaced_texts(ask),
+            states=self._states(ask),
             facts={key: fact for key in ask.fact_ids if (fact := self._rows.get(FactRow, (key,)))},
             proposed=frozenset(
                 key[0] for key in ask.proposed_in if self._rows.get(ProposalRow, key) is not None
@@ -288,6 +292,14 @@ class UnitOfWork:
             if then.content != row.content:
                 found[memory_id, version] = then.content
         return found
+
+    def _states(self, ask: Load) -> dict[str, tuple[ArchiveRow, ...]]:
+        rows = {key: self._memory(key, ask.scope) for key in ask.states_of}
+        return {
+            key: tuple(archived_states(self._rows, row))
+            for key, row in rows.items()
+            if row is not None and row.scope == ask.scope
+        }
 
     def _memory(self, memory_id: str, scope: str) -> MemoryRow | None:
         row = self._rows.get(MemoryRow, (memory_id,))

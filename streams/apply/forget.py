@@ -53,6 +53,8 @@ Answers = Mapping[tuple[str, str], str]
 """By a memory and a source of it, the question without which that source says nothing."""
 
 
+OF_PRESENT_TEXT = 8
+"""The edition since which a memory goes with the turns that its present text was drawn from."""
 NOT_TAUGHT = "an agent may delete by itself only what an agent wrote by itself"
 
 
@@ -65,7 +67,10 @@ def _load_derived(work: Work, command: ForgetCommand) -> Asking[tuple[Sources, A
     frontier = tuple(key for key in command.memory_ids if key in work.memories)
     while frontier:
         visited.update(frontier)
-        found = yield from Load(work.scope, derived_from=frontier)
+        # What a memory said before is not what keeps it.
+        found = yield from Load(
+            work.scope, derived_from=frontier, present_text=work.edition >= OF_PRESENT_TEXT
+        )
         sources.update(found.derived)
         answers.update(found.answers)
         is_deep = command.cascade or command.confirm_token

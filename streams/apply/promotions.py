@@ -29,8 +29,8 @@ from palimpsest.schemas.promotions import (
     PromotionChange,
     ReplaceChange,
 )
-from palimpsest.schemas.rows.columns import Row, columns_of, row_of
-from palimpsest.schemas.rows.memories import ArchiveRow, MemoryRow
+from palimpsest.schemas.rows.columns import Row, row_of
+from palimpsest.schemas.rows.memories import MemoryRow
 from palimpsest.schemas.rows.pipeline import (
     PROMOTION,
     FactRow,
@@ -42,7 +42,14 @@ from palimpsest.schemas.rows.pipeline import (
 )
 from palimpsest.schemas.topics import MEMORY_CHANGES
 from palimpsest.streams.apply.command_work import Refused, Work, refuse_machines
-from palimpsest.streams.memory_rows import DRAWN, edge_rows, is_erased, text_columns, with_content
+from palimpsest.streams.memory_rows import (
+    DRAWN,
+    edge_rows,
+    is_erased,
+    memory_of,
+    text_columns,
+    with_content,
+)
 from palimpsest.streams.stage import Asking, Emit
 from palimpsest.streams.store_port import KeepVector, Load, LoadPromotion, Promotions, Put
 
@@ -411,19 +418,6 @@ def returned(row: MemoryRow, before: MemoryRow) -> MemoryRow:
     """Returns the state `before`, in the version of the memory."""
     back = replace(before, version=row.version, is_deleted=False, deleted_at=None)
     return with_content(back, before.content)
-
-
-def memory_of(state: ArchiveRow) -> MemoryRow:
-    """Returns the archived memory; fields that its version did not have get their defaults."""
-    archived = json.loads(state.state)
-    known = columns_of(MemoryRow)
-    values = {name: value for name, value in archived.items() if name in known}
-    for name, value in values.items():
-        if known[name].is_list:
-            values[name] = tuple(value)
-        elif value is not None and known[name].type is datetime:
-            values[name] = datetime.fromisoformat(value)
-    return MemoryRow(**values)
 
 
 def fact_rows(

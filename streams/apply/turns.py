@@ -30,17 +30,19 @@ from palimpsest.streams.apply.command_work import (
     link_writes,
     outcome_row,
 )
-from palimpsest.streams.apply.forget import drawn_from_nothing_else
+from palimpsest.streams.apply.forget import OF_PRESENT_TEXT, drawn_from_nothing_else
 from palimpsest.streams.apply.pending import outcome_of_held
 from palimpsest.streams.apply.sessions import role_play_at, session_step
 from palimpsest.streams.decide.proposal_policy import Verdict
 from palimpsest.streams.memory_rows import (
+    STATEMENT,
     archived,
     changed,
     deleted,
     edge,
     effective,
     is_erased,
+    memory_of,
     protected,
     turn_memory,
     turn_text,
@@ -242,6 +244,7 @@ def _revised(
         return _rejected_turn(message, rejected(turn, why))
     work.loaded, work.write_seq = loaded, loaded.write_seq
     drawn, supported = yield from _drawn_from(work, stored)
+    earlier = yield from _said_before(work, stored, drawn)
     metadata = json.dumps(turn.metadata, sort_keys=True, ensure_ascii=False)
     dated = replace(
         stored, occurred_at=message.occurred_at, utc_offset_minutes=turn.utc_offset_minutes
@@ -254,6 +257,12 @@ def _revised(
     outcomes = [_replace(work, turn, stored, row, "modified", MODIFIED, reason)]
     work.writes += link_writes(row, loaded.entities)
     for each in drawn:
+        back = earlier.get(each.memory_id)
+        if back is not None and work.active(back.content_hash) is None:
+            outcomes.append(
+                _replace(work, turn, each, back, "modified", OF_EARLIER_TEXT, OF_EARLIER_TEXT)
+            )
+            continue
         gone = deleted(each, work.at)
         outcomes.append(
             _replace(work, turn, each, gone, "deleted", OF_EARLIER_TEXT, OF_EARLIER_TEXT)
@@ -318,7 +327,11 @@ def _drawn_from(
     work.add((yield from Load(work.scope, memory_ids=tuple(sorted(named)))))
     rows = work.memories
     active = {key for key, row in rows.items() if not row.is_deleted}
-    going = drawn_from_nothing_else([stored.memory_id], found.derived, active, found.answers)
+    drawn = found
+    if work.edition >= OF_PRESENT_TEXT:
+        turn = (stored.memory_id,)
+        drawn = yield from Load(work.scope, derived_from=turn, present_text=True)
+    going = drawn_from_nothing_else([stored.memory_id], drawn.derived, active, found.answers)
     free = {
         key
         for key, row in rows.items()
@@ -329,6 +342,37 @@ def _drawn_from(
         for key in sorted(found.derived.keys() & free & active - {*going})
     ]
     return [rows[key] for key in going if key in free], supported
+
+
+def _said_before(
+    work: MemoryChanges, stored: MemoryRow, drawn: list[MemoryRow]
+) -> Asking[dict[str, MemoryRow]]:
+    """Returns memories, of which only the turn stated the present text, as they were when they said
+    what another turn still says: as if this one had never changed them."""
+    ids = tuple(each.memory_id for each in drawn if each.version > 1)
+    if not ids or work.edition < OF_PRESENT_TEXT:
+        return {}
+    found = yield from Load(work.scope, sources_of=ids, states_of=ids)
+    said = {
+        (statement.memory_id, statement.text)
+        for key, source in found.sources.items()
+        if key != stored.memory_id and not source.row.is_deleted
+        for statement in source.statements
+    }
+    rows = {each.memory_id: each for each in drawn}
+    before = {
+        key: memory_of(state)
+        for key, states in found.states.items()
+        for state in states
+        if (key, state.content) in said
+    }
+    hashes = tuple(row.content_hash for row in before.values())
+    work.know((yield from Load(work.scope, content_hashes=hashes)))
+    columns = (*STATEMENT, "importance", "first_occurred_at")
+    return {
+        key: replace(rows[key], **{name: getattr(row, name) for name in columns})
+        for key, row in before.items()
+    }
 
 
 def _settled(work: MemoryChanges, stored: MemoryRow) -> Asking[list[Outcome]]:

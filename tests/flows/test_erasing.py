@@ -69,6 +69,44 @@ def test_a_turn_with_its_facts_is_in_no_file_any_more(tmp_path: Path) -> None:
     assert where(tmp_path, OTHER)
 
 
+HOMES = (
+    "I live in Oslo.",
+    "I live in Bergen now.",
+    "So I live in Bergen now.",
+    "I live in bergen!",
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "erased", "left"),
+    [
+        (2, (2,), ""),
+        (2, (1,), "Ana lives in Bergen."),
+        (3, (2,), "Ana lives in Bergen."),
+        (3, (2, 3), ""),
+        (4, (3, 2), "Ana lives in Bergen."),
+        (4, (4, 2, 3), ""),
+    ],
+)
+def test_a_memory_goes_with_all_turns_of_its_present_text(
+    tmp_path: Path, said: int, erased: tuple[int, ...], left: str
+) -> None:
+    """That another turn says what the memory said before does not keep it; a turn that repeats what
+    it says does, and then it stays as it is in a rebuild, too."""
+    with pipeline(tmp_path / "live") as running:
+        for number, text in enumerate(HOMES[:said], 1):
+            running.say(text, first=number, speaker="Ana")
+            running.run()
+        [memory] = running.values("SELECT memory_id FROM memory_rows WHERE type = 'fact'")
+        for number in erased:
+            turn = turn_memory_id("ana", f"t{number}")
+            erase(running, turn, number=50 + number, cascade=True)
+        text = "SELECT content FROM memory_rows WHERE memory_id = ?"
+        assert running.values(text, memory) == [left]
+        assert left or where(tmp_path, "Bergen", "bergen") == []
+        assert_rebuilt_is_the_same(running, tmp_path / "anew")
+
+
 @pytest.mark.parametrize("last", ["Ana saw Oslo", "Ben bakes", "Oslo rains"])
 def test_a_later_memory_keeps_nothing_of_an_erased_one(tmp_path: Path, last: str) -> None:
     """However far graph-persist is behind, as in a rebuild: what alone told of a relation or a name

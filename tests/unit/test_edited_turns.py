@@ -151,6 +151,39 @@ def test_what_else_supports_a_fact_keeps_it(tmp_path: Path) -> None:
         assert facts(pipeline) == ["Ana has a cat.", "Ana has a dog."]
 
 
+@pytest.mark.parametrize(
+    ("again", "edited", "left"),
+    [
+        ((), "Never mind.", "Ana lives in Oslo."),
+        ((), "I live in Lisbon now.", "Ana lives in Lisbon."),
+        ((), "I live in Oslo now.", "Ana lives in Oslo."),
+        ((), "I live in Bergen now!", "Ana lives in Bergen."),
+        (("Ana lives in Bergen.",), "Never mind.", "Ana lives in Bergen."),
+        (("Ana lives in Bergen.",), "I live in Lisbon now.", "Ana lives in Lisbon."),
+    ],
+)
+def test_a_memory_that_the_text_changed_says_again_what_another_turn_says(
+    tmp_path: Path, again: tuple[str, ...], edited: str, left: str
+) -> None:
+    """Nobody says any more that Ana moved, unless somebody else said so, too."""
+    with Pipeline(tmp_path / "live", pipeline_settings(FULL)) as pipeline:
+        pipeline.ingest(turn("I live in Oslo.", 2))
+        pipeline.run()
+        say(pipeline, "I live in Bergen now.", None)
+        for number, text in enumerate(again, 3):
+            pipeline.ingest(turn(text, number, speaker="Ben"))
+            pipeline.run()
+        assert facts(pipeline) == ["Ana lives in Bergen."]
+        say(pipeline, edited, 4)
+        assert facts(pipeline) == [left]
+        before = pipeline.state_by_table()
+        assert pipeline.balance().holds
+    shutil.copytree(tmp_path / "live" / "log", tmp_path / "anew" / "log")
+    with Pipeline(tmp_path / "anew", pipeline_settings(FULL)) as anew:
+        anew.run("decide").run("apply-writes").run()
+        assert set(differing(anew.state_by_table(), before)) <= {"proposals"}
+
+
 def test_what_a_person_confirmed_stays(tmp_path: Path) -> None:
     with said(tmp_path, ("I have a dog.", None)) as pipeline:
         [fact] = pipeline.values("SELECT memory_id FROM memory_rows WHERE type <> 'episodic'")
