@@ -339,11 +339,11 @@ class Redaction:
             redacted["metadata"] = _plain_part(redacted["metadata"])
         if isinstance(kind := node.get("type"), str) and kind and not is_plain(kind):
             redacted["type"] = ERASED
-        # A fact whose text another memory keeps has its categories in a rebuild, too.
-        text = node.get("content")
-        is_kept = isinstance(text, str) and text == redacted["content"] and not is_mark(text)
-        if {"item_id", "categories"} <= node.keys() and not is_kept:
-            redacted["categories"] = []
+        if {"item_id", "categories"} <= node.keys():
+            # A fact whose text another memory keeps has its categories in a rebuild, too.
+            text = str(node.get("content") or ERASED)
+            if text == ERASED or is_mark(text) or text != redacted["content"]:
+                redacted["categories"] = []
         if "aspect" in node and "version" in node:  # as a model classified it
             redacted |= self._authored(node) | {"text_key": None}
         if "turn_id" in node and "content" in node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from palimpsest.schemas.rows.memories import ArchiveRow, EdgeRow, MemoryRow
 from palimpsest.schemas.rows.pipeline import FactRow, OutcomeRow, SweepRow
@@ -24,7 +24,14 @@ from palimpsest.stores.database.derivations import (
 from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.batch_rows import BatchRows
 from palimpsest.stores.writing.sweeps import is_gone
-from palimpsest.streams.store_port import FORGOTTEN, HIDDEN, SAME_IS_PENDING, Source, Statement
+from palimpsest.streams.store_port import (
+    FORGOTTEN,
+    HIDDEN,
+    SAME_IS_PENDING,
+    Load,
+    Source,
+    Statement,
+)
 
 _STATED = f"""
 SELECT f.turn_memory_id, o.memory_id, f.content
@@ -40,11 +47,11 @@ Texts = dict[tuple[str, str], set[str]]
 """The texts in which a source stated what a memory says, by the ids of both."""
 
 
-def sources_of_derived(
-    shard: ShardState, rows: BatchRows, scope: str, ids: Sequence[str], present_text: bool = False
-) -> dict[str, tuple[str, ...]]:
-    """Returns all sources, sorted, of every memory that was derived from one of `ids`, or derived
-    from another and repeated by one; with `present_text` those of the text that it has now."""
+def sources_of_derived(shard: ShardState, rows: BatchRows, ask: Load) -> dict[str, tuple[str, ...]]:
+    """Returns all sources, sorted, of every memory that was derived from one of `derived_from`, or
+    derived from another and repeated by one; with `present_text` those of the text that it has
+    now."""
+    scope, ids = ask.scope, ask.derived_from
     if not ids:
         return {}
     staged = _staged(rows, scope)
@@ -54,11 +61,11 @@ def sources_of_derived(
     with shard.reading() as reader:
         wanted |= said_by(reader, scope, ids)
         drawn, again = sources_of(reader, scope, wanted)
-        known = stated_of(reader, scope, wanted) if present_text else frozenset()
+        known = stated_of(reader, scope, wanted) if ask.present_text else frozenset()
     drawn |= {pair for pair in edges if pair[0] in wanted}
     again |= {pair for pair in stated if pair[0] in wanted}
     found = by_memory(drawn, again)
-    if not present_text:
+    if not ask.present_text:
         return found
     texts = {key: row.content for key in found if (row := rows.get(MemoryRow, (key,))) is not None}
     return of_present_text(found, {*known, *staged}, texts)

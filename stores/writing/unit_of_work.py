@@ -207,11 +207,8 @@ class UnitOfWork:
         ids = (*ask.memory_ids, *whole, *fading)
         self._rows.fetch(MemoryRow, [(key,) for key in ids])
         memories = {key: self._memory(key, ask.scope) for key in ids}
-        retention = self._row(RetentionRow, ask.scope) if ask.retention else None
         session = None if ask.session_id is None else (ask.scope, ask.session_id)
-        derived = sources_of_derived(
-            self._shard, self._rows, ask.scope, ask.derived_from, ask.present_text
-        )
+        derived = sources_of_derived(self._shard, self._rows, ask)
         return Loaded(
             memories={key: row for key, row in memories.items() if row is not None},
             by_hash=self._active(ask.scope, ask.content_hashes, self._by_hash),
@@ -243,7 +240,7 @@ class UnitOfWork:
             answers=answers_of_derived(self._shard, self._rows, ask.scope, derived),
             sources=sources_with_statements(self._shard, self._rows, ask.scope, ask.sources_of),
             fading=fading,
-            retention=retention,
+            retention=self._row(RetentionRow, ask.scope) if ask.retention else None,
             swept={
                 step: row.before
                 for step in STEPS

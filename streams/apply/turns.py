@@ -258,15 +258,10 @@ def _revised(
     work.writes += link_writes(row, loaded.entities)
     for each in drawn:
         back = earlier.get(each.memory_id)
-        if back is not None and work.active(back.content_hash) is None:
-            outcomes.append(
-                _replace(work, turn, each, back, "modified", OF_EARLIER_TEXT, OF_EARLIER_TEXT)
-            )
-            continue
-        gone = deleted(each, work.at)
-        outcomes.append(
-            _replace(work, turn, each, gone, "deleted", OF_EARLIER_TEXT, OF_EARLIER_TEXT)
-        )
+        event: OutcomeEvent = "modified"
+        if back is None or work.active(back.content_hash) is not None:
+            event, back = "deleted", deleted(each, work.at)
+        outcomes.append(_replace(work, turn, each, back, event, OF_EARLIER_TEXT, OF_EARLIER_TEXT))
     for each, sources in supported if row.occurred_at != stored.occurred_at else ():
         work.writes += _with_date_of(each, sources, stored, row)
     work.writes.append(Put(outcome_row(message, _stored(outcomes[0].item_id, row))))
