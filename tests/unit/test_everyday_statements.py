@@ -572,7 +572,7 @@ def test_who_is_somebody_no_more_is_not_called_so(tmp_path: Path) -> None:
         ("He is not only my husband but my best friend.", "Ana has a husband."),
         ("Tom has been my husband for ten years.", "Ana has a husband."),
         ("It was my husband on the phone.", "Ana has a husband."),
-        ("My daughter passed her exam.", "Ana has a daughter."),
+        ("My daughter aced her exam.", "Ana has a daughter."),
         ("I have not seen my wife today.", "Ana has a wife."),
     ],
 )
