@@ -377,18 +377,28 @@ class ExpireShortTerm:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierText:
+    """What a memory that stays said before, on the word of an erased source alone."""
+
+    memory_id: str
+    source: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Erase:
     """Removes the texts of these memories from all tables except the graph's: `texts` are their
     texts as the stage read them, `embedding_keys` the keys of these texts. The stage first puts
     their rows without text. `erasure_id` is the command's id: copies in files are erased later
     under that id. `scope_at`: the whole scope is erased as of this moment, including rows that
-    concern no memory."""
+    concern no memory. `earlier` texts of other memories go with them."""
 
     erasure_id: str
     scope: str
     texts: Mapping[str, str]
     embedding_keys: tuple[str, ...]
     scope_at: datetime | None = None
+    earlier: tuple[EarlierText, ...] = ()
 
 
 OF_TOMBSTONES: Final = ("mentions", "vectors", "memories")

@@ -158,6 +158,32 @@ def drop_states(
         )
 
 
+def drop_texts(
+    connection: duckdb.DuckDBPyConnection, scope: str, texts: Mapping[str, Collection[str]]
+) -> list[tuple[str, str]]:
+    """Deletes the archived states of memories that have one of these texts, by memory, in the
+    running transaction. Returns the memories with the keys of the texts' vectors."""
+    states = connection.execute(
+        f"SELECT {_COLUMNS} FROM {ArchiveRow.SOURCE}"
+        " WHERE scope = ? AND memory_id IN (SELECT unnest(?)) ORDER BY memory_id, version",
+        [scope, [*texts]],
+    ).fetchall()
+    names = [*columns_of(ArchiveRow)]
+    rows = [dict(zip(names, state, strict=True)) for state in states]
+    gone = [row for row in rows if row["content"] in texts[row["memory_id"]]]
+    if not gone:
+        return []
+    # Those in files can only be dropped with all others of the memory.
+    drop_states(connection, scope, [*texts])
+    places = ", ".join("?" for _ in names)
+    for row in rows:
+        if row not in gone:
+            connection.execute(
+                f"INSERT INTO {ArchiveRow.TABLE} ({_COLUMNS}) VALUES ({places})", [*row.values()]
+            )
+    return [(row["memory_id"], json.loads(row["state"])["embedding_key"]) for row in gone]
+
+
 @dataclass(frozen=True, slots=True)
 class Rewritten:
     """`new` files, which no one names yet, that take the place of `old` ones; they lack the states

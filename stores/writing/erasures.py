@@ -25,7 +25,7 @@ from palimpsest.schemas.normal_forms import folded, folded_hash
 from palimpsest.schemas.rows.columns import columns_of
 from palimpsest.schemas.rows.pipeline import PrivacyRow
 from palimpsest.schemas.rows.row_types import ROW_TYPES
-from palimpsest.stores.database.archive import drop_states
+from palimpsest.stores.database.archive import drop_states, drop_texts
 from palimpsest.stores.index.passages import DROP_STALE_PASSAGES
 from palimpsest.stores.index.scope_graph import GraphRemoval
 from palimpsest.stores.index.scope_index import ScopeIndex
@@ -125,6 +125,7 @@ def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase, with_names: bool
     for memory_id, text in erase.texts.items():
         # In an erased log the text is a mark, with the number that it had before.
         texts.setdefault(memory_id, []).append(text)
+    keys += _drop_earlier(connection, erase, texts)
     held = connection.execute(
         "SELECT content FROM held_proposals WHERE turn_memory_id IN (SELECT unnest(?))", [ids]
     ).fetchall()
@@ -153,6 +154,28 @@ def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase, with_names: bool
         " (SELECT embedding_key FROM memory_rows)",
         [keys],
     )
+
+
+def _drop_earlier(
+    connection: duckdb.DuckDBPyConnection, erase: Erase, texts: dict[str, list[str]]
+) -> list[str]:
+    """Drops the archived states of what memories that stay said before, with what the graph took
+    from these texts, which count as further `texts` of their sources from now on. Returns the keys
+    of their vectors."""
+    of_memories: dict[str, set[str]] = {}
+    for each in erase.earlier:
+        # The first text of a source is its own, also where that is erased already.
+        known = texts.setdefault(each.source, [""])
+        if each.text not in known:
+            known.append(each.text)
+        of_memories.setdefault(each.memory_id, set()).add(each.text)
+    dropped = drop_texts(connection, erase.scope, of_memories) if of_memories else []
+    for memory_id, key in dropped:
+        for table in ("mention_rows", "attribute_rows"):
+            connection.execute(
+                f"DELETE FROM {table} WHERE memory_id = ? AND text_key = ?", [memory_id, key]
+            )
+    return [key for _, key in dropped]
 
 
 def _forget_recalls(

@@ -44,7 +44,7 @@ from palimpsest.streams.memory_rows import (
     without_text,
 )
 from palimpsest.streams.stage import Asking
-from palimpsest.streams.store_port import FORGOTTEN, HIDDEN, Erase, Load, Source
+from palimpsest.streams.store_port import FORGOTTEN, HIDDEN, EarlierText, Erase, Load, Source
 from palimpsest.streams.text.hiding import Hidden, without_sentences, without_statements
 
 Sources = Mapping[str, tuple[str, ...]]
@@ -55,6 +55,8 @@ Answers = Mapping[tuple[str, str], str]
 
 OF_PRESENT_TEXT = 8
 """The edition since which a memory goes with the turns that its present text was drawn from."""
+OF_EARLIER_TEXTS = 9
+"""The edition since which an erasure removes what memories that stay said before."""
 NOT_TAUGHT = "an agent may delete by itself only what an agent wrote by itself"
 
 
@@ -115,8 +117,37 @@ def forget(work: Work, command: ForgetCommand) -> Asking[JsonValue]:
     ]
     if command.hard:
         gone_now = (key for key, row in work.memories.items() if is_erased(row))
-        erase_texts(work, [before[key] for key in gone_now if not is_erased(before[key])])
+        rows = [before[key] for key in gone_now if not is_erased(before[key])]
+        is_whole = command.cascade and work.edition >= OF_EARLIER_TEXTS
+        earlier = (yield from _earlier_texts(work, sources)) if is_whole else ()
+        erase_texts(work, rows, earlier=earlier)
     return results if command.hard else (yield from _with_sources(work, results, command.reason))
+
+
+def _earlier_texts(work: Work, drawn: Collection[str]) -> Asking[tuple[EarlierText, ...]]:
+    """Returns what those of the memories that stay said before, and no source that is left says."""
+    rows = {key: row for key in sorted(drawn) if (row := work.memories.get(key)) is not None}
+    ids = tuple(key for key, row in rows.items() if row.version > 1 and not is_erased(row))
+    if not ids:
+        return ()
+    found = yield from Load(work.scope, sources_of=ids, states_of=ids)
+    said: dict[tuple[str, str], list[str]] = {
+        (key, state.content): []
+        for key, states in found.states.items()
+        for state in states
+        if state.content != rows[key].content
+    }
+    for source_id, source in sorted(found.sources.items()):
+        for each in source.statements:
+            if (each.memory_id, each.text) in said:
+                said[each.memory_id, each.text].append(source_id)
+    erased = {key for key, row in work.memories.items() if is_erased(row)}
+    erased |= {key for key, source in found.sources.items() if is_erased(source.row)}
+    return tuple(
+        EarlierText(memory_id, sources[0], text)
+        for (memory_id, text), sources in said.items()
+        if sources and erased.issuperset(sources)
+    )
 
 
 def _with_sources(work: Work, result: JsonValue, reason: str) -> Asking[JsonValue]:
@@ -243,12 +274,18 @@ def recover(work: Work, command: RecoverCommand) -> Asking[JsonValue]:
     return (yield from _with_sources(work, result, command.reason or command.command))
 
 
-def erase_texts(work: Work, before: Iterable[MemoryRow], whole_scope: bool = False) -> None:
+def erase_texts(
+    work: Work,
+    before: Iterable[MemoryRow],
+    whole_scope: bool = False,
+    earlier: tuple[EarlierText, ...] = (),
+) -> None:
     """Removes from the stores the texts of these memories, as they were `before` their rows became
-    tombstones, and requests the same of the graph."""
+    tombstones, with the `earlier` texts of others, and requests the same of the graph."""
     rows = list(before)
-    if not rows and not whole_scope:
+    if not rows and not whole_scope and not earlier:
         return
+    gone = {row.memory_id for row in rows} | {each.source for each in earlier}
     work.writes.append(
         Erase(
             erasure_id=command_id(work.message),
@@ -256,12 +293,13 @@ def erase_texts(work: Work, before: Iterable[MemoryRow], whole_scope: bool = Fal
             texts={row.memory_id: row.content for row in rows},
             embedding_keys=tuple(row.embedding_key for row in rows),
             scope_at=work.at if whole_scope else None,
+            earlier=earlier,
         )
     )
     work.graph = GraphWork(
         memory_ids=(),
         command_id=command_id(work.message),
-        erased=None if whole_scope else tuple(sorted(row.memory_id for row in rows)),
+        erased=None if whole_scope else tuple(sorted(gone)),
         erased_scope=whole_scope or None,
     )
 

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from palimpsest.schemas.aspects import Classification
 from palimpsest.schemas.entities import StructuredAspect, StructuredAttribute, StructuredEntity
 from palimpsest.schemas.envelope import Triple
-from palimpsest.schemas.identity import aspect_id, entity_id
+from palimpsest.schemas.identity import ERASED_NAME, aspect_id, entity_id
 from palimpsest.schemas.messages import GraphChange, GraphSweep, GraphWork, MemoryChange
 from palimpsest.schemas.normal_forms import canonical_name, shown_name
 from palimpsest.schemas.rows.columns import Row
@@ -340,8 +340,10 @@ def _link(work: Work, row: NameRow, given: str, memory_ids: tuple[str, ...]) -> 
     if work.given.by_text:
         turn_id, *facts = work.given.memory_ids
         having = {each for each in facts if each in texts and _has(texts[each].text, row)}
-        # One that says "she" has none: where no other one has it either, it may be of any.
-        if having:
+        # One that says "she" has none: where no other one has it either, it may be of any. An
+        # erased one is in no text that is left.
+        is_erased = ERASED_NAME.fullmatch(row.canonical_name) is not None
+        if having or is_erased:
             texts = {each: texts[each] for each in texts if each == turn_id or each in having}
     for memory_id, text in texts.items():
         spelling = names_in(text.text, row.canonical_name) or shown_name(given)

@@ -69,12 +69,8 @@ def test_a_turn_with_its_facts_is_in_no_file_any_more(tmp_path: Path) -> None:
     assert where(tmp_path, OTHER)
 
 
-HOMES = (
-    "I live in Oslo.",
-    "I live in Bergen now.",
-    "So I live in Bergen now.",
-    "I live in bergen!",
-)
+OSLO, BERGEN, LISBON = "I live in Oslo.", "I live in Bergen now.", "I live in Lisbon now."
+HOMES = (OSLO, BERGEN, "So I live in Bergen now.", "I live in bergen!")
 
 
 @pytest.mark.parametrize(
@@ -104,6 +100,44 @@ def test_a_memory_goes_with_all_turns_of_its_present_text(
         text = "SELECT content FROM memory_rows WHERE memory_id = ?"
         assert running.values(text, memory) == [left]
         assert left or where(tmp_path, "Bergen", "bergen") == []
+        assert_rebuilt_is_the_same(running, tmp_path / "anew")
+
+
+@pytest.mark.parametrize(
+    ("said", "erased", "gone"),
+    [
+        ((OSLO, BERGEN), (1,), "Oslo"),
+        ((OSLO, BERGEN, LISBON), (1,), "Oslo"),
+        ((OSLO, BERGEN, LISBON), (2,), "Bergen"),
+        ((OSLO, BERGEN, LISBON), (2, 1), "Oslo Bergen"),
+        ((OSLO, BERGEN, LISBON), (1, 2), "Oslo Bergen"),
+        ((OSLO, "So I live in Oslo.", BERGEN), (1,), ""),
+        ((OSLO, "So I live in Oslo.", BERGEN), (1, 2), "Oslo"),
+        ((OSLO, BERGEN, "I live in Oslo now."), (1,), ""),
+        ((OSLO, BERGEN, "I live in Oslo now.", LISBON), (1, 3), "Oslo"),
+    ],
+)
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_a_memory_said_before_goes_with_the_turns_that_said_it(
+    tmp_path: Path, said: tuple[str, ...], erased: tuple[int, ...], gone: str, at_once: bool
+) -> None:
+    """From its history, the archive and the graph, unless another turn says it, too."""
+    with pipeline(tmp_path / "live") as running:
+        for number, text in enumerate(said, 1):
+            running.say(text, first=number, speaker="Ana")
+            running.run()
+        running.shard.vector_table().sync()
+        [memory] = running.values("SELECT memory_id FROM memory_rows WHERE type = 'fact'")
+        text = "SELECT content FROM memory_rows WHERE memory_id = ?"
+        before = running.values(text, memory)
+        turns = [turn_memory_id("ana", f"t{number}") for number in erased]
+        for number, some in enumerate([turns] if at_once else [[turn] for turn in turns]):
+            erase(running, *some, number=50 + number, cascade=True)
+        assert running.values(text, memory) == before
+        assert where(tmp_path, *gone.split(), *gone.lower().split()) == []
+        left = {"Oslo", "Bergen", "Lisbon"} - {*gone.split()}
+        names = running.values("SELECT name FROM internal.name_rows")
+        assert {*names} - {"Ana"} == {home for home in left if any(home in each for each in said)}
         assert_rebuilt_is_the_same(running, tmp_path / "anew")
 
 
