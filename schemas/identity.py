@@ -75,6 +75,11 @@ def item_id_of(scope: str, turn: NormalizedTurn | RejectedTurnIntent) -> str:
     return turn.item_id or turn_memory_id(scope, turn.turn_id)
 
 
+def earlier_text_id(memory_id: str, version: int) -> str:
+    """What stands for a text that a memory had from this version on, where it was erased."""
+    return derived_id("earlier-text", memory_id, version)
+
+
 def fact_item_id(turn_item: str, model: str, prompt_version: str, index: int) -> str:
     """A fact's id in the balance: the same turn extracted again the same way is the same fact."""
     return derived_id("fact", turn_item, model, prompt_version, index)

@@ -378,11 +378,13 @@ class ExpireShortTerm:
 
 @dataclass(frozen=True, slots=True)
 class EarlierText:
-    """What a memory that stays said before, on the word of an erased source alone."""
+    """What a memory that stays said before, on the word of an erased source alone. `key` stands for
+    the text where it is removed."""
 
     memory_id: str
     source: str
     text: str
+    key: str
 
 
 @dataclass(frozen=True, slots=True)

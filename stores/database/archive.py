@@ -20,6 +20,8 @@ from typing import Final
 
 import duckdb
 
+from palimpsest.schemas.memory_texts import embedding_key
+from palimpsest.schemas.normal_forms import content_hash
 from palimpsest.schemas.rows.columns import columns_of
 from palimpsest.schemas.rows.memories import ArchiveRow
 from palimpsest.stores.database.durable_files import synced
@@ -158,30 +160,38 @@ def drop_states(
         )
 
 
-def drop_texts(
-    connection: duckdb.DuckDBPyConnection, scope: str, texts: Mapping[str, Collection[str]]
+def redact_states(
+    connection: duckdb.DuckDBPyConnection, scope: str, marks: Mapping[tuple[str, str], str]
 ) -> list[tuple[str, str]]:
-    """Deletes the archived states of memories that have one of these texts, by memory, in the
-    running transaction. Returns the memories with the keys of the texts' vectors."""
+    """Replaces texts by marks in the archived states of memories, in the running transaction;
+    `marks` are by memory and text. Returns the memories with the keys of the texts' vectors."""
+    ids = sorted({memory_id for memory_id, _ in marks})
     states = connection.execute(
         f"SELECT {_COLUMNS} FROM {ArchiveRow.SOURCE}"
         " WHERE scope = ? AND memory_id IN (SELECT unnest(?)) ORDER BY memory_id, version",
-        [scope, [*texts]],
+        [scope, ids],
     ).fetchall()
     names = [*columns_of(ArchiveRow)]
     rows = [dict(zip(names, state, strict=True)) for state in states]
-    gone = [row for row in rows if row["content"] in texts[row["memory_id"]]]
-    if not gone:
-        return []
+    keys = []
+    for row in rows:
+        mark = marks.get((row["memory_id"], row["content"]))
+        if mark is not None:
+            state = json.loads(row["state"])
+            keys.append((row["memory_id"], str(state["embedding_key"])))
+            state |= {"content": mark, "normalized_content": mark, "dedup_key": None}
+            state |= {"content_hash": content_hash(mark), "embedding_key": embedding_key(mark)}
+            state["categories"] = []
+            row["content"] = mark
+            row["state"] = json.dumps(state, sort_keys=True, ensure_ascii=False)
     # Those in files can only be dropped with all others of the memory.
-    drop_states(connection, scope, [*texts])
+    drop_states(connection, scope, ids)
     places = ", ".join("?" for _ in names)
     for row in rows:
-        if row not in gone:
-            connection.execute(
-                f"INSERT INTO {ArchiveRow.TABLE} ({_COLUMNS}) VALUES ({places})", [*row.values()]
-            )
-    return [(row["memory_id"], json.loads(row["state"])["embedding_key"]) for row in gone]
+        connection.execute(
+            f"INSERT INTO {ArchiveRow.TABLE} ({_COLUMNS}) VALUES ({places})", [*row.values()]
+        )
+    return keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import duckdb
 
-from palimpsest.schemas.erasure.quotations import ERASED, is_mark
+from palimpsest.schemas.erasure.quotations import ERASED, is_mark, mark_of
 from palimpsest.schemas.erasure.redaction import Redaction, marks_of
 from palimpsest.schemas.erasure.scrubbing import Scrub
 from palimpsest.schemas.erasure.vocabulary import EDGES
@@ -25,7 +25,7 @@ from palimpsest.schemas.normal_forms import folded, folded_hash
 from palimpsest.schemas.rows.columns import columns_of
 from palimpsest.schemas.rows.pipeline import PrivacyRow
 from palimpsest.schemas.rows.row_types import ROW_TYPES
-from palimpsest.stores.database.archive import drop_states, drop_texts
+from palimpsest.stores.database.archive import drop_states, redact_states
 from palimpsest.stores.index.passages import DROP_STALE_PASSAGES
 from palimpsest.stores.index.scope_graph import GraphRemoval
 from palimpsest.stores.index.scope_index import ScopeIndex
@@ -125,7 +125,7 @@ def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase, with_names: bool
     for memory_id, text in erase.texts.items():
         # In an erased log the text is a mark, with the number that it had before.
         texts.setdefault(memory_id, []).append(text)
-    keys += _drop_earlier(connection, erase, texts)
+    keys += _redact_earlier(connection, erase, texts)
     held = connection.execute(
         "SELECT content FROM held_proposals WHERE turn_memory_id IN (SELECT unnest(?))", [ids]
     ).fetchall()
@@ -156,26 +156,22 @@ def _erase(connection: duckdb.DuckDBPyConnection, erase: Erase, with_names: bool
     )
 
 
-def _drop_earlier(
+def _redact_earlier(
     connection: duckdb.DuckDBPyConnection, erase: Erase, texts: dict[str, list[str]]
 ) -> list[str]:
-    """Drops the archived states of what memories that stay said before, with what the graph took
-    from these texts, which count as further `texts` of their sources from now on. Returns the keys
-    of their vectors."""
-    of_memories: dict[str, set[str]] = {}
-    for each in erase.earlier:
-        # The first text of a source is its own, also where that is erased already.
-        known = texts.setdefault(each.source, [""])
-        if each.text not in known:
-            known.append(each.text)
-        of_memories.setdefault(each.memory_id, set()).add(each.text)
-    dropped = drop_texts(connection, erase.scope, of_memories) if of_memories else []
-    for memory_id, key in dropped:
+    """Removes what memories that stay said before from their archived states and the graph, and
+    adds it to the `texts` to be removed. Returns the keys of its vectors."""
+    if not erase.earlier:
+        return []
+    texts |= {each.key: [each.text] for each in erase.earlier}
+    marks = {(each.memory_id, each.text): mark_of(each.key) for each in erase.earlier}
+    redacted = redact_states(connection, erase.scope, marks)
+    for memory_id, key in redacted:
         for table in ("mention_rows", "attribute_rows"):
             connection.execute(
                 f"DELETE FROM {table} WHERE memory_id = ? AND text_key = ?", [memory_id, key]
             )
-    return [key for _, key in dropped]
+    return [key for _, key in redacted]
 
 
 def _forget_recalls(
@@ -282,9 +278,7 @@ def redaction_of(
     """Returns the redaction that removes the erasure's texts from records, for the present state of
     the store; `with_names`: also the names that no memory in the graph has."""
     kept, kept_texts = _kept(connection, erasure.scope)
-    texts = {
-        key: [each for each in some if not is_mark(each)] for key, some in erasure.texts.items()
-    }
+    texts = _texts_to_remove(connection, erasure)
     quoted = [text for some in texts.values() for text in some if folded(text) not in kept_texts]
     # Includes what an earlier erasure of the scope removed: its remains of a memory are not a text.
     # Also named memories that are not stored yet, as in a branch whose stages are behind its log.
@@ -319,6 +313,28 @@ def redaction_of(
         frozenset(item for (item,) in refused),
         dict(repeats),
     )
+
+
+def _texts_to_remove(
+    connection: duckdb.DuckDBPyConnection, erasure: Erasure
+) -> dict[str, list[str]]:
+    """Returns the erasure's texts, without marks, and what memories that stay said before, of all
+    erasures of the scope under way: a record gets the same mark for it, whichever comes first."""
+    others = connection.execute(
+        "SELECT memory_ids, texts FROM erasures WHERE scope = ? AND phase = 'log'"
+        " AND len(json_keys(texts)) > len(memory_ids)",
+        [erasure.scope],
+    ).fetchall()
+    earlier = {
+        key: some
+        for ids, known in others
+        for key, some in json.loads(known).items()
+        if key not in ids
+    }
+    return {
+        key: [each for each in some if not is_mark(each)]
+        for key, some in {**earlier, **erasure.texts}.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from pydantic import JsonValue
 
 from palimpsest.schemas.commands import EraseScopeCommand, ForgetCommand, RecoverCommand
-from palimpsest.schemas.identity import erase_token, forget_token
+from palimpsest.schemas.identity import earlier_text_id, erase_token, forget_token
 from palimpsest.schemas.memory_texts import dedup_key, linked_text
 from palimpsest.schemas.messages import GraphWork
 from palimpsest.schemas.normal_forms import content_hash
@@ -131,12 +131,13 @@ def _earlier_texts(work: Work, drawn: Collection[str]) -> Asking[tuple[EarlierTe
     if not ids:
         return ()
     found = yield from Load(work.scope, sources_of=ids, states_of=ids)
-    said: dict[tuple[str, str], list[str]] = {
-        (key, state.content): []
+    first = {
+        (key, state.content): state.version
         for key, states in found.states.items()
-        for state in states
+        for state in reversed(states)
         if state.content != rows[key].content
     }
+    said: dict[tuple[str, str], list[str]] = {each: [] for each in first}
     for source_id, source in sorted(found.sources.items()):
         for each in source.statements:
             if (each.memory_id, each.text) in said:
@@ -144,8 +145,8 @@ def _earlier_texts(work: Work, drawn: Collection[str]) -> Asking[tuple[EarlierTe
     erased = {key for key, row in work.memories.items() if is_erased(row)}
     erased |= {key for key, source in found.sources.items() if is_erased(source.row)}
     return tuple(
-        EarlierText(memory_id, sources[0], text)
-        for (memory_id, text), sources in said.items()
+        EarlierText(memory_id, sources[0], text, earlier_text_id(memory_id, first[memory_id, text]))
+        for (memory_id, text), sources in sorted(said.items())
         if sources and erased.issuperset(sources)
     )
 

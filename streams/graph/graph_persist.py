@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from palimpsest.schemas.aspects import Classification
 from palimpsest.schemas.entities import StructuredAspect, StructuredAttribute, StructuredEntity
 from palimpsest.schemas.envelope import Triple
+from palimpsest.schemas.erasure.quotations import is_mark
 from palimpsest.schemas.identity import ERASED_NAME, aspect_id, entity_id
 from palimpsest.schemas.messages import GraphChange, GraphSweep, GraphWork, MemoryChange
 from palimpsest.schemas.normal_forms import canonical_name, shown_name
@@ -341,10 +342,10 @@ def _link(work: Work, row: NameRow, given: str, memory_ids: tuple[str, ...]) -> 
         turn_id, *facts = work.given.memory_ids
         having = {each for each in facts if each in texts and _has(texts[each].text, row)}
         # One that says "she" has none: where no other one has it either, it may be of any. An
-        # erased one is in no text that is left.
-        is_erased = ERASED_NAME.fullmatch(row.canonical_name) is not None
-        if having or is_erased:
-            texts = {each: texts[each] for each in texts if each == turn_id or each in having}
+        # erased one is in no text that is left, and no other one in a text that was erased.
+        if not having and ERASED_NAME.fullmatch(row.canonical_name) is None:
+            having = {each for each in texts if not is_mark(texts[each].text)}
+        texts = {each: texts[each] for each in texts if each == turn_id or each in having}
     for memory_id, text in texts.items():
         spelling = names_in(text.text, row.canonical_name) or shown_name(given)
         add_mention(work, memory_id, text, row, spelling)

@@ -19,6 +19,7 @@ from palimpsest.ops.lifecycle import archive as moving
 from palimpsest.ops.lifecycle.archive import Moved, move_states
 from palimpsest.ops.maintenance.erasing import execute_in
 from palimpsest.schemas.commands import ForgetCommand, ModifyCommand
+from palimpsest.schemas.identity import turn_memory_id
 from palimpsest.schemas.rows.memories import ArchiveRow
 from palimpsest.stores.database import archive
 from palimpsest.stores.database.snapshot import copy_shard, gather_store, join_copies, restore_shard
@@ -147,6 +148,28 @@ def test_an_erasure_leaves_no_byte_in_files(pipeline: Pipeline) -> None:
     assert where(pipeline.folder, secret) == []
     pipeline.reopen()
     assert pipeline.rows(STATES) == others
+
+
+def test_an_earlier_text_of_a_memory_that_stays_leaves_the_files(tmp_path: Path) -> None:
+    """With the turn that said it; the other states of the memory stay."""
+    homes = ("I live in Oslo.", "I live in Bergen now.", "I live in Lisbon now.")
+    with opened(tmp_path) as pipeline:
+        for number, text in enumerate(homes, 1):
+            pipeline.say(text, first=number, speaker="Ana")
+            pipeline.run()
+        move(pipeline)
+        turn = turn_memory_id("ana", "t1")
+        forget = ForgetCommand(memory_ids=(turn,), reason="gone", hard=True, cascade=True)
+        pipeline.command(forget, first=900)
+        pipeline.run()
+        execute_in(pipeline.log, 0, pipeline.shard)
+        left = pipeline.rows(STATES)
+        assert [row["version"] for row in left] == [1, 2]
+        assert "Oslo" not in left[0]["content"]
+        assert left[1]["content"] == "Ana lives in Bergen."
+        assert where(tmp_path, "Oslo") == []
+        move(pipeline)
+        assert pipeline.rows(STATES) == left
 
 
 def test_dropped_memories_leave_the_files_with_the_next_run(pipeline: Pipeline) -> None:
