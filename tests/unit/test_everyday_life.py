@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from palimpsest.streams.claims.grammar import claim_of
-from tests.unit.test_everyday_statements import facts
+from palimpsest.streams.claims.turn import claims_of_turn
+from tests.unit.test_everyday_statements import SAID_AT, facts
 
 FACTS = [
     # What somebody uses, speaks, runs.
@@ -435,6 +436,12 @@ def test_what_is_told_in_passing_is_a_fact(said: str, fact: str) -> None:
 @pytest.mark.parametrize("fact", [fact for _, fact in FACTS])
 def test_the_fact_can_be_compared_later(fact: str) -> None:
     assert claim_of(fact) is not None
+
+
+@pytest.mark.parametrize("said", ["I quit Bosch.", "I quit Netflix last month."])
+def test_who_is_quit_is_no_food(said: str) -> None:
+    [claim] = claims_of_turn(said, "Ana", SAID_AT)
+    assert claim.slot == "event"
 
 
 @pytest.mark.parametrize("said", NO_FACTS)
