@@ -333,7 +333,6 @@ def _cascade(shard: Shard, scope: str, ids: Sequence[str], left: str) -> list[Ro
         of_present_text,
         said_by,
         sources_of,
-        stated_of,
     )
     from palimpsest.streams.apply.forget import drawn_from_nothing_else
 
@@ -343,12 +342,13 @@ def _cascade(shard: Shard, scope: str, ids: Sequence[str], left: str) -> list[Ro
     with shard.reading() as reader:
         while frontier:
             visited |= frontier
-            found = by_memory(*sources_of(reader, scope, said_by(reader, scope, frontier)))
+            drawn, stated = sources_of(reader, scope, said_by(reader, scope, frontier))
+            found = by_memory(drawn, stated)
             texts = reader.execute(
                 "SELECT memory_id, content FROM memory_rows WHERE memory_id IN (SELECT unnest(?))",
                 [[*found]],
             ).fetchall()
-            sources.update(of_present_text(found, stated_of(reader, scope, found), dict(texts)))
+            sources.update(of_present_text(found, stated, dict(texts)))
             frontier = sources.keys() - visited
         answers = answers_of(reader, scope, sources)
     named = {*ids, *sources, *(source for known in sources.values() for source in known)}

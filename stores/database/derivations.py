@@ -35,35 +35,11 @@ _STATED = f"""
 SELECT o.memory_id, f.turn_memory_id, o.event, f.content, o.recorded_at
 FROM outcomes o JOIN fact_rows f ON f.item_id = o.item_id
 WHERE o.item_kind = 'fact' AND o.scope = $scope AND {says_it(_HAS_TEXT)}
-    AND o.memory_id IN (SELECT unnest($ids))"""
+    AND {{column}} IN (SELECT unnest($ids))"""
 _ANSWERS = """
 SELECT source_id, evidence, target_id FROM memory_edges
 WHERE relation_type = 'derived_from' AND scope = $scope AND evidence <> ''
     AND source_id IN (SELECT unnest($ids))"""
-_FACTS = f"""
-SELECT DISTINCT o.memory_id, f.turn_memory_id
-FROM outcomes o JOIN fact_rows f ON f.item_id = o.item_id
-WHERE o.item_kind = 'fact' AND o.scope = $scope AND {says_it(_HAS_TEXT)}
-    AND {{column}} IN (SELECT unnest($ids))"""
-
-
-def said_by(reader: duckdb.DuckDBPyConnection, scope: str, ids: Iterable[str]) -> set[str]:
-    """The memories of the scope that were derived from any of these, or repeated by one."""
-    given = {"scope": scope, "ids": sorted(ids)}
-    drawn = reader.execute(_EDGES.format(column="target_id"), given).fetchall()
-    again = reader.execute(_FACTS.format(column="f.turn_memory_id"), given).fetchall()
-    return {memory_id for memory_id, _ in (*drawn, *again)}
-
-
-def sources_of(
-    reader: duckdb.DuckDBPyConnection, scope: str, ids: Iterable[str]
-) -> tuple[Pairs, Pairs]:
-    """Returns each of these memories with every other that it was derived from; and with every
-    other that repeated it."""
-    given = {"scope": scope, "ids": sorted(ids)}
-    drawn = reader.execute(_EDGES.format(column="source_id"), given).fetchall()
-    again = reader.execute(_FACTS.format(column="o.memory_id"), given).fetchall()
-    return set(drawn), set(again)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +54,23 @@ class Stated:
     recorded_at: datetime
 
 
-def stated_of(
+def said_by(reader: duckdb.DuckDBPyConnection, scope: str, ids: Iterable[str]) -> set[str]:
+    """The memories of the scope that were derived from any of these, or repeated by one."""
+    given = {"scope": scope, "ids": sorted(ids)}
+    drawn = reader.execute(_EDGES.format(column="target_id"), given).fetchall()
+    stated = reader.execute(_STATED.format(column="f.turn_memory_id"), given).fetchall()
+    return {memory_id for memory_id, *_ in (*drawn, *stated)}
+
+
+def sources_of(
     reader: duckdb.DuckDBPyConnection, scope: str, ids: Iterable[str]
-) -> frozenset[Stated]:
-    """Returns what the sources of these memories stated of them."""
-    found = reader.execute(_STATED, {"scope": scope, "ids": sorted(ids)}).fetchall()
-    return frozenset(Stated(*row) for row in found)
+) -> tuple[Pairs, set[Stated]]:
+    """Returns each of these memories with every other that it was derived from; and what others
+    stated of them."""
+    given = {"scope": scope, "ids": sorted(ids)}
+    drawn = reader.execute(_EDGES.format(column="source_id"), given).fetchall()
+    stated = reader.execute(_STATED.format(column="o.memory_id"), given).fetchall()
+    return set(drawn), {Stated(*row) for row in stated}
 
 
 def of_present_text(
@@ -118,10 +105,11 @@ def answers_of(
     return {(memory_id, answer): question for memory_id, answer, question in found}
 
 
-def by_memory(drawn: Pairs, again: Pairs) -> dict[str, tuple[str, ...]]:
+def by_memory(drawn: Pairs, stated: Iterable[Stated]) -> dict[str, tuple[str, ...]]:
     """Returns all sources, sorted, of the memories that were derived from any: what a person saved
     stays a person's, even if others repeat it."""
     sources: dict[str, list[str]] = {memory_id: [] for memory_id, _ in sorted(drawn)}
+    again = {(each.memory_id, each.source) for each in stated}
     for memory_id, source in sorted(drawn | again):
         if memory_id in sources:
             sources[memory_id].append(source)

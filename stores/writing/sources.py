@@ -19,7 +19,6 @@ from palimpsest.stores.database.derivations import (
     said_by,
     says_it,
     sources_of,
-    stated_of,
 )
 from palimpsest.stores.state import ShardState
 from palimpsest.stores.writing.batch_rows import BatchRows
@@ -54,21 +53,19 @@ def sources_of_derived(shard: ShardState, rows: BatchRows, ask: Load) -> dict[st
     scope, ids = ask.scope, ask.derived_from
     if not ids:
         return {}
-    staged = _staged(rows, scope)
-    edges = _staged_edges(rows, scope)
-    stated = {(each.memory_id, each.source) for each in staged}
-    wanted = {memory_id for memory_id, source in edges | stated if source in ids}
+    edges, staged = _staged_edges(rows, scope), _staged(rows, scope)
+    wanted = {memory_id for memory_id, source in edges if source in ids}
+    wanted |= {each.memory_id for each in staged if each.source in ids}
     with shard.reading() as reader:
         wanted |= said_by(reader, scope, ids)
-        drawn, again = sources_of(reader, scope, wanted)
-        known = stated_of(reader, scope, wanted) if ask.present_text else frozenset()
+        drawn, stated = sources_of(reader, scope, wanted)
     drawn |= {pair for pair in edges if pair[0] in wanted}
-    again |= {pair for pair in stated if pair[0] in wanted}
-    found = by_memory(drawn, again)
+    stated |= {each for each in staged if each.memory_id in wanted}
+    found = by_memory(drawn, stated)
     if not ask.present_text:
         return found
     texts = {key: row.content for key in found if (row := rows.get(MemoryRow, (key,))) is not None}
-    return of_present_text(found, {*known, *staged}, texts)
+    return of_present_text(found, stated, texts)
 
 
 def answers_of_derived(
@@ -101,7 +98,8 @@ def sources_with_statements(
         known[each.source, each.memory_id].add(each.text)
     pairs = edges | {(each.memory_id, each.source) for each in staged}
     with shard.reading() as reader:
-        pairs = pairs.union(*sources_of(reader, scope, wanted))
+        drawn_from, stated = sources_of(reader, scope, wanted)
+        pairs |= drawn_from | {(each.memory_id, each.source) for each in stated}
         found = sorted({source for memory_id, source in pairs if memory_id in wanted})
         given = {"scope": scope, "ids": found}
         for source, memory_id, text in reader.execute(_STATED, given).fetchall():

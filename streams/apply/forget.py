@@ -26,6 +26,7 @@ from palimpsest.schemas.rows.memories import (
 from palimpsest.streams.apply.authoring import restated
 from palimpsest.streams.apply.command_work import (
     PROTECTED,
+    MemoryChanges,
     Refused,
     Work,
     command_id,
@@ -36,15 +37,18 @@ from palimpsest.streams.apply.command_work import (
 from palimpsest.streams.apply.upkeep import recovery_days
 from palimpsest.streams.fading import RECOVERED
 from palimpsest.streams.memory_rows import (
+    STATEMENT,
+    archived,
     changed,
     is_erased,
     may_be_repeated,
+    memory_of,
     protected,
     with_content,
     without_text,
 )
 from palimpsest.streams.stage import Asking
-from palimpsest.streams.store_port import FORGOTTEN, HIDDEN, EarlierText, Erase, Load, Source
+from palimpsest.streams.store_port import FORGOTTEN, HIDDEN, EarlierText, Erase, Load, Put, Source
 from palimpsest.streams.text.hiding import Hidden, without_sentences, without_statements
 
 Sources = Mapping[str, tuple[str, ...]]
@@ -57,6 +61,9 @@ OF_PRESENT_TEXT = 8
 """The edition since which a memory goes with the turns that its present text was drawn from."""
 OF_EARLIER_TEXTS = 9
 """The edition since which an erasure removes what memories that stay said before."""
+TAKEN_BACK = 10
+"""The edition since which a memory is taken back to what another source still says."""
+TAKEN_BACK_BY = "stated only by what was forgotten"
 NOT_TAUGHT = "an agent may delete by itself only what an agent wrote by itself"
 
 
@@ -102,40 +109,91 @@ def forget(work: Work, command: ForgetCommand) -> Asking[JsonValue]:
             key for key in command.memory_ids if key in work.memories and not _active(work, key)
         ]
         going = drawn_from_nothing_else(gone, sources, _left(work, command), answers)
+        rows = [work.memories[key] for key in going if _active(work, key)]
+        is_taken_back = work.edition >= TAKEN_BACK
+        back = (yield from said_before(work, rows, (*gone, *going))) if is_taken_back else {}
         # The version belongs to the named memory.
         each = command.model_copy(update={"if_version": None})
-        results += [_forget(work, key, each, sources[key]) for key in going]
-    # Profiles drawn from what is forgotten now go, too, pinned or not: they say what must not
-    # be said any more.
-    forced = command.model_copy(update={"if_version": None, "force": True})
-    still = _left(work, command)
-    results += [
-        _forget(work, key, forced, drawn_from)
-        for key, drawn_from in sorted(sources.items())
-        if key in still and work.memories[key].type == PROFILE
-        if any(source in work.memories and not _active(work, source) for source in drawn_from)
-    ]
+        results += [_forget(work, key, each, sources[key], back.get(key)) for key in going]
+    results += _forget_profiles(work, command, sources, before)
     if command.hard:
         gone_now = (key for key, row in work.memories.items() if is_erased(row))
         rows = [before[key] for key in gone_now if not is_erased(before[key])]
         is_whole = command.cascade and work.edition >= OF_EARLIER_TEXTS
-        earlier = (yield from _earlier_texts(work, sources)) if is_whole else ()
+        earlier = (yield from _earlier_texts(work, sources, before)) if is_whole else ()
         erase_texts(work, rows, earlier=earlier)
     return results if command.hard else (yield from _with_sources(work, results, command.reason))
 
 
-def _earlier_texts(work: Work, drawn: Collection[str]) -> Asking[tuple[EarlierText, ...]]:
-    """Returns what those of the memories that stay said before, and no source that is left says."""
+def _forget_profiles(
+    work: Work, command: ForgetCommand, sources: Sources, before: Mapping[str, MemoryRow]
+) -> list[JsonValue]:
+    """Forgets the profiles drawn from what is forgotten now, or says something else than `before`,
+    pinned or not: they say what must not be said any more."""
+    forced = command.model_copy(update={"if_version": None, "force": True})
+    still = _left(work, command)
+    gone = {
+        key
+        for key, row in work.memories.items()
+        if row.is_deleted or (key in before and row.content != before[key].content)
+    }
+    return [
+        _forget(work, key, forced, drawn_from)
+        for key, drawn_from in sorted(sources.items())
+        if key in still and work.memories[key].type == PROFILE
+        if not gone.isdisjoint(drawn_from)
+    ]
+
+
+def said_before(
+    work: MemoryChanges, drawn: Collection[MemoryRow], gone: Collection[str]
+) -> Asking[dict[str, MemoryRow]]:
+    """Returns memories, of which only sources that are `gone` stated the present text, as they were
+    when they said what another source still says: as if those had never changed them."""
+    ids = tuple(each.memory_id for each in drawn if each.version > 1)
+    if not ids:
+        return {}
+    found = yield from Load(work.scope, sources_of=ids, states_of=ids)
+    said = {
+        (statement.memory_id, statement.text)
+        for key, source in found.sources.items()
+        if key not in gone and not source.row.is_deleted
+        for statement in source.statements
+    }
+    rows = {each.memory_id: each for each in drawn}
+    earlier = {
+        key: memory_of(state)
+        for key, states in found.states.items()
+        for state in states
+        if (key, state.content) in said
+    }
+    hashes = tuple(row.content_hash for row in earlier.values())
+    work.know((yield from Load(work.scope, content_hashes=hashes)))
+    columns = (*STATEMENT, "importance", "first_occurred_at")
+    return {
+        key: replace(rows[key], **{name: getattr(row, name) for name in columns})
+        for key, row in earlier.items()
+    }
+
+
+def _earlier_texts(
+    work: Work, drawn: Collection[str], before: Mapping[str, MemoryRow]
+) -> Asking[tuple[EarlierText, ...]]:
+    """Returns what those of the memories that stay said `before` and earlier, and no source that is
+    left says."""
     rows = {key: row for key in sorted(drawn) if (row := work.memories.get(key)) is not None}
     ids = tuple(key for key, row in rows.items() if row.version > 1 and not is_erased(row))
     if not ids:
         return ()
     found = yield from Load(work.scope, sources_of=ids, states_of=ids)
+    texts = {key: [(each.content, each.version) for each in found.states[key]] for key in ids}
+    for key in ids:
+        texts[key].append((before[key].content, before[key].version))
     first = {
-        (key, state.content): state.version
-        for key, states in found.states.items()
-        for state in reversed(states)
-        if state.content != rows[key].content
+        (key, text): version
+        for key in ids
+        for text, version in reversed(texts[key])
+        if text != rows[key].content
     }
     said: dict[tuple[str, str], list[str]] = {each: [] for each in first}
     for source_id, source in sorted(found.sources.items()):
@@ -203,10 +261,14 @@ def _active(work: Work, memory_id: str) -> bool:
 
 
 def _forget(
-    work: Work, memory_id: str, command: ForgetCommand, drawn_from: tuple[str, ...] = ()
+    work: Work,
+    memory_id: str,
+    command: ForgetCommand,
+    drawn_from: tuple[str, ...] = (),
+    back: MemoryRow | None = None,
 ) -> JsonValue:
-    """Forgets one memory; `drawn_from` are the sources that cause it, if it was not named
-    itself."""
+    """Forgets one memory, or takes it `back` to what it said before; `drawn_from` are the sources
+    that cause it, if it was not named itself."""
     row = work.memories.get(memory_id)
     if row is None:
         return {"id": memory_id, "status": "not_found"}
@@ -223,6 +285,13 @@ def _forget(
     if row.pinned and not command.force:
         return {"id": memory_id, "status": "pinned"}
     cause: dict[str, JsonValue] = {"drawn_from": [*drawn_from]} if drawn_from else {}
+    if back is not None and work.same_content(back) is None:
+        work.writes.append(Put(archived(row, TAKEN_BACK_BY, work.at)))
+        now = work.put(changed(back, work.at, row.updated_by, 0))
+        # An erasure tells of no text.
+        was, is_now = (None, None) if command.hard else (row, now)
+        work.record_outcome("modified", memory_id, command.reason, was, is_now, cause)
+        return cause | {"id": memory_id, "status": "updated", "version": now.version}
     if command.hard:
         gone = _without_text(work, row)
         work.record_outcome("purged", memory_id, command.reason, metadata=cause)

@@ -30,19 +30,17 @@ from palimpsest.streams.apply.command_work import (
     link_writes,
     outcome_row,
 )
-from palimpsest.streams.apply.forget import OF_PRESENT_TEXT, drawn_from_nothing_else
+from palimpsest.streams.apply.forget import OF_PRESENT_TEXT, drawn_from_nothing_else, said_before
 from palimpsest.streams.apply.pending import outcome_of_held
 from palimpsest.streams.apply.sessions import role_play_at, session_step
 from palimpsest.streams.decide.proposal_policy import Verdict
 from palimpsest.streams.memory_rows import (
-    STATEMENT,
     archived,
     changed,
     deleted,
     edge,
     effective,
     is_erased,
-    memory_of,
     protected,
     turn_memory,
     turn_text,
@@ -244,7 +242,8 @@ def _revised(
         return _rejected_turn(message, rejected(turn, why))
     work.loaded, work.write_seq = loaded, loaded.write_seq
     drawn, supported = yield from _drawn_from(work, stored)
-    earlier = yield from _said_before(work, stored, drawn)
+    is_taken_back = work.edition >= OF_PRESENT_TEXT
+    earlier = (yield from said_before(work, drawn, (stored.memory_id,))) if is_taken_back else {}
     metadata = json.dumps(turn.metadata, sort_keys=True, ensure_ascii=False)
     dated = replace(
         stored, occurred_at=message.occurred_at, utc_offset_minutes=turn.utc_offset_minutes
@@ -337,37 +336,6 @@ def _drawn_from(
         for key in sorted(found.derived.keys() & free & active - {*going})
     ]
     return [rows[key] for key in going if key in free], supported
-
-
-def _said_before(
-    work: MemoryChanges, stored: MemoryRow, drawn: list[MemoryRow]
-) -> Asking[dict[str, MemoryRow]]:
-    """Returns memories, of which only the turn stated the present text, as they were when they said
-    what another turn still says: as if this one had never changed them."""
-    ids = tuple(each.memory_id for each in drawn if each.version > 1)
-    if not ids or work.edition < OF_PRESENT_TEXT:
-        return {}
-    found = yield from Load(work.scope, sources_of=ids, states_of=ids)
-    said = {
-        (statement.memory_id, statement.text)
-        for key, source in found.sources.items()
-        if key != stored.memory_id and not source.row.is_deleted
-        for statement in source.statements
-    }
-    rows = {each.memory_id: each for each in drawn}
-    before = {
-        key: memory_of(state)
-        for key, states in found.states.items()
-        for state in states
-        if (key, state.content) in said
-    }
-    hashes = tuple(row.content_hash for row in before.values())
-    work.know((yield from Load(work.scope, content_hashes=hashes)))
-    columns = (*STATEMENT, "importance", "first_occurred_at")
-    return {
-        key: replace(rows[key], **{name: getattr(row, name) for name in columns})
-        for key, row in before.items()
-    }
 
 
 def _settled(work: MemoryChanges, stored: MemoryRow) -> Asking[list[Outcome]]:

@@ -293,6 +293,23 @@ def test_what_another_turn_says_too_stays(again: str, tmp_path: Path) -> None:
         assert pipeline.memories() == []
 
 
+def test_a_cascade_takes_a_memory_back_to_what_another_turn_says(tmp_path: Path) -> None:
+    """That turn stays as it is, and what the memory said may be said again."""
+    with Pipeline(tmp_path, pipeline_settings(FULL)) as pipeline:
+        for number, text in enumerate(("I live in Oslo.", "I live in Bergen now."), 1):
+            pipeline.say(text, first=number, speaker="Ana")
+            pipeline.run()
+        pipeline.command(forgotten(turn_memory_id("ana", "t2"), cascade=True))
+        pipeline.run()
+        assert statuses(pipeline, 1) == ["forgotten", "updated"]
+        assert pipeline.memories() == ["Ana lives in Oslo."]
+        turns = "SELECT content FROM memory_rows WHERE type = 'episodic' AND NOT is_deleted"
+        assert pipeline.values(turns) == ["I live in Oslo."]
+        pipeline.say("I live in Bergen now.", first=3, speaker="Ana")
+        pipeline.run()
+        assert pipeline.memories() == ["Ana lives in Bergen."]
+
+
 def test_what_a_person_saved_stays_whoever_repeats_it(tmp_path: Path) -> None:
     with scripted(tmp_path) as pipeline:
         pipeline.command(RememberCommand(content="Ana lives in Oslo"))
