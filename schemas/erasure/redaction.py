@@ -27,6 +27,7 @@ from palimpsest.schemas.identity import (
     turn_item_id,
     turn_memory_id,
 )
+from palimpsest.schemas.memory_texts import embedding_key
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.normal_forms import (
     canonical_name,
@@ -109,7 +110,8 @@ class Redaction:
     that they contain: `told_by` returns these memories by the ids of names (none for erased ones),
     and is called when needed; if it is None, all names stay. No chunk of `documents` is left. Of
     turns, `refused` are those that became dead letters, by item. `repeats`: by command the memory
-    that a `remember` found."""
+    that a `remember` found. `earlier`: by kept memory and version, as "id version", the mark of a
+    text that is erased."""
 
     scope: str
     erased: frozenset[str]
@@ -121,6 +123,7 @@ class Redaction:
     documents: frozenset[str] = frozenset()
     refused: Container[str] = frozenset()
     repeats: Mapping[str, str] = field(default_factory=dict)
+    earlier: Mapping[str, str] = field(default_factory=dict)
     texts: dict[str, str] = field(init=False)
     _owners: dict[str, str] = field(init=False)
     hashes: dict[str, str] = field(init=False)
@@ -290,6 +293,12 @@ class Redaction:
                     self.scope, ends["source"], ends["target"], relation
                 )
             redacted |= left
+        if "aspect" in node and "version" in node:  # as a model classified it
+            mark = self.earlier.get(f"{node.get('memory_id')} {node['version']}")
+            if place.owner is not None or mark is not None:
+                redacted |= self._authored(node) | {"text_key": None}
+            if mark is not None and node.get("text_key") is not None:
+                redacted["text_key"] = embedding_key(mark)  # without one, a person said it
         if place.owner is not None:
             self._owned(node, redacted, place.owner)
             if place.ids is not None and "kind" in node:
@@ -344,8 +353,6 @@ class Redaction:
             text = str(node.get("content") or ERASED)
             if text == ERASED or is_mark(text) or text != redacted["content"]:
                 redacted["categories"] = []
-        if "aspect" in node and "version" in node:  # as a model classified it
-            redacted |= self._authored(node) | {"text_key": None}
         if "turn_id" in node and "content" in node:
             self._turn(node, redacted, owner)
         if node.get("command") == "remember":

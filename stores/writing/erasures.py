@@ -277,7 +277,7 @@ def redaction_of(
 ) -> Redaction:
     """Returns the redaction that removes the erasure's texts from records, for the present state of
     the store; `with_names`: also the names that no memory in the graph has."""
-    kept, kept_texts = _kept(connection, erasure.scope)
+    kept, kept_texts, earlier = _kept(connection, erasure.scope)
     texts = _texts_to_remove(connection, erasure)
     quoted = [text for some in texts.values() for text in some if folded(text) not in kept_texts]
     # Includes what an earlier erasure of the scope removed: its remains of a memory are not a text.
@@ -312,6 +312,7 @@ def redaction_of(
         frozenset(document for (document,) in documents),
         frozenset(item for (item,) in refused),
         dict(repeats),
+        earlier,
     )
 
 
@@ -347,21 +348,24 @@ class _Said:
         return isinstance(text, str) and folded_hash(text) in self.hashes
 
 
-def _kept(connection: duckdb.DuckDBPyConnection, scope: str) -> tuple[frozenset[str], _Said]:
-    """Returns the memories of a scope that are not erased, and all their present and earlier
-    texts."""
+def _kept(
+    connection: duckdb.DuckDBPyConnection, scope: str
+) -> tuple[frozenset[str], _Said, dict[str, str]]:
+    """Returns the memories of a scope that are not erased, all their present and earlier texts,
+    and the marks of those that are erased, by memory and version."""
     rows = connection.execute(
         "SELECT coalesce(list(memory_id), []), coalesce(list(content_hash), []) FROM memory_rows"
         " WHERE scope = ? AND content_hash <> ''",
         [scope],
     ).fetchall()
     archived = connection.execute(
-        "SELECT memory_id, content FROM archived_states WHERE scope = ?", [scope]
+        "SELECT memory_id, version, content FROM archived_states WHERE scope = ?", [scope]
     ).fetchall()
     [(ids, hashes)] = rows
-    before = (folded_hash(folded(content)) for _, content in archived)
-    kept = frozenset(itertools.chain(ids, (memory_id for memory_id, _ in archived)))
-    return kept, _Said(frozenset(itertools.chain(hashes, before)))
+    before = (folded_hash(folded(content)) for _, _, content in archived)
+    kept = frozenset(itertools.chain(ids, (memory_id for memory_id, _, _ in archived)))
+    marks = {f"{key} {version}": content for key, version, content in archived if is_mark(content)}
+    return kept, _Said(frozenset(itertools.chain(hashes, before))), marks
 
 
 def _told_by(connection: duckdb.DuckDBPyConnection, scope: str) -> dict[str, frozenset[str]]:

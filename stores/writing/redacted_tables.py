@@ -349,6 +349,7 @@ class RecordScreen:
                 "of_command": command_memory_name(scope),
             }
             words = [*screen.words, *{document for each in some for document in each.documents}]
+            words += {version.split()[0] for each in some for version in each.earlier}
             digests = [*{key[:8] for each in some for key in each.erased}]
             digests += [command_memory_id(scope, key)[:8] for each in some for key in each.repeats]
             listed = {"words": words, "digests": digests}

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Final
 
 from palimpsest.schemas.aspects import AspectChange, Classification, ClassifiedFact
+from palimpsest.schemas.erasure.quotations import is_mark
 from palimpsest.schemas.identity import aspect_id, entity_id
 from palimpsest.schemas.normal_forms import canonical_name
 from palimpsest.schemas.rows.columns import Row
@@ -40,7 +41,7 @@ def _key(scope: str, fact: ClassifiedFact) -> tuple[str, str]:
 
 def classified_rows(message: Message, classified: Classification, graph: Graph) -> Iterator[Row]:
     """Yields names whose type was not known, aspects, and attributes. Facts by a name that the
-    graph does not have, as after an erasure, are left out."""
+    graph does not have, as after an erasure, are left out, and so are those of erased texts."""
     scope, at = message.scope, message.recorded
     aspects = dict(graph.aspects)
     for fact in classified.facts:
@@ -50,6 +51,10 @@ def classified_rows(message: Message, classified: Classification, graph: Graph) 
         is_typed = owner.entity_type not in VAGUE_TYPES or owner.pinned
         if classified.entity_type is not None and not is_typed:
             yield replace(owner, entity_type=classified.entity_type, updated_at=at)
+        texts = {each.key: each.text for each in graph.texts.get(fact.memory_id, ())}
+        text = texts.get(str(fact.text_key))
+        if text is None or is_mark(text):
+            continue
         found, memory_id = _key(scope, fact)
         known = aspects.get((found,))
         name = canonical_name(fact.aspect)

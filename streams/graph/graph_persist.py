@@ -78,16 +78,18 @@ def graph_persist_stage(extraction_writes: bool) -> Stage:
         if not (is_taken or _is_authored(given)):
             return Step()
         names = tuple(dict.fromkeys(map(canonical, _names(given))))
+        classified = given.classified or NOT_CLASSIFIED
+        about = (each.memory_id for each in (*given.attributes, *classified.facts))
         graph = yield from LoadGraph(
             message.scope,
             names,
-            (*given.memory_ids, *filter(None, (each.memory_id for each in given.attributes))),
+            (*given.memory_ids, *dict.fromkeys(filter(None, about))),
             tuple(dict.fromkeys(map(canonical, _told_the_same(given)))),
             given.command_id,
             erased=given.imported is not None,
             links=tuple(dict.fromkeys(link_key(message.scope, *pair) for pair in _pairs(given))),
             attributes=(
-                *attribute_keys(message.scope, given.classified or NOT_CLASSIFIED),
+                *attribute_keys(message.scope, classified),
                 *_authored_keys(message.scope, given),
             ),
             aspects=tuple({canonical_name(each.aspect) for each in _aspects_to_remove(given)}),

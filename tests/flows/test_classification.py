@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from palimpsest.ops.lifecycle.classification import CLASSIFIER, FACTS_PER_CALL, classification
+from palimpsest.ops.maintenance.erasing import execute_in
 from palimpsest.ops.operations.graph import GetEntity
 from palimpsest.ops.scheduling.jobs import JobFailed
 from palimpsest.schemas.aspects import ClassifiedFact, ClassifyFactsCommand
@@ -26,7 +27,7 @@ from palimpsest.schemas.commands import (
     UnaliasCommand,
 )
 from palimpsest.schemas.entities import Structure, StructuredAttribute
-from palimpsest.schemas.identity import entity_id
+from palimpsest.schemas.identity import entity_id, turn_memory_id
 from palimpsest.stores.recall.query import Query
 from palimpsest.stores.recall.retriever import Retriever
 from palimpsest.streams.models.base import Prompt, Reply
@@ -304,6 +305,45 @@ def test_an_erased_fact_takes_its_aspect_out_of_every_file(tmp_path: Path) -> No
         erase(running, memory_id(1))
         assert where(tmp_path, "flowerpot", "lives in Porto") == []
         assert running.values("SELECT name FROM entity_aspects WHERE name = 'sea'")
+        assert_rebuilt_is_the_same(running, tmp_path / "anew")
+
+
+@pytest.mark.parametrize(("erased", "gone"), [(1, "Oslo"), (2, "Bergen")])
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_an_erased_earlier_text_takes_its_aspect_out_of_every_file(
+    tmp_path: Path, erased: int, gone: str, is_behind: bool
+) -> None:
+    """The memory stays, with its other text and what the model said of that; also where the graph
+    comes to it after the erasure."""
+    stages = ("normalize", "extract", "decide", "apply-writes") if is_behind else ()
+
+    def answer(prompt: Prompt) -> str:
+        facts = prompt.subject["facts"]
+        assert isinstance(facts, list)
+        places = [
+            {"i": n, "aspect": f"{town}-ward".lower(), "kind": "attribute"}
+            for n, fact in enumerate(facts, 1)
+            for town in ("Oslo", "Bergen")
+            if town in str(fact)
+        ]
+        return json.dumps({"type": "person", "facts": places})
+
+    with Pipeline(tmp_path / "live", pipeline_settings(FULL)) as running:
+        for number, text in enumerate(("I live in Oslo.", "I live in Bergen now."), 1):
+            running.say(text, first=number, speaker="Ana")
+            running.run()  # the job asks of the names that the graph has
+            Classifier(running, answer).run(follow=False)
+            running.run(*stages)
+        kept = {"Oslo": "bergen-ward", "Bergen": "oslo-ward"}[gone]
+        assert where(tmp_path, f"{gone}-ward".lower())
+        ids = (turn_memory_id("ana", f"t{erased}"),)
+        running.command(ForgetCommand(memory_ids=ids, reason="mine", hard=True, cascade=True))
+        running.run(*stages)
+        running.run()
+        execute_in(running.log, 0, running.shard)
+        assert where(tmp_path, gone, gone.lower()) == []
+        names = "SELECT DISTINCT a.name FROM entity_attributes JOIN entity_aspects a"
+        assert running.values(f"{names} USING (aspect_id) WHERE status = 'active'") == [kept]
         assert_rebuilt_is_the_same(running, tmp_path / "anew")
 
 
