@@ -278,8 +278,8 @@ def redaction_of(
     """Returns the redaction that removes the erasure's texts from records, for the present state of
     the store; `with_names`: also the names that no memory in the graph has."""
     kept, kept_texts, earlier = _kept(connection, erasure.scope)
-    texts = _texts_to_remove(connection, erasure)
-    quoted = [text for some in texts.values() for text in some if folded(text) not in kept_texts]
+    texts = itertools.chain.from_iterable(_without_marks(erasure.texts).values())
+    quoted = [text for text in texts if folded(text) not in kept_texts]
     # Includes what an earlier erasure of the scope removed: its remains of a memory are not a text.
     # Also named memories that are not stored yet, as in a branch whose stages are behind its log.
     erased = connection.execute(
@@ -304,7 +304,7 @@ def redaction_of(
     return Redaction(
         erasure.scope,
         gone,
-        marks_of(texts),
+        _marks(connection, erasure),
         quoted,
         kept,
         kept_texts,
@@ -316,26 +316,22 @@ def redaction_of(
     )
 
 
-def _texts_to_remove(
-    connection: duckdb.DuckDBPyConnection, erasure: Erasure
-) -> dict[str, list[str]]:
-    """Returns the erasure's texts, without marks, and what memories that stay said before, of all
-    erasures of the scope under way: a record gets the same mark for it, whichever comes first."""
-    others = connection.execute(
-        "SELECT memory_ids, texts FROM erasures WHERE scope = ? AND phase = 'log'"
-        " AND len(json_keys(texts)) > len(memory_ids)",
+def _marks(connection: duckdb.DuckDBPyConnection, erasure: Erasure) -> dict[tuple[str, str], str]:
+    """Returns the marks of the texts of all erasures of the scope that are under way, the first one
+    first: each text gets the same mark, whichever of them comes to it first."""
+    rows = connection.execute(
+        "SELECT texts FROM erasures WHERE scope = ? AND phase = 'log' ORDER BY position",
         [erasure.scope],
     ).fetchall()
-    earlier = {
-        key: some
-        for ids, known in others
-        for key, some in json.loads(known).items()
-        if key not in ids
-    }
-    return {
-        key: [each for each in some if not is_mark(each)]
-        for key, some in {**earlier, **erasure.texts}.items()
-    }
+    marks: dict[tuple[str, str], str] = {}
+    for texts in (*(json.loads(texts) for (texts,) in rows), erasure.texts):
+        for key, mark in marks_of(_without_marks(texts)).items():
+            marks.setdefault(key, mark)
+    return marks
+
+
+def _without_marks(texts: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    return {key: [each for each in some if not is_mark(each)] for key, some in texts.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from palimpsest.schemas.identity import (
     command_memory_name,
     turn_memory_name,
 )
+from palimpsest.schemas.normal_forms import folded
 from palimpsest.schemas.rows.columns import columns_of
 from palimpsest.schemas.rows.row_types import ROW_TYPES
 
@@ -69,7 +70,7 @@ class Screen:
 
 def screen_of(redactions: Sequence[Redaction]) -> Screen:
     """Returns the screen of redactions of one scope."""
-    texts = [text for each in redactions for text in each.texts]
+    texts = [known for each in redactions for text in each.quoted if (known := folded(text))]
     quoted = {given[:LONG] for each in redactions for given in each.quotations}
     long = [given for given in quoted if len(given) == LONG]
     words = {word for each in redactions for word in (*each.erased, *each.hashes)}

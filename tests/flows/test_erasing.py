@@ -145,6 +145,29 @@ def test_what_a_memory_said_before_goes_with_the_turns_that_said_it(
         assert_rebuilt_is_the_same(running, tmp_path / "anew")
 
 
+@pytest.mark.parametrize("cascade", [False, True])
+@pytest.mark.parametrize(
+    "erased", [((1,), (0,)), ((2,), (0,)), ((3,), (0,)), ((1,), (2,), (0,)), ((2,), (1, 3))]
+)
+def test_erasures_under_way_at_once_give_a_text_one_mark(
+    tmp_path: Path, erased: tuple[tuple[int, ...], ...], cascade: bool
+) -> None:
+    """In tables at once and in the log after all of them; 0 is the memory of three turns."""
+    with pipeline(tmp_path / "live") as running:
+        for number, text in enumerate((OSLO, BERGEN, LISBON), 1):
+            running.say(text, first=number, speaker="Ana")
+            running.run()
+        [memory] = running.values("SELECT memory_id FROM memory_rows WHERE type = 'fact'")
+        turns = [turn_memory_id("ana", f"t{number}") for number in (1, 2, 3)]
+        for number, some in enumerate(erased, 50):
+            ids = tuple([memory, *turns][each] for each in some)
+            forget = ForgetCommand(memory_ids=ids, reason="mine", hard=True, cascade=cascade)
+            running.command(forget, first=number)
+            running.run()
+        execute_in(running.log, 0, running.shard)
+        assert_rebuilt_is_the_same(running, tmp_path / "anew")
+
+
 @pytest.mark.parametrize("last", ["Ana saw Oslo", "Ben bakes", "Oslo rains"])
 def test_a_later_memory_keeps_nothing_of_an_erased_one(tmp_path: Path, last: str) -> None:
     """However far graph-persist is behind, as in a rebuild: what alone told of a relation or a name
