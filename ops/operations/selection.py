@@ -89,7 +89,8 @@ class Selection(Record):
 
 class Candidate(Answer):
     """A memory that would be forgotten; `score` if a query found it. `drawn_from` are the memories
-    whose removal would remove it."""
+    whose removal would remove it; `left`: it would not be forgotten, but say this again, as another
+    source still does."""
 
     id: str
     type: str
@@ -104,6 +105,7 @@ class Candidate(Answer):
     occurred_at: datetime
     score: float | None = None
     drawn_from: tuple[str, ...] = ()
+    left: str | None = None
 
 
 class HiddenText(Answer):
@@ -116,8 +118,8 @@ class HiddenText(Answer):
 
 
 class ForgetPreview(Answer):
-    """The memories that would be forgotten (`candidates`), and those extracted from these alone
-    (`cascade`); `hides` are the texts in which they would be hidden. `more`: further memories
+    """The memories that would be forgotten (`candidates`), and those of which only these say what
+    they say (`cascade`); `hides` are the texts in which they would be hidden. `more`: further memories
     match. `needs_confirmation`: `forget` requires the `confirm_token` for this many memories; it is
     for these memories at these versions. `notices`: filters that nothing in the scope can pass, and
     what was probably meant."""
@@ -259,11 +261,12 @@ def _preview(
     along = _cascade(shard, request.scope, ids, _left(request))
     forgotten = [*found, *along] if request.cascade else found
     versions = {row["id"]: row["version"] for row in forgotten}
+    hidden = [row["id"] for row in forgotten if row.get("left") is None]
     return {
         "scope": request.scope,
         "candidates": found,
         "cascade": along,
-        "hides": [] if request.hard else _hides(shard, request.scope, [*versions]),
+        "hides": [] if request.hard else _hides(shard, request.scope, hidden),
         "not_found": [key for key in request.memory_ids if key not in ids],
         "more": more,
         "needs_confirmation": more or len(found) > FORGOTTEN_UNCONFIRMED,
@@ -326,7 +329,8 @@ def _left(request: PreviewForget) -> str:
 
 
 def _cascade(shard: Shard, scope: str, ids: Sequence[str], left: str) -> list[Row]:
-    """The memories that would be removed with these, each with its sources in `drawn_from`."""
+    """The memories that would be removed with these, each with its sources in `drawn_from`, or
+    would say again what another source still says (`left`)."""
     from palimpsest.stores.database.derivations import (
         answers_of,
         by_memory,
@@ -334,7 +338,8 @@ def _cascade(shard: Shard, scope: str, ids: Sequence[str], left: str) -> list[Ro
         said_by,
         sources_of,
     )
-    from palimpsest.streams.apply.forget import drawn_from_nothing_else
+    from palimpsest.streams.apply.forget import drawn_from_nothing_else, still_said
+    from palimpsest.streams.store_port import Load, Loaded
 
     sources: dict[str, tuple[str, ...]] = {}
     visited: set[str] = set()
@@ -358,4 +363,18 @@ def _cascade(shard: Shard, scope: str, ids: Sequence[str], left: str) -> list[Ro
     )
     known = {row["id"]: row for row in rows(shard, these, [scope, sorted(named)])}
     going = drawn_from_nothing_else(ids, sources, known.keys(), answers)
-    return [known[key] | {"drawn_from": [*sources[key]]} for key in going]
+    unit, changed = shard.unit(), tuple(key for key in going if known[key]["version"] > 1)
+    found_of = unit.answer(Load(scope, sources_of=changed, states_of=changed))
+    assert isinstance(found_of, Loaded)
+    back = still_said(found_of, {*ids, *going})
+    hashes = tuple(row.content_hash for row in back.values())
+    same = unit.answer(Load(scope, content_hashes=hashes))
+    assert isinstance(same, Loaded)
+    left = {
+        key: row.content
+        for key, row in back.items()
+        if same.by_hash.get(row.content_hash, row).memory_id == key
+    }
+    return [
+        known[key] | {"drawn_from": [*sources[key]], "left": left.get(key)} for key in going
+    ]

@@ -213,9 +213,14 @@ def _list(answer: Json) -> None:
 def _preview(answer: Json) -> None:
     names = ("id", "score", "type", "pinned", "version", "content")
     print_listed(names, answer["candidates"], "nothing matches")
-    if answer["cascade"]:
-        echo(f"drawn from nothing else, and forgotten with --cascade ({len(answer['cascade'])}):")
-        print_listed(("id", "type", "pinned", "version", "content"), answer["cascade"], "")
+    gone = [each for each in answer["cascade"] if each["left"] is None]
+    if gone:
+        echo(f"drawn from nothing else, and forgotten with --cascade ({len(gone)}):")
+        print_listed(("id", "type", "pinned", "version", "content"), gone, "")
+    for each in answer["cascade"]:
+        if each["left"] is not None:
+            was = f"with --cascade {str(each['id'])[:8]} no longer says {each['content']!r}"
+            echo(f"{was} but, as another text does: {each['left']}")
     for each in answer["hides"]:
         left = each["left"] or "nothing is left of it"
         echo(f"hidden in {str(each['id'])[:8]}: {each['content']!r}: {left}")

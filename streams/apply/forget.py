@@ -48,7 +48,16 @@ from palimpsest.streams.memory_rows import (
     without_text,
 )
 from palimpsest.streams.stage import Asking
-from palimpsest.streams.store_port import FORGOTTEN, HIDDEN, EarlierText, Erase, Load, Put, Source
+from palimpsest.streams.store_port import (
+    FORGOTTEN,
+    HIDDEN,
+    EarlierText,
+    Erase,
+    Load,
+    Loaded,
+    Put,
+    Source,
+)
 from palimpsest.streams.text.hiding import Hidden, without_sentences, without_statements
 
 Sources = Mapping[str, tuple[str, ...]]
@@ -150,29 +159,34 @@ def said_before(
 ) -> Asking[dict[str, MemoryRow]]:
     """Returns memories, of which only sources that are `gone` stated the present text, as they were
     when they said what another source still says: as if those had never changed them."""
-    ids = tuple(each.memory_id for each in drawn if each.version > 1)
-    if not ids:
+    rows = {each.memory_id: each for each in drawn if each.version > 1}
+    if not rows:
         return {}
-    found = yield from Load(work.scope, sources_of=ids, states_of=ids)
-    said = {
-        (statement.memory_id, statement.text)
-        for key, source in found.sources.items()
-        if key not in gone and not source.row.is_deleted
-        for statement in source.statements
-    }
-    rows = {each.memory_id: each for each in drawn}
-    earlier = {
-        key: memory_of(state)
-        for key, states in found.states.items()
-        for state in states
-        if (key, state.content) in said
-    }
+    ids = tuple(rows)
+    earlier = still_said((yield from Load(work.scope, sources_of=ids, states_of=ids)), gone)
     hashes = tuple(row.content_hash for row in earlier.values())
     work.know((yield from Load(work.scope, content_hashes=hashes)))
     columns = (*STATEMENT, "importance", "first_occurred_at")
     return {
         key: replace(rows[key], **{name: getattr(row, name) for name in columns})
         for key, row in earlier.items()
+    }
+
+
+def still_said(found: Loaded, gone: Collection[str]) -> dict[str, MemoryRow]:
+    """Returns memories as they were when they last said what a source of theirs that is not `gone`
+    states; `found` are their sources and states."""
+    said = {
+        (statement.memory_id, statement.text)
+        for key, source in found.sources.items()
+        if key not in gone and not source.row.is_deleted
+        for statement in source.statements
+    }
+    return {
+        key: memory_of(state)
+        for key, states in found.states.items()
+        for state in states
+        if (key, state.content) in said
     }
 
 

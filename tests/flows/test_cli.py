@@ -231,6 +231,17 @@ def test_what_was_drawn_from_a_turn_is_shown_before_it_is_forgotten(program: Pro
     assert memories(program) == []
 
 
+def test_a_preview_tells_what_a_memory_would_say_again(program: Program) -> None:
+    program.ok("flags", "home", "--allow-update-delete")
+    program.ok("run", "--once")
+    program.ok("ingest", program.turns("I live in Oslo.", "I moved to Bergen."), "--scope", "home")
+    program.ok("run", "--once")
+    [turn] = (str(row["id"]) for row in memories(program) if "I moved" in str(row["content"]))
+    told = program.ok("forget", turn, "--mode", "preview")
+    assert "drawn from nothing else" not in told
+    assert "Bergen.' but, as another text does: Ana lives in Oslo." in told
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from palimpsest.ops.operations.selection import PreviewForget
 from palimpsest.schemas.commands import (
     ApplyProposalsCommand,
     Command,
@@ -23,6 +24,7 @@ from palimpsest.streams.settings import Flags
 from tests.flows.scripted import assert_settled, scripted
 from tests.harness import CAREFUL, FULL, Crash, Pipeline, differing, pipeline_settings
 from tests.messages import commanded
+from tests.sessions_by_hand import ask
 from tests.spoken_model import ScriptedModel, spoken
 
 TALK = "Ana lives in Oslo / Ana keeps bees at home / Ana > lives_in > Oslo"
@@ -299,7 +301,10 @@ def test_a_cascade_takes_a_memory_back_to_what_another_turn_says(tmp_path: Path)
         for number, text in enumerate(("I live in Oslo.", "I live in Bergen now."), 1):
             pipeline.say(text, first=number, speaker="Ana")
             pipeline.run()
-        pipeline.command(forgotten(turn_memory_id("ana", "t2"), cascade=True))
+        turn = turn_memory_id("ana", "t2")
+        [shown] = ask(pipeline, PreviewForget(memory_ids=(turn,), scope="ana"))["cascade"]
+        assert (shown["content"], shown["left"]) == ("Ana lives in Bergen.", "Ana lives in Oslo.")
+        pipeline.command(forgotten(turn, cascade=True))
         pipeline.run()
         assert statuses(pipeline, 1) == ["forgotten", "updated"]
         assert pipeline.memories() == ["Ana lives in Oslo."]
