@@ -257,7 +257,7 @@ Intent = Annotated[
 ]
 
 
-EDITION: Final = 10
+EDITION: Final = 11
 """The edition of new records: a change of what apply-writes makes of a record raises it."""
 
 
@@ -276,7 +276,8 @@ class MemoryWrite(Frozen):
     later edit is in its history; since 8, a memory is forgotten with the turns that its present
     text was drawn from, whatever was drawn from others before; since 9, an erasure with its cascade
     removes what memories that stay said before on the word of what is erased alone; since 10, a
-    memory whose present text goes with a cascade is taken back to what another source says."""
+    memory whose present text goes with a cascade is taken back to what another source says; since
+    11, a statement of several in one sentence settles what waits, as one of its own does."""
 
     write: Intent
     settings: dict[str, dict[str, JsonValue]] | None = None

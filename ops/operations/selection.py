@@ -89,8 +89,8 @@ class Selection(Record):
 
 class Candidate(Answer):
     """A memory that would be forgotten; `score` if a query found it. `drawn_from` are the memories
-    whose removal would remove it; `left`: it would not be forgotten, but say this again, as another
-    source still does."""
+    whose removal would remove it; `left`: it would not go, but say this again, as another source
+    does."""
 
     id: str
     type: str
@@ -118,8 +118,8 @@ class HiddenText(Answer):
 
 
 class ForgetPreview(Answer):
-    """The memories that would be forgotten (`candidates`), and those of which only these say what
-    they say (`cascade`); `hides` are the texts in which they would be hidden. `more`: further memories
+    """The memories that would be forgotten (`candidates`), and those drawn from these alone
+    (`cascade`); `hides` are the texts in which they would be hidden. `more`: further memories
     match. `needs_confirmation`: `forget` requires the `confirm_token` for this many memories; it is
     for these memories at these versions. `notices`: filters that nothing in the scope can pass, and
     what was probably meant."""
@@ -370,11 +370,9 @@ def _cascade(shard: Shard, scope: str, ids: Sequence[str], left: str) -> list[Ro
     hashes = tuple(row.content_hash for row in back.values())
     same = unit.answer(Load(scope, content_hashes=hashes))
     assert isinstance(same, Loaded)
-    left = {
+    again = {
         key: row.content
         for key, row in back.items()
         if same.by_hash.get(row.content_hash, row).memory_id == key
     }
-    return [
-        known[key] | {"drawn_from": [*sources[key]], "left": left.get(key)} for key in going
-    ]
+    return [known[key] | {"drawn_from": [*sources[key]], "left": again.get(key)} for key in going]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from palimpsest.schemas.normal_forms import one_line
+from palimpsest.schemas.normal_forms import folded, one_line
 
 ERASED: Final = "[erased]"
 """What stands for a quotation, and for what a model said of a text."""
@@ -77,6 +77,15 @@ MARK: Final = re.compile(r"\[erased [^\s\]]+(?: \d+)?\]")
 def mark_of(memory_id: str, number: int = 1) -> str:
     """The mark that replaces the `number`-th text of an erased memory; 0: one that it never had."""
     return f"[erased {memory_id}]" if number == 1 else f"[erased {memory_id} {number}]"
+
+
+def marks_of(texts: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], str]:
+    """Returns marks by memory and folded text, for memories' texts by their ids, oldest first."""
+    return {
+        (memory_id, text): mark_of(memory_id, number)
+        for memory_id in sorted(texts)
+        for number, text in enumerate(dict.fromkeys(map(folded, texts[memory_id])), 1)
+    }
 
 
 def is_mark(text: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from palimpsest.schemas.erasure.quotations import ERASED, LONG, Quotations, is_mark, mark_of
-from palimpsest.schemas.erasure.vocabulary import SOURCES, field_names, is_plain
+from palimpsest.schemas.erasure.vocabulary import SOURCES, is_plain, plain_part
 from palimpsest.schemas.identity import (
     ImportedIds,
     command_memory_id,
@@ -57,13 +57,6 @@ GRAPH_LINES: Final = ("name", "relation", "mention", "aspect", "attribute")
 """Kinds of imported lines that belong to the graph."""
 _CALLED: Final = ("title", "source")
 """Fields that name a document."""
-_NOTED: Final = frozenset(
-    {"proposed_action", "target_id", "fact", "fact_type", "confidence", "decision_reason"}
-    | {"candidates", "source_memory", "extraction_model", "prompt_version", "decision_model"}
-    | {"fact_count", "entity_count", "contradiction_risk", "review_needed", "round", "warnings"}
-    | {"blocked_reason", "skipped_reason", "was", "drawn_from", "lowered", "confirmed"}
-)
-"""The program's notes about the outcome of a memory: their texts are redacted like all others."""
 _STAYS: Final = frozenset(
     {"id", "memory_id", "turn_memory_id", "source_id", "target_id", "session_id", "correlation_id"}
     | {"name", "canonical_name", "main", "source", "target", "entity"}
@@ -80,15 +73,6 @@ CHANGING: Final = (
     | {"content_hash", "triples", "value_base64", "action", "event", "command", "turn", "kind"}
 )
 """Fields of which every object has one in which `Redaction.node` changes anything."""
-
-
-def marks_of(texts: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], str]:
-    """Returns marks by memory and folded text, for memories' texts by their ids, oldest first."""
-    return {
-        (memory_id, text): mark_of(memory_id, number)
-        for memory_id in sorted(texts)
-        for number, text in enumerate(dict.fromkeys(map(folded, texts[memory_id])), 1)
-    }
 
 
 @dataclass(slots=True)
@@ -271,39 +255,45 @@ class Redaction:
                 turn.pop("source_type", None)
             redacted["turn"] = turn  # which turn it was, and no more
         if node.get("kind") in GRAPH_LINES:
-            # Redacts in an imported line of the graph what only erased memories support: the names
-            # in their texts, and relations between such names that no other memory has both.
-            kind = str(node["kind"])
-            of_names = {"main", "source", "target", "entity"}
-            of_names |= set() if kind == "aspect" else {"canonical_name", "name"}
-            ends = {name: str(node[name]) for name in node if name in of_names}
-            left: dict[str, JsonValue] = {
-                name: erased_name(self.scope, each)
-                for name, each in ends.items()
-                if self._is_erased_name(each)
-            }
-            if left:
-                left |= {name: ERASED for name in ("mention_text", "summary") if node.get(name)}
-                left |= {name: "unknown" for name in ("entity_type",) if name in node}
-                of_facet = {"aspect": ("canonical_name", "name"), "attribute": ("aspect",)}
-                left |= dict.fromkeys(of_facet.get(kind, ()), "erased")
-            if left and kind == "relation" and self._is_untold(ends["source"], ends["target"]):
-                relation = str(node["relation_type"])
-                left["relation_type"] = erased_relation(
-                    self.scope, ends["source"], ends["target"], relation
-                )
-            redacted |= left
-        if "aspect" in node and "version" in node:  # as a model classified it
-            mark = self.earlier.get(f"{node.get('memory_id')} {node['version']}")
-            if place.owner is not None or mark is not None:
-                redacted |= self._authored(node) | {"text_key": None}
-            if mark is not None and node.get("text_key") is not None:
-                redacted["text_key"] = embedding_key(mark)  # without one, a person said it
+            redacted |= self._graph_line(node)
+        if "aspect" in node and "version" in node:
+            redacted |= self._classified(node, place)
         if place.owner is not None:
             self._owned(node, redacted, place.owner)
             if place.ids is not None and "kind" in node:
                 self._line(node, redacted)
         return redacted
+
+    def _graph_line(self, node: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        """Returns what an imported line loses that only erased memories support: the names in their
+        texts, and relations between such names that no other memory has both."""
+        kind = str(node["kind"])
+        of_names = {"main", "source", "target", "entity"}
+        of_names |= set() if kind == "aspect" else {"canonical_name", "name"}
+        ends = {name: str(node[name]) for name in node if name in of_names}
+        left: dict[str, JsonValue] = {
+            name: erased_name(self.scope, each)
+            for name, each in ends.items()
+            if self._is_erased_name(each)
+        }
+        if left:
+            left |= {name: ERASED for name in ("mention_text", "summary") if node.get(name)}
+            left |= {name: "unknown" for name in ("entity_type",) if name in node}
+            of_facet = {"aspect": ("canonical_name", "name"), "attribute": ("aspect",)}
+            left |= dict.fromkeys(of_facet.get(kind, ()), "erased")
+        if left and kind == "relation" and self._is_untold(ends["source"], ends["target"]):
+            relation = str(node["relation_type"])
+            pair = (ends["source"], ends["target"])
+            left["relation_type"] = erased_relation(self.scope, *pair, relation)
+        return left
+
+    def _classified(self, node: Mapping[str, JsonValue], place: _Place) -> dict[str, JsonValue]:
+        """Redacts the place of a fact among aspects, as a model saw the fact."""
+        mark = self.earlier.get(f"{node.get('memory_id')} {node['version']}")
+        if place.owner is None and mark is None:
+            return {}
+        key = None if mark is None or node.get("text_key") is None else embedding_key(mark)
+        return self._authored(node) | {"text_key": key}
 
     def _command(self, node: Mapping[str, JsonValue], redacted: dict[str, JsonValue]) -> None:
         if node.get("command") == "add-document":
@@ -345,7 +335,7 @@ class Redaction:
         if "action" in node or self._is_told(node):
             redacted["reason"] = ERASED
         if isinstance(node.get("metadata"), dict) and "event" in node:
-            redacted["metadata"] = _plain_part(redacted["metadata"])
+            redacted["metadata"] = plain_part(redacted["metadata"])
         if isinstance(kind := node.get("type"), str) and kind and not is_plain(kind):
             redacted["type"] = ERASED
         if {"item_id", "categories"} <= node.keys():
@@ -588,18 +578,3 @@ def _object(node: JsonValue) -> dict[str, JsonValue]:
 
 def _list(node: JsonValue) -> list[JsonValue]:
     return node if isinstance(node, list) else []
-
-
-def _plain_part(node: JsonValue) -> JsonValue:
-    """Keeps the program's notes about an event, and of anything else only what reveals nothing."""
-    if isinstance(node, dict):
-        known = field_names()
-        return {
-            name: each if name in _NOTED else _plain_part(each)
-            for name, each in node.items()
-            if name in known | _NOTED
-        }
-    if isinstance(node, list):
-        return [_plain_part(each) for each in node]
-    is_word = isinstance(node, str) and not is_mark(node) and not is_plain(node)
-    return ERASED if is_word and node else node

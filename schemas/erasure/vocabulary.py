@@ -7,9 +7,10 @@ import typing
 from functools import cache
 from typing import Final
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from palimpsest.schemas.envelope import Envelope, Frozen
+from palimpsest.schemas.erasure.quotations import ERASED, is_mark
 from palimpsest.schemas.messages import SCHEMAS
 from palimpsest.schemas.rows.columns import columns_of
 from palimpsest.schemas.rows.row_types import ROW_TYPES
@@ -23,6 +24,13 @@ EDGES: Final = frozenset(
     {"temporal", "causal", "entity", "derived_from", "supersedes", "restates", "contradicts"}
 )
 """Relations that the program draws between memories."""
+_NOTED: Final = frozenset(
+    {"proposed_action", "target_id", "fact", "fact_type", "confidence", "decision_reason"}
+    | {"candidates", "source_memory", "extraction_model", "prompt_version", "decision_model"}
+    | {"fact_count", "entity_count", "contradiction_risk", "review_needed", "round", "warnings"}
+    | {"blocked_reason", "skipped_reason", "was", "drawn_from", "lowered", "confirmed"}
+)
+"""The program's notes about the outcome of a memory: their texts are redacted like all others."""
 _WORDS: Final = (
     EDGES
     | SOURCES
@@ -80,3 +88,18 @@ def _of_messages() -> tuple[frozenset[str], frozenset[str]]:
 def is_plain(text: str) -> bool:
     """Whether a text cannot tell anything: an id, a hash, a time or a word of the program's."""
     return text in vocabulary() or PLAIN.fullmatch(text) is not None
+
+
+def plain_part(node: JsonValue) -> JsonValue:
+    """Keeps the program's notes about an event, and of anything else only what reveals nothing."""
+    if isinstance(node, dict):
+        known = field_names()
+        return {
+            name: each if name in _NOTED else plain_part(each)
+            for name, each in node.items()
+            if name in known | _NOTED
+        }
+    if isinstance(node, list):
+        return [plain_part(each) for each in node]
+    is_word = isinstance(node, str) and not is_mark(node) and not is_plain(node)
+    return ERASED if is_word and node else node

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import duckdb
 
-from palimpsest.schemas.erasure.quotations import ERASED, is_mark, mark_of
-from palimpsest.schemas.erasure.redaction import Redaction, marks_of
+from palimpsest.schemas.erasure.quotations import ERASED, is_mark, mark_of, marks_of
+from palimpsest.schemas.erasure.redaction import Redaction
 from palimpsest.schemas.erasure.scrubbing import Scrub
 from palimpsest.schemas.erasure.vocabulary import EDGES
 from palimpsest.schemas.memory_texts import embedding_key

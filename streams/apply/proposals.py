@@ -299,7 +299,7 @@ def _is_all_that_was_said(work: _Work, proposal: Proposal) -> bool:
     others = (each.content for each in proposal.candidates if each.memory_id != target_id)
     return (
         source is not None
-        and as_stated(spoken(source.content), fact) is not None
+        and as_stated(spoken(source.content), fact, by_clause=work.edition >= 11) is not None
         and not is_ambiguous(fact, others)
     )
 

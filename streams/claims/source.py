@@ -7,9 +7,10 @@ with it is not: "I don't have a dog, I have two", "I'm not vegetarian, as my aun
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
-from palimpsest.streams.claims.conflict import base_form
+from palimpsest.streams.claims.conflict import CACHED_STATEMENTS, base_form
 from palimpsest.streams.claims.english import expanded
 from palimpsest.streams.claims.grammar import clause_claim
 from palimpsest.streams.claims.language import expression, word_set
@@ -24,9 +25,22 @@ _SENTENCES: Final = re.compile(r"(?<=[.!?…])\s+|\n+| and (?=(?:I|we|my)\b)")
 _LEAD: Final = expression("source_lead")
 _AND_THEN: Final = re.compile(r" and (?:then )?(?=(?:joined|started|got|bought|moved|went)\b)")
 """What someone did next: it takes nothing back of what was said before it."""
+_FROM: Final = re.compile(r"(?<= moved) from [A-Z][^,.]{1,40}?(?= to [A-Z])")
+"""Where somebody lived before, which the fact of a move leaves out."""
 _NOW: Final = re.compile(r"\b(?:now|new|again)\b", re.IGNORECASE)
 _FIRST_PERSON: Final = re.compile(r"(?:I|My)(?=['\u2019 ])")
 _JOINED: Final = re.compile(r"[,;:?()\"“”„»«「」『』\u2013\u2014]| - |\.\.")
+MAX_SENTENCE: Final = 200
+MAX_CLAUSES: Final = 4
+_CLAUSES: Final = re.compile(r"(?:, (?:and |but |so )?|; | (?:and|but) )(?:then )?")
+_OWN: Final = re.compile(r"(?:my|we|our)\b")
+_QUOTED: Final = re.compile(r"[:?()\"“”„»«「」『』\u2013\u2014]| - |\.\.")
+_OF_ANOTHER: Final = re.compile(
+    r"(?i)\b(?:it|its|that|this|those|these|there|them|one|ones|both|either|neither|other|only|just"
+    r"|except|instead|back|returned|rejoined|was|were|used|would|could|might|may|if|when|while)\b"
+)
+"""What tells more of another clause, or of another time."""
+_SPEAKER: Final = "Someone"
 _WORD: Final = re.compile(r"[\w@+][\w@.+'/-]*")
 _LIGHT: Final = word_set("source_light")
 _EVENTS: Final = frozenset(map(base_form, word_set("event_verbs")))
@@ -35,17 +49,47 @@ _YEAR: Final = re.compile(r"\b\d{4}\b")
 _TIMES: Final = word_set("source_times") | frozenset(MONTHS)
 
 
-def as_stated(source: str, fact: str) -> str | None:
+def as_stated(source: str, fact: str, *, by_clause: bool = True) -> str | None:
     """The fact, with the "now" of its source where it was left out; None unless a sentence of the
-    source is all of the fact, in its words."""
+    source is all of the fact, in its words, or `by_clause` one of several plain statements that it
+    consists of ("I left Bosch, I'm at Siemens now")."""
     if len(source) > MAX_CHARACTERS:
         return None
     sentences = _SENTENCES.split(source)
     sentences += [_AND_THEN.split(sentence, 1)[0] for sentence in sentences]
+    if by_clause:
+        sentences += [clause for each in sentences for clause in _plain_clauses(each)]
     found = next((sentence for sentence in sentences if _is_only(sentence, fact)), None)
     if found is None or _NOW.search(found) is None or _NOW.search(fact) is not None:
         return None if found is None else fact
     return f"{fact.rstrip(' .!')} now."
+
+
+@lru_cache(CACHED_STATEMENTS)
+def _plain_clauses(sentence: str) -> tuple[str, ...]:
+    """The clauses of a sentence; none unless each is a claim that says nothing of another one: "I
+    have no dog, I have two dogs"."""
+    plain = expanded(_LEAD.sub("", sentence.strip(), count=1).replace("\u2019", "'").rstrip(" .!"))
+    if len(plain) > MAX_SENTENCE or _QUOTED.search(plain):
+        return ()
+    clauses = _CLAUSES.split(plain)
+    if not 1 < len(clauses) <= MAX_CLAUSES:
+        return ()
+    is_own = clauses[0].startswith("I ")
+    clauses = [
+        f"I {each}" if is_own and each[:1].islower() and not _OWN.match(each) else each
+        for each in clauses
+    ]
+    about: set[str] = set()
+    for clause in clauses:
+        claim = None if _OF_ANOTHER.search(clause) else clause_claim(clause, _SPEAKER, None)
+        if claim is None:
+            return ()
+        words = _words(f"{claim.key} {claim.value}") - _LIGHT
+        if not about.isdisjoint(words):
+            return ()
+        about |= words
+    return tuple(clauses)
 
 
 def is_first_person(statement: str) -> bool:
@@ -63,7 +107,8 @@ def in_third_person(statement: str, speaker: str) -> str:
 
 
 def _is_only(sentence: str, fact: str) -> bool:
-    plain = expression("tail").sub("", _LEAD.sub("", sentence.strip(), count=1).rstrip(" .!"))
+    plain = expression("tail").sub("", _LEAD.sub("", sentence.strip(), count=1).rstrip(" .!,"))
+    plain = _FROM.sub("", plain, count=1)
     listed = fact.partition(",")
     if listed[1]:  # "Tokyo, Japan"
         plain = plain.replace(f",{listed[2].rstrip('.!')}", listed[2])

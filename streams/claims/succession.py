@@ -274,13 +274,14 @@ def _share_nothing(new: Claim, known: Claim) -> bool:
 
 def _is_moved(new: Claim, known: Claim) -> bool:
     """A move between places of which one is in no list: one may still lie in the other. With "now"
-    alone ("lives in Tromsø now") not from or to a country or a region."""
+    alone ("lives in Tromsø now") not from or to a country."""
     if new.slot != "home" or new.key or known.key:
         return False
     values = [each.value.casefold() for each in (new, known)]
     is_told = _MOVED.search(new.text) is not None
     return (
-        (is_told or (new.is_news and not any(map(_is_wide, values))))
+        (is_told or (new.is_news and not any(map(_is_country, values))))
+        and not any(map(_is_region, values))
         and is_name(new.value)
         and is_name(known.value)
         and not all(map(is_known, values))
@@ -288,10 +289,13 @@ def _is_moved(new: Claim, known: Claim) -> bool:
     )
 
 
-def _is_wide(place: str) -> bool:
+def _is_country(place: str) -> bool:
+    return is_known(place) and not is_city(place)
+
+
+def _is_region(place: str) -> bool:
     """Whether towns lie in the place, or it is a part of one."""
-    is_country = is_known(place) and not is_city(place)
-    return is_country or place in _REGIONS or _PART_OR_WHOLE.search(place) is not None
+    return place in _REGIONS or _PART_OR_WHOLE.search(place) is not None
 
 
 _PART_OR_WHOLE: Final = re.compile(
@@ -311,7 +315,7 @@ def _is_other_home(new: Claim, known: Claim) -> bool:
     values = [each.value.casefold() for each in (new, known)]
     if not all(_LIVES.search(each.text) and is_name(each.value) for each in (new, known)):
         return False
-    if any(map(_is_wide, values)):
+    if any(map(_is_region, values)):
         return False
     if new.value.isupper() or known.value.isupper():
         return False  # "LA" is in no list

@@ -299,10 +299,11 @@ def _job(text: str) -> bool:
     found = _JOB.fullmatch(text)
     if found is None:
         return False
-    head = found["head"].lower()
     if not word_set("praise").isdisjoint(found["job"].lower().split()):
         return False
-    known = head in word_set("jobs") or (head.endswith("s") and head[:-1] in word_set("jobs"))
+    # The last word, or the last two of them ("team lead"), one of them or several.
+    jobs = word_set("jobs")
+    known = _last(found["job"], jobs) or _last(found["head"].removesuffix("s"), jobs)
     where = found["where"]
     return (
         known

@@ -77,19 +77,16 @@ def graph_persist_stage(extraction_writes: bool) -> Stage:
         is_taken = extraction_writes if given.from_turns is None else given.from_turns
         if not (is_taken or _is_authored(given)):
             return Step()
-        names = tuple(dict.fromkeys(map(canonical, _names(given))))
-        classified = given.classified or NOT_CLASSIFIED
-        about = (each.memory_id for each in (*given.attributes, *classified.facts))
         graph = yield from LoadGraph(
             message.scope,
-            names,
-            (*given.memory_ids, *dict.fromkeys(filter(None, about))),
+            tuple(dict.fromkeys(map(canonical, _names(given)))),
+            (*given.memory_ids, *_about(given)),
             tuple(dict.fromkeys(map(canonical, _told_the_same(given)))),
             given.command_id,
             erased=given.imported is not None,
             links=tuple(dict.fromkeys(link_key(message.scope, *pair) for pair in _pairs(given))),
             attributes=(
-                *attribute_keys(message.scope, classified),
+                *attribute_keys(message.scope, given.classified or NOT_CLASSIFIED),
                 *_authored_keys(message.scope, given),
             ),
             aspects=tuple({canonical_name(each.aspect) for each in _aspects_to_remove(given)}),
@@ -112,6 +109,13 @@ def graph_persist_stage(extraction_writes: bool) -> Stage:
         return Step(writes=writes, emits=(Emit(GRAPH_CHANGES, change, "graph"),))
 
     return Stage(name="graph-persist", reads=(MEMORY_CHANGES,), process=process, stateful=True)
+
+
+def _about(given: GraphWork) -> Iterable[str]:
+    """The memories of attributes, and of facts that a model classified."""
+    classified = given.classified or NOT_CLASSIFIED
+    yield from filter(None, (each.memory_id for each in given.attributes))
+    yield from dict.fromkeys(each.memory_id for each in classified.facts)
 
 
 def _is_authored(given: GraphWork) -> bool:

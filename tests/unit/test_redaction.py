@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from palimpsest.schemas.erasure.quotations import ERASED, Quotations, is_mark, mark_of
-from palimpsest.schemas.erasure.redaction import Redaction, marks_of
+from palimpsest.schemas.erasure.quotations import ERASED, Quotations, is_mark, mark_of, marks_of
+from palimpsest.schemas.erasure.redaction import Redaction
 from palimpsest.schemas.identity import fact_memory_id, turn_memory_id
 from palimpsest.schemas.messages import ConversationTurn
 from palimpsest.schemas.normal_forms import folded

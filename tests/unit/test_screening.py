@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from palimpsest.schemas.envelope import derived_id
-from palimpsest.schemas.erasure.quotations import LONG
-from palimpsest.schemas.erasure.redaction import CHANGING, Redaction, marks_of
+from palimpsest.schemas.erasure.quotations import LONG, marks_of
+from palimpsest.schemas.erasure.redaction import CHANGING, Redaction
 from palimpsest.schemas.identity import command_memory_id, fact_memory_id, turn_memory_id
 from palimpsest.schemas.normal_forms import folded
 from palimpsest.stores.writing.redacted_tables import (
