@@ -177,7 +177,11 @@ def test_a_name_that_two_people_share_is_nobodys() -> None:
         ("I quit Bosch and work at Siemens.", "Ana quit Bosch.", True),
         ("I don't live in Oslo anymore, I moved to Rome.", "Ana no longer lives in Oslo.", True),
         ("I got divorced, and I live alone.", "Ana got divorced.", True),
-        ("I'm not vegetarian anymore, but I do not eat pork.", "Ana is no longer vegetarian.", True),
+        (
+            "I'm not vegetarian anymore, but I do not eat pork.",
+            "Ana is no longer vegetarian.",
+            True,
+        ),
         ("I don't have a dog, I have two dogs.", "Ana does not have a dog.", False),
         ("I left Bosch, I came back in May.", "Ana left Bosch.", False),
         ("I don't eat meat, I only eat fish.", "Ana does not eat meat.", False),
