@@ -125,3 +125,21 @@ def _is_light(words: list[str], place: int) -> bool:
     if word not in _LIGHT or (word == "a" and words[place] == "A" and place):
         return False
     return not place or words[place - 1].casefold() not in _NEGATIONS
+
+
+_INTRODUCED: Final = re.compile(
+    r"\w[\w' -]{0,40}?['\u2019]s (?:[a-z][\w-]{0,20} ){1,3}(?=(?P<name>[^\W\d_a-z][\w-]{1,30})\b)"
+)
+
+
+def by_their_names(one: str, other: str) -> tuple[str, str]:
+    """Both statements, where one is about "Ana's brother Max" and the other about "Max" both about
+    Max: whoever was introduced so is called by the name alone afterwards."""
+    return _by_name(one, other), _by_name(other, one)
+
+
+def _by_name(statement: str, other: str) -> str:
+    found = _INTRODUCED.match(statement)
+    if found is None or re.match(rf"{re.escape(found['name'])}(?:['\u2019]s)? ", other) is None:
+        return statement
+    return statement[found.end() :]

@@ -381,11 +381,13 @@ def _text(reading: _Reading, today: date | None) -> str:
         said = said._replace(tense="past", word=said.verb)  # "has got it on Monday" is no English
     verb = said.third_person(plural=subject.relation.rpartition(" ")[2] in PLURALS)
     words = [subject.holder, verb, after, value, *companions]
+    # What somebody is doing in a month is to come: "training for a marathon in October".
+    ahead = pattern.slot in ("plan", "family") or said.tense in ("progressive", "future")
     for time in times:
         if today is None or time.kind == "frequency":
             words.append(time.words)
         elif time.kind != "now":
-            words.append(dated(time, today, ahead=pattern.slot in ("plan", "family")))
+            words.append(dated(time, today, ahead=ahead))
     if today is not None and pattern.slot == "age":
         words.append(f"(as of {today.strftime('%B')} {today.year})")
     return f"{in_third_person(' '.join(filter(None, words)))}."

@@ -14,6 +14,7 @@ from palimpsest.streams.claims.conflict import CACHED_STATEMENTS, base_form
 from palimpsest.streams.claims.english import expanded
 from palimpsest.streams.claims.grammar import clause_claim
 from palimpsest.streams.claims.language import expression, word_set
+from palimpsest.streams.claims.subjects import subject_of
 from palimpsest.streams.text.dates import MONTHS
 
 MAX_CHARACTERS: Final = 20_000
@@ -27,6 +28,8 @@ _AND_THEN: Final = re.compile(r" and (?:then )?(?=(?:joined|started|got|bought|m
 """What someone did next: it takes nothing back of what was said before it."""
 _FROM: Final = re.compile(r"(?<= moved) from [A-Z][^,.]{1,40}?(?= to [A-Z])")
 """Where somebody lived before, which the fact of a move leaves out."""
+_GOES_BACK: Final = re.compile(r"\b(?:again|back|rejoined|returned)\b")
+"""Takes back what was said before: "I quit smoking and started again"."""
 _NOW: Final = re.compile(r"\b(?:now|new|again)\b", re.IGNORECASE)
 _FIRST_PERSON: Final = re.compile(r"(?:I|My)(?=['\u2019 ])")
 _JOINED: Final = re.compile(r"[,;:?()\"“”„»«「」『』\u2013\u2014]| - |\.\.")
@@ -56,7 +59,10 @@ def as_stated(source: str, fact: str, *, by_clause: bool = True) -> str | None:
     if len(source) > MAX_CHARACTERS:
         return None
     sentences = _SENTENCES.split(source)
-    sentences += [_AND_THEN.split(sentence, 1)[0] for sentence in sentences]
+    for sentence in tuple(sentences):
+        first, *then = _AND_THEN.split(sentence, maxsplit=1)
+        if not (by_clause and any(map(_GOES_BACK.search, then))):
+            sentences.append(first)
     if by_clause:
         sentences += [clause for each in sentences for clause in _plain_clauses(each)]
     found = next((sentence for sentence in sentences if _is_only(sentence, fact)), None)
@@ -75,9 +81,12 @@ def _plain_clauses(sentence: str) -> tuple[str, ...]:
     clauses = _CLAUSES.split(plain)
     if not 1 < len(clauses) <= MAX_CLAUSES:
         return ()
-    is_own = clauses[0].startswith("I ")
+    parsed = subject_of(clauses[0], _SPEAKER)
+    if parsed is None:
+        return ()
+    subject = clauses[0].removesuffix(parsed[1])
     clauses = [
-        f"I {each}" if is_own and each[:1].islower() and not _OWN.match(each) else each
+        f"{subject}{each}" if each[:1].islower() and not _OWN.match(each) else each
         for each in clauses
     ]
     about: set[str] = set()

@@ -14,7 +14,7 @@ from palimpsest.schemas.messages import Proposal, ScoredCandidate
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows.enumerations import Action
 from palimpsest.streams.claims.conflict import are_of_one_slot, contradicts, is_ambiguous
-from palimpsest.streams.claims.contradiction import same_fact
+from palimpsest.streams.claims.contradiction import by_their_names, same_fact
 from palimpsest.streams.claims.grammar import plainly_named
 from palimpsest.streams.claims.polarity import opposes, sides
 from palimpsest.streams.claims.source import as_stated
@@ -215,6 +215,9 @@ def _opposed(
         is_against = opposes(new, known, on) or (
             _is_near(fact, candidate, near) and contradicts(new, known, on)
         )
+        if not is_against:
+            named = by_their_names(new, known)
+            is_against = named != (new, known) and (opposes(*named, on) or contradicts(*named, on))
         if is_against and (is_own or not is_ambiguous(new, others)):
             return candidate
     return None
@@ -258,8 +261,10 @@ def may_meet(one: str, other: str) -> bool:
     """Whether two statements are compared however far apart they are in meaning."""
     # "Now" is not stored with a statement: it may be that either was told with it. Either may also
     # be the older one, which is what ended.
-    is_against = opposes(one, other) or opposes(other, one)
-    return are_of_one_slot(one, other) or is_against or may_succeed(one, other)
+    return any(
+        are_of_one_slot(a, b) or opposes(a, b) or opposes(b, a) or may_succeed(a, b)
+        for a, b in dict.fromkeys(((one, other), by_their_names(one, other)))
+    )
 
 
 def _contents(candidates: tuple[ScoredCandidate, ...], without: ScoredCandidate) -> Iterable[str]:
