@@ -358,7 +358,7 @@ _EXCLUDES: Final[Mapping[str, Callable[[Stated, Stated], bool]]] = {
 """By slot. A possession that is sold ends the one that was had; one more is one more."""
 
 _ADDRESSES: Final = (expression("mail"), expression("telephone"), expression("street"))
-_EVENT: Final = expression("event")
+_EVENTS_ON_DAYS: Final = (expression("event"), expression("planned"))
 _PARTNER: Final = expression("partner")
 _ONE_DAY: Final = re.compile(r"wedding|due date|deadline|graduation|surgery|moving day")
 _MAIL: Final = re.compile(r"e-?mail(?: address)?")
@@ -371,14 +371,14 @@ def is_other_attribute(new: str, known: str) -> bool:
         return True
     said = _folded(new)
     lately = said.endswith(" now")
-    for shape in (*_ADDRESSES, _EVENT):
+    for shape in (*_ADDRESSES, *_EVENTS_ON_DAYS):
         one = shape.fullmatch(said.removesuffix(" now"))
         if one is None:
             continue
         other = shape.fullmatch(_folded(known).removesuffix(" now"))
         if other is None or one["holder"] != other["holder"] or _key(one) != _key(other):
             continue
-        if shape is not _EVENT:
+        if shape in _ADDRESSES:
             return _is_another(one["value"], other["value"])
         same_shape = one["value"][0].isdigit() == other["value"][0].isdigit()
         moved = lately or one["news"] is not None or _ONE_DAY.fullmatch(one["key"]) is not None
@@ -427,8 +427,11 @@ _DATED_SLOTS: Final = ("home", "work", "relationship", "possession")
 _AS_OF: Final = re.compile(r" \(as of [A-Z][a-z]+ \d{4}\)")
 _LATELY: Final = re.compile(r" (?:now|again)[.!]?$")
 _NOT_INSIDE: Final = re.compile(r" (?:near|outside|at|with|on) ")
-_COMPANY: Final = re.compile(r" with (?:their|her|his|my) [\w' -]{1,40}$")
-"""Who lives with their cat in one city lives there with it."""
+_BESIDE: Final = {
+    "home": " with (?:their|her|his|my) [\\w' -]{1,40}$",
+    "work": " as an? [\\w' -]+$",
+}
+"""Who lives in a city with their cat, or works somewhere as a cook, lives and works there."""
 
 
 def contradicts(new: str, known: str, known_on: date | None = None) -> bool:
@@ -538,7 +541,7 @@ def _stated(statement: str) -> Stated | None:
         if slot not in _DATED_SLOTS and claim.slot != "event":
             return None
         said = said[: dated.start()]
-    said = _COMPANY.sub("", said) if slot == "home" else said
+    said = re.sub(_BESIDE[slot], "", said) if slot in _BESIDE else said
     holder, value = claim.holder.casefold(), claim.value.casefold()
     if not _is_all(said, slot, (holder, value, claim.key)):
         return None

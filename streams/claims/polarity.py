@@ -58,6 +58,9 @@ _MATTERS: Final = {
 _NONE_OF: Final = re.compile(r"(?i)(?:no|any) ")
 _APART: Final = re.compile(r",? (?:and|or) |, ")
 _LATELY: Final = re.compile(r" (?:now|again)$")
+_AS_JOB: Final = re.compile(
+    r"( (?:works|is working|has worked|has been working) (?:at|for) [^,;]{2,40}?) as an? [\w' /-]{2,40}$"
+)
 _USED_TO: Final = re.compile(r"(?P<verb>[a-z]+)(?P<rest>(?: .+)?)")
 
 
@@ -150,7 +153,7 @@ def words_of_its_topics(statement: str) -> str:
 @lru_cache(CACHED_STATEMENTS)
 def sides(statement: str) -> tuple[Side, ...]:
     """The sides that a statement takes; none where it is not one plain claim."""
-    whole = _LATELY.sub("", statement.rstrip(" .!"))
+    whole = _AS_JOB.sub(r"\1", _LATELY.sub("", statement.rstrip(" .!")))
     plain, when = split_date(whole)
     stated = _HOW_WELL.sub("", plain)
     plain = FOR_LONG.sub(r"\1", stated)
@@ -213,6 +216,8 @@ def _implied(claim: Claim, when: tuple[int, ...]) -> Iterator[Side]:
         yield Side(owner, "expects", frozenset((_topic("baby"),)), False, when)
     if is_loss and base_form(relation) in _PARTNERS:
         yield Side(owner, "status", frozenset(map(_topic, ("married", "engaged"))), False, when)
+    if name and not is_loss and base_form(relation) in _PARTNERS:
+        yield Side(owner, "with", frozenset((name,)), True, when)
     if not is_loss:
         key = _topic(relation)
         yield Side(owner, "has", _KINDS.get(relation, frozenset()) | {key}, True, when)

@@ -401,7 +401,9 @@ def _is_given_name(text: str) -> bool:
 def _as_appointment(match: re.Match[str]) -> str:
     """ "My flight to Oslo is on Friday" as "I have a flight to Oslo on Friday"."""
     what = match["what"]
-    return f"I have {_with_article(what)} " if fits("appointment", f"a {what}") else match.group()
+    if not fits("appointment", f"a {what}"):
+        return match.group()
+    return f"I {match['now'] or ''}have {_with_article(what)} "
 
 
 def _two_verbs(clause: str, speaker: str, today: date) -> list[Claim]:

@@ -13,7 +13,12 @@ from palimpsest.schemas.identity import fact_memory_id
 from palimpsest.schemas.messages import Proposal, ScoredCandidate
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows.enumerations import Action
-from palimpsest.streams.claims.conflict import are_of_one_slot, contradicts, is_ambiguous
+from palimpsest.streams.claims.conflict import (
+    are_of_one_slot,
+    contradicts,
+    is_ambiguous,
+    is_other_attribute,
+)
 from palimpsest.streams.claims.contradiction import by_their_names, same_fact
 from palimpsest.streams.claims.grammar import plainly_named
 from palimpsest.streams.claims.polarity import opposes, sides
@@ -262,7 +267,11 @@ def may_meet(one: str, other: str) -> bool:
     # "Now" is not stored with a statement: it may be that either was told with it. Either may also
     # be the older one, which is what ended.
     return any(
-        are_of_one_slot(a, b) or opposes(a, b) or opposes(b, a) or may_succeed(a, b)
+        are_of_one_slot(a, b)
+        or is_other_attribute(a, b)
+        or opposes(a, b)
+        or opposes(b, a)
+        or may_succeed(a, b)
         for a, b in dict.fromkeys(((one, other), by_their_names(one, other)))
     )
 
