@@ -61,6 +61,7 @@ _LATELY: Final = re.compile(r" (?:now|again)$")
 _AS_JOB: Final = re.compile(
     r"( (?:works|is working|has worked|has been working) (?:at|for) [^,;]{2,40}?) as an? [\w' /-]{2,40}$"
 )
+_AT_ORG: Final = re.compile(r" (?:at|of|for) [A-Z][^,;]{1,40}$")
 _USED_TO: Final = re.compile(r"(?P<verb>[a-z]+)(?P<rest>(?: .+)?)")
 
 
@@ -175,7 +176,9 @@ def sides(statement: str) -> tuple[Side, ...]:
         return implied if claim.key == "kind" else (*implied, *done)
     # "Tom is no longer Ana's boss": of whom it is denied stands before it.
     is_before = not claim.holds and is_name(claim.value) and _ends_with(plain, claim.key)
-    if not _ends_with(plain, claim.value) and not is_before:
+    # A student at MIT is a student.
+    is_somewhere = claim.slot == "occupation" and claim.holds and _AT_ORG.search(plain) is not None
+    if not _ends_with(plain, claim.value) and not is_before and not is_somewhere:
         return implied
     return (*implied, *_sides(claim, when))
 
