@@ -15,10 +15,10 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date
-from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from palimpsest.streams.claims.attributes import is_other_attribute
 from palimpsest.streams.claims.claim import Claim
 from palimpsest.streams.claims.grammar import claim_of, is_somebody_no_more
 from palimpsest.streams.claims.language import (
@@ -28,7 +28,7 @@ from palimpsest.streams.claims.language import (
     rewritings,
     word_set,
 )
-from palimpsest.streams.claims.values import apart, is_known
+from palimpsest.streams.claims.values import apart, are_two_names, is_known, tells_more
 from palimpsest.streams.text.dates import MONTHS
 
 MAX_CHARACTERS: Final = 200
@@ -192,8 +192,6 @@ _ENDS: Final = {
 """What ends a status that was."""
 _MEATLESS: Final = frozenset(("vegan", "vegetarian", "pescatarian"))
 _SAME_KIND: Final = {"movie": "film", "color": "colour", "tv show": "show", "meal": "food"}
-_MIN_SIMILAR: Final = 0.4
-"""Of two names, from which they may be spellings of one (Kathrin, Catherine)."""
 
 
 class Stated(NamedTuple):
@@ -211,18 +209,6 @@ class Stated(NamedTuple):
 def excludes(new: Stated, known: Stated) -> bool:
     """Whether `known` cannot hold once `new` does; both are of one holder and slot."""
     return _EXCLUDES[new.slot](new, known)
-
-
-def _tells_more(one: str, other: str) -> bool:
-    left, right = set(one.split()), set(other.split())
-    return left <= right or right <= left
-
-
-def are_two_names(one: str, other: str, *, least: float = _MIN_SIMILAR) -> bool:
-    """Whether two folded names are no forms of one: their similarity is less than `least`."""
-    if _tells_more(one, other) or one in other or other in one:
-        return False
-    return SequenceMatcher(None, one, other, autojunk=False).ratio() < least
 
 
 def _are_names(one: Stated, other: Stated) -> bool:
@@ -327,7 +313,7 @@ def _other_diet(new: Stated, known: Stated) -> bool:
 
 def _other_favourite(new: Stated, known: Stated) -> bool:
     kinds = [_kind_of(each) for each in (new, known)]
-    if kinds[0] != kinds[1] or kinds[0].endswith("s") or _tells_more(new.value, known.value):
+    if kinds[0] != kinds[1] or kinds[0].endswith("s") or tells_more(new.value, known.value):
         return False
     values = {new.value, known.value}
     if any(values <= listed for listed in FAVOURITES):
@@ -356,69 +342,6 @@ _EXCLUDES: Final[Mapping[str, Callable[[Stated, Stated], bool]]] = {
     "count": _other_count,
 }
 """By slot. A possession that is sold ends the one that was had; one more is one more."""
-
-_ADDRESSES: Final = (expression("mail"), expression("telephone"), expression("street"))
-_EVENTS_ON_DAYS: Final = (expression("event"), expression("planned"))
-_PARTNER: Final = expression("partner")
-_ONE_DAY: Final = re.compile(r"wedding|due date|deadline|graduation|surgery|moving day")
-_MAIL: Final = re.compile(r"e-?mail(?: address)?")
-
-
-def is_other_attribute(new: str, known: str) -> bool:
-    """Whether `new` gives another address, partner or day of an event. Several events may share a
-    name (an exam, a class), so the day of most is another only where it is said to have moved."""
-    if _is_other_partner(new, known):
-        return True
-    said = _folded(new)
-    lately = said.endswith(" now")
-    for shape in (*_ADDRESSES, *_EVENTS_ON_DAYS):
-        one = shape.fullmatch(said.removesuffix(" now"))
-        if one is None:
-            continue
-        other = shape.fullmatch(_folded(known).removesuffix(" now"))
-        if other is None or one["holder"] != other["holder"] or _key(one) != _key(other):
-            continue
-        if shape in _ADDRESSES:
-            return _is_another(one["value"], other["value"])
-        same_shape = one["value"][0].isdigit() == other["value"][0].isdigit()
-        moved = lately or one["news"] is not None or _ONE_DAY.fullmatch(one["key"]) is not None
-        return moved and same_shape and one["value"] != other["value"]
-    return False
-
-
-def _is_other_partner(new: str, known: str) -> bool:
-    found = [_PARTNER.fullmatch(each.replace("\u2019", "'").rstrip(".! ")) for each in (new, known)]
-    one, other = found
-    if one is None or other is None or one["key"] != other["key"]:
-        return False
-    names = [each["value"].casefold() for each in (one, other)]
-    if one["holder"].casefold() != other["holder"].casefold() or any(
-        map(_ADJECTIVE.fullmatch, names)
-    ):
-        return False
-    return are_two_names(*names)
-
-
-def _is_another(new: str, known: str) -> bool:
-    """Another address or number, not the same in another notation."""
-    if "@" in new:
-        return new != known
-    house = re.match(r"\d+\w? ", new)
-    if house is not None and not new.replace(" ", "").isdecimal():
-        return not known.startswith(house[0])
-    digits, others = (re.sub(r"\D", "", text) for text in (new, known))
-    return not (digits.endswith(others) or others.endswith(digits))
-
-
-def _key(found: re.Match[str]) -> str:
-    return _MAIL.sub("email", found["key"]).replace("phone number", "number")
-
-
-def _folded(statement: str) -> str:
-    if len(statement) > MAX_CHARACTERS:
-        return ""
-    return statement.replace("\u2019", "'").casefold().rstrip(".! ")
-
 
 _ANYWHERE: Final = frozenset("is are was now just recently again has have been become 's".split())
 _FRAMES: Final = {slot: frozenset(words.split()) for slot, words in ENGLISH["frames"].items()}

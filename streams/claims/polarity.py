@@ -59,7 +59,8 @@ _NONE_OF: Final = re.compile(r"(?i)(?:no|any) ")
 _APART: Final = re.compile(r",? (?:and|or) |, ")
 _LATELY: Final = re.compile(r" (?:now|again)$")
 _AS_JOB: Final = re.compile(
-    r"( (?:works|is working|has worked|has been working) (?:at|for) [^,;]{2,40}?) as an? [\w' /-]{2,40}$"
+    r"( (?:works|is working|has worked|has been working) (?:at|for) [^,;]{2,40}?)"
+    r" as an? [\w' /-]{2,40}$"
 )
 _AT_ORG: Final = re.compile(r" (?:at|of|for) [A-Z][^,;]{1,40}$")
 _USED_TO: Final = re.compile(r"(?P<verb>[a-z]+)(?P<rest>(?: .+)?)")

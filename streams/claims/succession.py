@@ -16,7 +16,6 @@ from palimpsest.streams.claims.claim import Claim
 from palimpsest.streams.claims.conflict import (
     CACHED_STATEMENTS,
     COUNTED,
-    are_two_names,
     base_form,
     split_date,
 )
@@ -24,7 +23,7 @@ from palimpsest.streams.claims.exclusive import is_exclusive, is_other_value
 from palimpsest.streams.claims.grammar import claim_of
 from palimpsest.streams.claims.language import PLACES, spaced_set, word_set
 from palimpsest.streams.claims.subjects import PLURALS
-from palimpsest.streams.claims.values import apart, fits, is_city, is_known, is_name
+from palimpsest.streams.claims.values import apart, are_two_names, fits, is_city, is_known, is_name
 from palimpsest.streams.text.dates import MONTHS
 from palimpsest.streams.text.entity_names import name_evidence
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Final
 
@@ -471,3 +472,19 @@ def value_of(kind: str, text: str) -> str:
     if found is not None:
         return found[1].lower() if kind == "meal" else without_determiner(found[1])
     return without_determiner(text) if kind not in ("verb", "liked") else text.removeprefix("to ")
+
+
+_MIN_SIMILAR: Final = 0.4
+"""Of two names, from which they may be spellings of one (Kathrin, Catherine)."""
+
+
+def tells_more(one: str, other: str) -> bool:
+    left, right = set(one.split()), set(other.split())
+    return left <= right or right <= left
+
+
+def are_two_names(one: str, other: str, *, least: float = _MIN_SIMILAR) -> bool:
+    """Whether two folded names are no forms of one: their similarity is less than `least`."""
+    if tells_more(one, other) or one in other or other in one:
+        return False
+    return SequenceMatcher(None, one, other, autojunk=False).ratio() < least

@@ -13,11 +13,11 @@ from palimpsest.schemas.identity import fact_memory_id
 from palimpsest.schemas.messages import Proposal, ScoredCandidate
 from palimpsest.schemas.normal_forms import content_hash, storage_content
 from palimpsest.schemas.rows.enumerations import Action
+from palimpsest.streams.claims.attributes import is_other_attribute
 from palimpsest.streams.claims.conflict import (
     are_of_one_slot,
     contradicts,
     is_ambiguous,
-    is_other_attribute,
 )
 from palimpsest.streams.claims.contradiction import by_their_names, same_fact
 from palimpsest.streams.claims.grammar import plainly_named
