@@ -364,9 +364,13 @@ def _cascade(shard: Shard, scope: str, ids: Sequence[str], left: str) -> list[Ro
     known = {row["id"]: row for row in rows(shard, these, [scope, sorted(named)])}
     going = drawn_from_nothing_else(ids, sources, known.keys(), answers)
     unit, changed = shard.unit(), tuple(key for key in going if known[key]["version"] > 1)
-    found_of = unit.answer(Load(scope, sources_of=changed, states_of=changed))
-    assert isinstance(found_of, Loaded)
-    back = still_said(found_of, {*ids, *going})
+    loaded = unit.answer(Load(scope, memory_ids=changed, sources_of=changed, states_of=changed))
+    assert isinstance(loaded, Loaded)
+    back = {
+        key: row
+        for key, row in still_said(loaded, {*ids, *going}).items()
+        if not loaded.memories[key].is_deleted
+    }
     hashes = tuple(row.content_hash for row in back.values())
     same = unit.answer(Load(scope, content_hashes=hashes))
     assert isinstance(same, Loaded)

@@ -315,6 +315,21 @@ def test_a_cascade_takes_a_memory_back_to_what_another_turn_says(tmp_path: Path)
         assert pipeline.memories() == ["Ana lives in Bergen."]
 
 
+def test_a_preview_of_an_erasure_takes_nothing_forgotten_back(tmp_path: Path) -> None:
+    with Pipeline(tmp_path, pipeline_settings(FULL)) as pipeline:
+        said = ("I live in Oslo. I like tea.", "I live in Bergen now.")
+        for number, text in enumerate(said, 1):
+            pipeline.say(text, first=number, speaker="Ana")
+            pipeline.run()
+        home = "SELECT memory_id FROM memory_rows WHERE content = 'Ana lives in Bergen.'"
+        [memory] = pipeline.values(home)
+        pipeline.command(forgotten(memory))
+        pipeline.run()
+        ids = (turn_memory_id("ana", "t2"),)
+        [shown] = ask(pipeline, PreviewForget(memory_ids=ids, scope="ana", hard=True))["cascade"]
+        assert (shown["id"], shown["left"]) == (memory, None)
+
+
 def test_what_a_person_saved_stays_whoever_repeats_it(tmp_path: Path) -> None:
     with scripted(tmp_path) as pipeline:
         pipeline.command(RememberCommand(content="Ana lives in Oslo"))
