@@ -90,6 +90,8 @@ for _slot, _verbs, _words, _tenses, _kind, _key, _marks, _value in (
 MAX_CLAUSE_CHARACTERS: Final = 240
 MAX_TAILS: Final = 4
 USER: Final = "The user"
+_USER_ALONE: Final = re.compile(r"^User(?=[ '])")
+"""As agents write it: "User prefers dark mode"."""
 RECENTLY: Final = Time("point", "recently")
 
 _DATES: Final[dict[Slot, tuple[TimeKind, ...]]] = {
@@ -122,6 +124,7 @@ def claim_of(statement: str, speaker: str = USER) -> Claim | None:
     In the third person; what stands in the first is about `speaker`. `text` is the statement.
     """
     text = " ".join(statement.replace("\u2019", "'").split()).rstrip()
+    text = _USER_ALONE.sub(USER, text, count=1)
     if len(text) > MAX_CLAUSE_CHARACTERS or not text:
         return None
     plain = expanded(_AS_OF.sub("", text).rstrip(".!"))

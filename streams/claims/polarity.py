@@ -16,6 +16,7 @@ from datetime import date
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from palimpsest.streams.claims.change import tells_change
 from palimpsest.streams.claims.claim import Claim
 from palimpsest.streams.claims.conflict import (
     CACHED_STATEMENTS,
@@ -81,6 +82,7 @@ def opposes(new: str, known: str, known_on: date | None = None) -> bool:
     return (
         is_unlike_favourite(new, known)
         or succeeds(new, known)
+        or (_is_of_anything(new, known) and tells_change(new, known))
         or any(
             one.holds != other.holds
             and (one.holder, one.matter) == (other.holder, other.matter)
@@ -92,6 +94,19 @@ def opposes(new: str, known: str, known_on: date | None = None) -> bool:
             for other in sides(known)
         )
     )
+
+
+def _is_of_anything(new: str, known: str) -> bool:
+    """Whether one of the two is no plain claim, or both are preferences, of which only the words
+    tell what is preferred to what."""
+    claims = (_plain_claim(new), _plain_claim(known))
+    return None in claims or all(each is not None and each.key == "preference" for each in claims)
+
+
+@lru_cache(CACHED_STATEMENTS)
+def _plain_claim(statement: str) -> Claim | None:
+    found = claim_of(_LATELY.sub("", statement.rstrip(" .!")))
+    return None if found is None or found.qualified else found
 
 
 def _denies(denial: Side, said: Side) -> bool:

@@ -44,7 +44,8 @@ class Subject(NamedTuple):
 
 _ATTRIBUTE: Final = expression("attribute")
 _NAMES: Final = expression("subjects_names")
-_THE_USER: Final = re.compile(r"(?:the|The) user\b")
+_THE_USER: Final = re.compile(r"(?:(?:the|The) user\b|User(?=[ '\u2019]))")
+"""Agents write both: "User prefers dark mode"."""
 
 
 def subject_of(text: str, speaker: str) -> tuple[Subject, str] | None:

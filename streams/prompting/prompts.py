@@ -202,8 +202,8 @@ def extraction_prompt(
     for Japan): the day that "yesterday" is counted from. Text beyond `max_characters` is cut and
     marked, and echoed context left out. `context` comes oldest first and is marked as not to be
     extracted from. `subject`:
-    content, speaker, role, occurred_at (RFC 3339 with that offset), explicit_intent, context
-    (speaker, role, occurred_at in UTC, content).
+    content, speaker, role, occurred_at (RFC 3339 with that offset), explicit_intent,
+    is_remembered (on request), context (speaker, role, occurred_at in UTC, content).
     """
     published = turn.published_content
     said = spoken(turn.content if published is None else storage_content(published))
@@ -230,6 +230,7 @@ def extraction_prompt(
             "role": turn.role,
             "occurred_at": _moment(occurred_at),
             "explicit_intent": turn.explicit_long_term_memory_intent,
+            "is_remembered": turn.memory_id is not None,
             "context": [
                 {
                     "speaker": before.speaker,

@@ -14,6 +14,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from palimpsest.streams.claims.change import may_tell_change
 from palimpsest.streams.claims.claim import CATEGORIES, Claim
 from palimpsest.streams.claims.conflict import contradicts
 from palimpsest.streams.claims.contradiction import same_fact
@@ -37,6 +38,8 @@ DEFAULT_CONFIDENCE: Final = 0.98
 437 that the rules drew from the three development sets (LoCoMo, REALTALK, LongMemEval),
 on which they were written, read one by one by one reader. Slots without one had 117 facts
 together."""
+OF_ANYTHING: Final = 0.9
+"""Of a remembered statement that is no claim about a person."""
 _UNNAMED: Final = frozenset(("", "user", "the user", "human", "i", "me", "you"))
 
 
@@ -101,6 +104,9 @@ def _extract(subject: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         for triple in triples_of(claim):
             relations.append({**triple._asdict(), "confidence": _confidence(claim)})
     facts: list[JsonValue] = [_fact(claim, occurred_at, explicit) for claim in claims]
+    if not claims and subject.get("is_remembered") is True and may_tell_change(whole):
+        # No claim about a person: compared as it is with what is known of the same thing.
+        facts = [{"content": whole, "type": "fact", "confidence": OF_ANYTHING}]
     return {"facts": facts, "entities": relations}
 
 
