@@ -90,7 +90,7 @@ for _slot, _verbs, _words, _tenses, _kind, _key, _marks, _value in (
 MAX_CLAUSE_CHARACTERS: Final = 240
 MAX_TAILS: Final = 4
 USER: Final = "The user"
-_USER_ALONE: Final = re.compile(r"^User(?=[ '])")
+_USER_ALONE: Final = re.compile(r"^User(?= [a-z]|['\u2019]s )")
 """As agents write it: "User prefers dark mode"."""
 RECENTLY: Final = Time("point", "recently")
 
@@ -124,7 +124,7 @@ def claim_of(statement: str, speaker: str = USER) -> Claim | None:
     In the third person; what stands in the first is about `speaker`. `text` is the statement.
     """
     text = " ".join(statement.replace("\u2019", "'").split()).rstrip()
-    text = _USER_ALONE.sub(USER, text, count=1)
+    text = _of_the_user(text)
     if len(text) > MAX_CLAUSE_CHARACTERS or not text:
         return None
     plain = expanded(_AS_OF.sub("", text).rstrip(".!"))
@@ -148,15 +148,21 @@ def is_somebody_no_more(new: str, known: str) -> bool:
 def plainly_named(speaker: str) -> Callable[[str], str]:
     """Returns what gives a statement that begins with the speaker's name one that is read as a
     name, where theirs is not ("Ben 😀", "user 1", "sam@y.org", "Ana B."): claims about them could
-    not be compared otherwise."""
+    not be compared otherwise. "User" becomes "The user"."""
     if not speaker or _is_read(speaker):
-        return str
+        return _of_the_user
 
     def named(statement: str) -> str:
         rest = statement.removeprefix(speaker)
-        return f"{STAND_IN}{rest}" if rest != statement and rest[:1] in " '\u2019" else statement
+        if rest != statement and rest[:1] in " '\u2019":
+            return f"{STAND_IN}{rest}"
+        return _of_the_user(statement)
 
     return named
+
+
+def _of_the_user(statement: str) -> str:
+    return _USER_ALONE.sub(USER, statement, count=1)
 
 
 @lru_cache(1024)

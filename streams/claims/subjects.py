@@ -44,7 +44,7 @@ class Subject(NamedTuple):
 
 _ATTRIBUTE: Final = expression("attribute")
 _NAMES: Final = expression("subjects_names")
-_THE_USER: Final = re.compile(r"(?:(?:the|The) user\b|User(?=[ '\u2019]))")
+_THE_USER: Final = re.compile(r"(?:(?:the|The) user\b|User(?= [a-z]|['\u2019]s ))")
 """Agents write both: "User prefers dark mode"."""
 
 
