@@ -25,23 +25,27 @@ _SIGNS: Final = re.compile(
 """One of these is in every statement that tells of a change, or rules out another."""
 _WORD: Final = re.compile(r"[\w@#$€£%+][\w@#$€£%+./:'-]*")
 _LATELY: Final = frozenset("now currently nowadays".split())
+_NEGATIONS: Final = frozenset(("no", "not", "never"))
 _DENIALS: Final = frozenset("no not never longer anymore".split())
 _ARTICLES: Final = frozenset(("a", "an", "the"))
 _LIGHT: Final = frozenset("do does did any more".split())
 _NO_VALUE: Final = _DENIALS | frozenset("from to in on at with by for of and or".split())
 """Where one of these differs, another thing is told, not another value."""
-_SOME: Final = frozenset("some many most few several he she it they this that these those".split())
+_UNKNOWN: Final = frozenset(
+    "some many most few several he she it they this that these those i my we our".split()
+)
 """Of some it holds, and of others not; whom a pronoun means is not known."""
 _RULES: Final = frozenset("always use prefer write".split())
 _PURPOSES: Final = frozenset("for in when to as on".split())
-_MOVED: Final = re.compile(
-    r"(?i)(?P<subject>[^,;:]{2,60}?) (?:(?:has|have|had|was|were|is|are|got|been|just|recently) )*"
+_BECAME: Final = re.compile(
+    r"(?i)(?P<subject>[^,;:]{2,60}?)"
+    r" (?:(?:has|have|had|was|were|is|are|got|been|just|recently) ){0,3}"
     r"(?P<verb>moved|switched|migrated|changed|relocated|upgraded|downgraded|rescheduled|postponed"
     r"|increased|decreased|raised|lowered|dropped|renamed|went up|went down)"
     r"(?: from (?P<old>[^,;]{1,60}?))? to (?P<to>[^,;]{1,60})"
 )
 _STANDS: Final = re.compile(
-    r"(?:is|are|was|were|runs?|happens?|takes? place|meets?|starts?|lives?)(?: \w+)?"
+    r"(?:is|are|was|were|runs?|happens?|takes? place|meets?|starts?)(?: \w+)?"
     r" (?:at|in|on|under|by)\b"
     r"|(?:is|are) (?:called|named|set to|scheduled for|due|\W?\d)|(?:uses?|costs?|has|have|runs?) "
 )
@@ -53,19 +57,21 @@ def may_tell_change(statement: str) -> bool:
     if len(statement) > MAX_CHARACTERS:
         return False
     words = _words(statement)
-    if not words or words[0] in _SOME:
+    if not words or words[0] in _UNKNOWN:
         return False
     is_told = not (_LATELY | _DENIALS).isdisjoint(words)
     is_rule = words[0] in _RULES and not _PURPOSES.isdisjoint(words)
-    return is_told or is_rule or _MOVED.fullmatch(statement.rstrip(" .!")) is not None
+    return is_told or is_rule or _BECAME.fullmatch(statement.rstrip(" .!")) is not None
 
 
 def tells_change(new: str, known: str) -> bool:
     """Whether `new` says that what `known` says is no longer so, or is something else now."""
-    if max(len(new), len(known)) > MAX_CHARACTERS or _SIGNS.search(new) is None:
+    if max(len(new), len(known)) > MAX_CHARACTERS or "?" in new + known:
+        return False
+    if _SIGNS.search(new) is None:
         return False
     one, other = _words(new), _words(known)
-    if not one or not other or not _SOME.isdisjoint((one[0], other[0])):
+    if not one or not other or not _UNKNOWN.isdisjoint((one[0], other[0])):
         return False
     return _is_denied(one, other) or _is_replaced(one, other) or _is_moved(new, known)
 
@@ -78,7 +84,9 @@ def _words(statement: str) -> tuple[str, ...]:
 
 
 def _is_denied(one: Sequence[str], other: Sequence[str]) -> bool:
-    if _DENIALS.isdisjoint(one) or not _DENIALS.isdisjoint(other):
+    # "Never not" is no denial.
+    is_one = sum(word in _NEGATIONS for word in one) == 1
+    if not is_one or not _DENIALS.isdisjoint(other):
         return False
     said, known = (
         [base_form(word) for word in words if word not in _DENIALS | _LIGHT | _LATELY]
@@ -113,7 +121,7 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _is_moved(new: str, known: str) -> bool:
-    found = _MOVED.fullmatch(new.rstrip(" .!"))
+    found = _BECAME.fullmatch(new.rstrip(" .!"))
     if found is None:
         return False
     subject, said = _words(found["subject"]), _words(known)

@@ -80,10 +80,10 @@ def decided_by_rules(
 ) -> Proposal:
     """Decides without a model: proposes to update a contradicted memory, and to add anything else.
 
-    The memory must also be about the same holder in the same slot of one value, or near in meaning:
-    without a cosine that is unknown, and only ADD is proposed. And it must not be dated later than
-    the fact, as when an old conversation is imported; a memory dated long after `now` has a wrong
-    date, and may be ended. Candidates are examined in order, best first. If the text of the
+    The memory must also be about the same holder in the same slot of one value, or denied in the
+    same words, or near in meaning, which is unknown without a cosine. And it must not be dated
+    later than the fact, as when an old conversation is imported; a memory dated long after `now`
+    has a wrong date, and may be ended. Candidates are examined in order, best first. If the text of the
     `source` is known, a fact ends nothing unless the source states it and no more.
 
     `later` has the candidates said after the fact, by id, as their sources state them, `told` all

@@ -115,10 +115,12 @@ def test_the_rules_see_contradictions() -> None:
     assert proposal.review_needed
 
 
-def test_without_a_cosine_the_rules_propose_nothing_but_to_add() -> None:
+def test_without_a_cosine_what_is_denied_in_the_same_words_is_near() -> None:
     known = memory("m", "The cache is enabled on the server")
     store = finding(candidate(known, cosine=None, keyword=0.9))
     [proposal] = intent(decide(facts("The cache is not enabled on the server"), store)).proposals
+    assert (proposal.action, proposal.target_id) == ("UPDATE", "m")
+    [proposal] = intent(decide(facts("The cache of the server is disabled"), store)).proposals
     assert (proposal.action, proposal.target_id) == ("ADD", None)
 
 
