@@ -83,8 +83,8 @@ def decided_by_rules(
     The memory must also be about the same holder in the same slot of one value, or denied in the
     same words, or near in meaning, which is unknown without a cosine. And it must not be dated
     later than the fact, as when an old conversation is imported; a memory dated long after `now`
-    has a wrong date, and may be ended. Candidates are examined in order, best first. If the text of the
-    `source` is known, a fact ends nothing unless the source states it and no more.
+    has a wrong date, and may be ended. Candidates are examined in order, best first. If the text of
+    the `source` is known, a fact ends nothing unless the source states it and no more.
 
     `later` has the candidates said after the fact, by id, as their sources state them, `told` all
     that these have said. Where one contradicts the fact, an UPDATE of it is proposed all the same,
