@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from palimpsest.streams.claims.language import expression
-from palimpsest.streams.claims.values import are_two_names
+from palimpsest.streams.claims.values import are_two_names, tells_more
 
 _ADDRESSES: Final = (expression("mail"), expression("telephone"), expression("street"))
 _EVENTS_ON_DAYS: Final = (expression("event"), expression("planned"))
@@ -55,6 +55,8 @@ def _is_another(new: str, known: str) -> bool:
     """Another address or number, not the same in another notation."""
     if "@" in new:
         return new != known
+    if tells_more(*(re.sub("[,/]", " ", text) for text in (new, known))):
+        return False  # one has the town, too
     house = re.match(r"\d+\w? ", new)
     if house is not None and not new.replace(" ", "").isdecimal():
         return not known.startswith(house[0])

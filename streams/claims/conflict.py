@@ -350,11 +350,13 @@ _DATED_SLOTS: Final = ("home", "work", "relationship", "possession")
 _AS_OF: Final = re.compile(r" \(as of [A-Z][a-z]+ \d{4}\)")
 _LATELY: Final = re.compile(r" (?:now|again)[.!]?$")
 _NOT_INSIDE: Final = re.compile(r" (?:near|outside|at|with|on) ")
-_BESIDE: Final = {
-    "home": " with (?:their|her|his|my) [\\w' -]{1,40}$",
-    "work": " as an? [\\w' -]+$",
-}
-"""Who lives in a city with their cat, or works somewhere as a cook, lives and works there."""
+_COMPANY: Final = re.compile(r" with (?:their|her|his|my) [\w' -]{1,40}$")
+"""Who lives with their cat in one city lives there with it."""
+AS_JOB: Final = re.compile(
+    r"( (?:works|is working|has worked|has been working) (?:at|for) [^,;]{2,40}?)"
+    r" as an? [\w' /-]{2,40}$"
+)
+"""Who works somewhere as a cook works there."""
 
 
 def contradicts(new: str, known: str, known_on: date | None = None) -> bool:
@@ -464,7 +466,7 @@ def _stated(statement: str) -> Stated | None:
         if slot not in _DATED_SLOTS and claim.slot != "event":
             return None
         said = said[: dated.start()]
-    said = re.sub(_BESIDE[slot], "", said) if slot in _BESIDE else said
+    said = _COMPANY.sub("", said) if slot == "home" else AS_JOB.sub(r"\1", said)
     holder, value = claim.holder.casefold(), claim.value.casefold()
     if not _is_all(said, slot, (holder, value, claim.key)):
         return None

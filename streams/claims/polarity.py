@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from palimpsest.streams.claims.change import tells_change
 from palimpsest.streams.claims.claim import Claim
 from palimpsest.streams.claims.conflict import (
+    AS_JOB,
     CACHED_STATEMENTS,
     COUNTED,
     base_form,
@@ -29,7 +30,13 @@ from palimpsest.streams.claims.english import predicate, third_person
 from palimpsest.streams.claims.grammar import claim_of
 from palimpsest.streams.claims.language import ENGLISH, expression, filled, word_set
 from palimpsest.streams.claims.subjects import PETS, PLURALS
-from palimpsest.streams.claims.succession import FOR_LONG, SAME_RELATION, is_single, succeeds
+from palimpsest.streams.claims.succession import (
+    FOR_LONG,
+    SAME_RELATION,
+    is_single,
+    plain_claim,
+    succeeds,
+)
 from palimpsest.streams.claims.times import time_at_end
 from palimpsest.streams.claims.values import (
     is_activity,
@@ -59,10 +66,6 @@ _MATTERS: Final = {
 _NONE_OF: Final = re.compile(r"(?i)(?:no|any) ")
 _APART: Final = re.compile(r",? (?:and|or) |, ")
 _LATELY: Final = re.compile(r" (?:now|again)$")
-_AS_JOB: Final = re.compile(
-    r"( (?:works|is working|has worked|has been working) (?:at|for) [^,;]{2,40}?)"
-    r" as an? [\w' /-]{2,40}$"
-)
 _AT_ORG: Final = re.compile(r" (?:at|of|for) [A-Z][^,;]{1,40}$")
 _USED_TO: Final = re.compile(r"(?P<verb>[a-z]+)(?P<rest>(?: .+)?)")
 
@@ -99,14 +102,8 @@ def opposes(new: str, known: str, known_on: date | None = None) -> bool:
 def _is_of_anything(new: str, known: str) -> bool:
     """Whether one of the two is no plain claim, or both are preferences, of which only the words
     tell what is preferred to what."""
-    claims = (_plain_claim(new), _plain_claim(known))
+    claims = (plain_claim(new), plain_claim(known))
     return None in claims or all(each is not None and each.key == "preference" for each in claims)
-
-
-@lru_cache(CACHED_STATEMENTS)
-def _plain_claim(statement: str) -> Claim | None:
-    found = claim_of(_LATELY.sub("", statement.rstrip(" .!")))
-    return None if found is None or found.qualified else found
 
 
 def _denies(denial: Side, said: Side) -> bool:
@@ -170,7 +167,7 @@ def words_of_its_topics(statement: str) -> str:
 @lru_cache(CACHED_STATEMENTS)
 def sides(statement: str) -> tuple[Side, ...]:
     """The sides that a statement takes; none where it is not one plain claim."""
-    whole = _AS_JOB.sub(r"\1", _LATELY.sub("", statement.rstrip(" .!")))
+    whole = AS_JOB.sub(r"\1", _LATELY.sub("", statement.rstrip(" .!")))
     plain, when = split_date(whole)
     stated = _HOW_WELL.sub("", plain)
     plain = FOR_LONG.sub(r"\1", stated)

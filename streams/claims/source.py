@@ -12,7 +12,7 @@ from typing import Final
 
 from palimpsest.streams.claims.conflict import CACHED_STATEMENTS, base_form
 from palimpsest.streams.claims.english import expanded
-from palimpsest.streams.claims.grammar import clause_claim
+from palimpsest.streams.claims.grammar import STAND_IN, clause_claim
 from palimpsest.streams.claims.language import expression, word_set
 from palimpsest.streams.claims.subjects import subject_of
 from palimpsest.streams.text.dates import MONTHS
@@ -37,13 +37,11 @@ MAX_SENTENCE: Final = 200
 MAX_CLAUSES: Final = 4
 _CLAUSES: Final = re.compile(r"(?:, (?:and |but |so )?|; | (?:and|but) )(?:then )?")
 _OWN: Final = re.compile(r"(?:my|we|our)\b")
-_QUOTED: Final = re.compile(r"[:?()\"“”„»«「」『』\u2013\u2014]| - |\.\.")
 _OF_ANOTHER: Final = re.compile(
     r"(?i)\b(?:it|its|that|this|those|these|there|them|one|ones|both|either|neither|other|only|just"
     r"|except|instead|back|returned|rejoined|was|were|used|would|could|might|may|if|when|while)\b"
 )
 """What tells more of another clause, or of another time."""
-_SPEAKER: Final = "Someone"
 _WORD: Final = re.compile(r"[\w@+][\w@.+'/-]*")
 _LIGHT: Final = word_set("source_light")
 _EVENTS: Final = frozenset(map(base_form, word_set("event_verbs")))
@@ -76,12 +74,10 @@ def _plain_clauses(sentence: str) -> tuple[str, ...]:
     """The clauses of a sentence; none unless each is a claim that says nothing of another one: "I
     have no dog, I have two dogs"."""
     plain = expanded(_LEAD.sub("", sentence.strip(), count=1).replace("\u2019", "'").rstrip(" .!"))
-    if len(plain) > MAX_SENTENCE or _QUOTED.search(plain):
-        return ()
-    clauses = _CLAUSES.split(plain)
+    clauses = _CLAUSES.split(plain) if len(plain) <= MAX_SENTENCE else []
     if not 1 < len(clauses) <= MAX_CLAUSES:
         return ()
-    parsed = subject_of(clauses[0], _SPEAKER)
+    parsed = subject_of(clauses[0], STAND_IN)
     if parsed is None:
         return ()
     subject = clauses[0].removesuffix(parsed[1])
@@ -91,7 +87,8 @@ def _plain_clauses(sentence: str) -> tuple[str, ...]:
     ]
     about: set[str] = set()
     for clause in clauses:
-        claim = None if _OF_ANOTHER.search(clause) else clause_claim(clause, _SPEAKER, None)
+        is_alone = _JOINED.search(clause) is None and _OF_ANOTHER.search(clause) is None
+        claim = clause_claim(clause, STAND_IN, None) if is_alone else None
         if claim is None:
             return ()
         words = _words(f"{claim.key} {claim.value}") - _LIGHT

@@ -91,7 +91,7 @@ _NATIVE: Final = re.compile(r" (?:is from|is originally from|comes from) | born 
 
 def succeeds(new: str, known: str) -> bool:
     """Whether `new` probably tells what came after `known`; both are about one holder."""
-    one, other = _claim(new), _claim(known)
+    one, other = plain_claim(new), plain_claim(known)
     if one is not None and other is not None and _follows(one, other):
         return True
     return _is_younger(new, known) or _is_born_otherwise(new, known)
@@ -99,7 +99,7 @@ def succeeds(new: str, known: str) -> bool:
 
 def may_succeed(one: str, other: str) -> bool:
     """Whether either would take the place of the other, were it told with "now"."""
-    claims = (_claim(one), _claim(other))
+    claims = (plain_claim(one), plain_claim(other))
     return any(
         new is not None and known is not None and _follows(new._replace(is_news=True), known)
         for new, known in (claims, claims[::-1])
@@ -125,7 +125,7 @@ def _follows(one: Claim, other: Claim) -> bool:
 
 def is_single(statement: str) -> bool:
     """Whether the statement tells something that another one may take the place of."""
-    claim = _claim(statement)
+    claim = plain_claim(statement)
     if claim is None:
         return _BIRTH.search(statement) is not None or _ENDS_ON.search(statement) is not None
     return (
@@ -142,7 +142,7 @@ def is_single(statement: str) -> bool:
 
 
 @lru_cache(CACHED_STATEMENTS)
-def _claim(statement: str) -> Claim | None:
+def plain_claim(statement: str) -> Claim | None:
     """The claim that is all of the statement, with whether it is told with "now": what somebody
     "started" may go on beside what they did before."""
     plain, _ = split_date(statement.rstrip(" .!"))

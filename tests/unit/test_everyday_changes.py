@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from palimpsest.streams.claims.attributes import is_other_attribute
 from tests.harness import CAREFUL, FULL
 from tests.unit.test_everyday_statements import facts
 from tests.unit.test_order_of_statements import active, loaded, past, pending
@@ -54,6 +55,7 @@ FACTS = [
     ("I left the choir.", "Ana is no longer a member of the choir."),
     ("I quit chess club.", "Ana is no longer a member of chess club."),
     ("I gave up the piano.", "Ana no longer plays the piano."),
+    ("I learned to play the guitar.", "Ana plays the guitar."),
     ("I quit law school.", "Ana dropped out."),
     ("Frank is no longer my boss, Olga is my boss now.", "Ana's boss is called Olga."),
 ]
@@ -152,6 +154,14 @@ def test_a_person_is_asked_about_a_change_of_a_part(tmp_path: Path) -> None:
 def earlier_fact(said: str) -> str:
     [fact] = facts(said)
     return fact
+
+
+def test_an_address_with_its_town_is_no_other_one() -> None:
+    short, whole = "Ana's address is Elmgasse 12.", "Ana's address is Elmgasse 12, 8010 Graz."
+    assert not is_other_attribute(whole, short)
+    assert not is_other_attribute(short, whole)
+    assert is_other_attribute("Ana's address is Elmgasse 14.", short)
+    assert is_other_attribute("Ana's address is 112 Elm Road.", "Ana's address is 12 Elm Road.")
 
 
 @pytest.mark.parametrize(
